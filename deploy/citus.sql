@@ -58,12 +58,16 @@ SELECT create_distributed_table('imports', 'bucket', colocate_with => 'account_s
 SELECT create_distributed_table('views', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('activity', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('changes', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('reverts', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('revert_conflicts', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('usage_hours', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('refusals', 'bucket', colocate_with => 'account_state');
 
 -- The coordinator's local tables still contain the rows that are now in the shards, but nothing reads them.
 SELECT truncate_local_data_after_distributing_table('refusals');
 SELECT truncate_local_data_after_distributing_table('usage_hours');
+SELECT truncate_local_data_after_distributing_table('revert_conflicts');
+SELECT truncate_local_data_after_distributing_table('reverts');
 SELECT truncate_local_data_after_distributing_table('changes');
 SELECT truncate_local_data_after_distributing_table('activity');
 SELECT truncate_local_data_after_distributing_table('views');

@@ -37,6 +37,8 @@ _TABLES = (
     "listing_ids",
     "imports",
     "idempotency",
+    "revert_conflicts",
+    "reverts",
     "changes",
     "activity",
     "usage_hours",

@@ -33,6 +33,7 @@ BEGIN
     -- Wait until they end, so that rows that one of them is about to commit are deleted, too.
     PERFORM pg_terminate_backend(pid, 60000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
+    DELETE FROM revert_conflicts; DELETE FROM reverts;
     DELETE FROM changes; DELETE FROM activity; DELETE FROM usage_hours; DELETE FROM refusals; DELETE FROM sessions;
     DELETE FROM invitations; DELETE FROM members; DELETE FROM sign_in_attempts; DELETE FROM payments;
     DELETE FROM sign_in_devices; DELETE FROM plan_requests; DELETE FROM periodic_tasks; DELETE FROM mails;

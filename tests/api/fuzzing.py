@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx2
+
 from tests.cli.commands import clean_environment
 from tests.harness import Cast, RunningService
 
@@ -36,7 +38,9 @@ def fuzz(folder: Path, examples: int, seed: int | None = None) -> Report:
     """
     repeatable = ["--generation-deterministic"] if seed is None else [f"--seed={seed}"]
     with RunningService(folder, rate_limit="100000") as running:
-        people = _write_people(folder, running.cast())
+        cast = running.cast()
+        _create_revert(running.base_url, cast.alice.key)
+        people = _write_people(folder, cast)
         command = [str(PROGRAM), f"--config-file={SETTINGS}", "run", f"{running.base_url}/openapi.json", "--no-color"]
         completed = subprocess.run(
             [*command, f"--max-examples={examples}", *repeatable],
@@ -48,6 +52,13 @@ def fuzz(folder: Path, examples: int, seed: int | None = None) -> Report:
             check=False,
         )
     return Report(completed.returncode, completed.stdout)
+
+
+def _create_revert(base_url: str, key: str) -> None:
+    """Create a listing and revert that, with the ids in `fuzzing_hooks`."""
+    with httpx2.Client(base_url=base_url, headers={"X-API-Key": key}) as http:
+        http.post("/api/v1/listings", json={"title": "Lamp", "content": "Brass."}).raise_for_status()
+        http.post("/api/v1/changes/revert", json={"change": 1}).raise_for_status()
 
 
 def _write_people(folder: Path, cast: Cast) -> Path:

@@ -18,6 +18,8 @@ _IDEMPOTENCY_KEY = re.compile(build_parameters()["Idempotency-Key"]["schema"]["p
 _PRICES = ("price", "price_min", "price_max")
 _NOT_DESCRIBED = {"connection", "content-type"}  # belongs to the connection; described by the media type
 
+EXISTING_CHANGE, EXISTING_REVERT = 1, 2  # of alice, which `fuzzing` creates
+
 # A schema describes one value; these codes depend on earlier requests.
 _STATEFUL_CODES = {
     "changes_gone",  # an id that no change set has yet
@@ -30,6 +32,10 @@ _BEYOND_SCHEMAS = re.compile(
     r"|.+ is not a known parameter"
     r"|.+ is not a field of a batch"
     r"|atomic must be true or absent with If-Match"
+    r"|.+ is not a field of this revert"
+    r"|Exactly one of change, import, revert, key is required"
+    r"|since is required with key"
+    r"|until must not be before since"
     r"|price_min must not be above price_max"
     r"|images\[\d+\] must be an absolute http or https URL, got .+"
     r"|q must have 1 to 10 words of letters or digits, and at most 200 characters"
@@ -59,8 +65,19 @@ def before_call(_context: HookContext, case: Case[Any], _kwargs: dict[str, Any])
     case.query, case.body = _round_prices(case.query), _round_prices(case.body)
     case.query.pop("cursor", None)  # only cursors from a response are valid
     case.query.pop("timeout", None)  # the run would wait that long
+    if case.operation.path.endswith("/changes/revert"):
+        case.body = _name_one_subject(case.body)
+    if case.operation.path.endswith("/changes/reverts/{id}"):
+        case.path_parameters["id"] = EXISTING_REVERT
     if "Idempotency-Key" in case.headers and len(case.headers["Idempotency-Key"]) % 4:
         case.headers["Idempotency-Key"] = f'"{case.id}"'
+
+
+def _name_one_subject(body: Any) -> Any:
+    """Return the body of a revert with exactly one subject, which exists."""
+    if not isinstance(body, dict):
+        return body
+    return {"change": EXISTING_CHANGE} | {name: value for name, value in body.items() if name == "overwrite"}
 
 
 def _round_prices(part: Any) -> Any:

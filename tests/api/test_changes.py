@@ -63,7 +63,16 @@ def test_the_feed_has_each_write_once_with_the_fields_before_and_after(alice: Se
     assert [one["id"] for one in body["change_sets"]] == [1, 2, 3, 4, 5]
     assert [one["kind"] for one in body["change_sets"]] == ["created", "updated", "deleted", "restored", "batch"]
     (keys,) = alice.harness.run(list_keys(alice.harness.services, alice.person))
-    assert created["actor"] == batch_set["actor"] == {"type": "key", "name": keys.name, "hint": keys.hint}
+    assert (
+        created["actor"]
+        == batch_set["actor"]
+        == {
+            "type": "key",
+            "name": keys.name,
+            "hint": keys.hint,
+            "id": keys.id,
+        }
+    )
     record = alice.write("GET", f"/{lamp}?include=all,external_id")
     read_only = {"id", "view_count", "created_at", "updated_at"}
     settable = {name: value for name, value in record.items() if name not in read_only}

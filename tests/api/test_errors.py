@@ -187,6 +187,10 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
         "changes_gone",
         lambda harness, cast: harness.fetch("GET", "/api/v1/changes?after=9", key=cast.alice.key),
     ),
+    "revert of a change set of the future": (
+        "change_not_found",
+        lambda harness, cast: harness.fetch("POST", "/api/v1/changes/revert", key=cast.alice.key, json={"change": 9}),
+    ),
     "full account in a dry run": (
         "account_full",
         lambda harness, cast: fill_account(harness, cast.alice.key, "?dry_run=true"),

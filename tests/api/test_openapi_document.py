@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from listings.api import params
+from listings.api.codec import REVERTS_PATH
 from listings.api.docs import document, operations
 from listings.api.docs.headers import COMMON_HEADERS
 from listings.api.docs.schemas import build_schema
@@ -364,6 +365,20 @@ def build_examples() -> Iterator[tuple[str, str, str, dict[str, Any]]]:
 EXAMPLES = list(build_examples())
 
 
+def use_existing_ids(http: httpx2.Client, alice: Client, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a revert with ids that exist."""
+    key = {"X-API-Key": alice.person.key}
+    (created,) = http.get("/api/v1/changes", headers=key).json()["change_sets"]
+    if "change" in body:
+        return {"json": body | {"change": created["id"]}}
+    if "key" in body:
+        return {"json": body | {"key": created["actor"]["id"], "since": created["time"], "until": created["time"]}}
+    if "revert" in body:
+        first = http.post("/api/v1/changes/revert", json={"change": created["id"]}, headers=key).json()
+        return {"json": {"revert": first["id"]}}
+    return {}
+
+
 @pytest.mark.parametrize(
     ("path", "method", "name", "sent"), EXAMPLES, ids=[f"{method} {path} {name}" for path, method, name, _ in EXAMPLES]
 )
@@ -371,11 +386,15 @@ def test_an_example_gets_a_response_as_described(
     http: httpx2.Client, alice: Client, path: str, method: str, name: str, sent: dict[str, Any]
 ) -> None:
     listing_id = alice.create()
+    sent = sent | use_existing_ids(http, alice, sent.get("json", {}))
+    key = {"X-API-Key": alice.person.key}
+    if path.startswith(REVERTS_PATH):
+        listing_id = http.post("/api/v1/changes/revert", json={"change": 1}, headers=key).json()["id"]
     operation = get_operation(path, method)
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     if "json" in sent:
         build_validator(body["schema"]).validate(sent["json"])
-    headers = {"X-API-Key": alice.person.key} | sent.get("headers", {})
+    headers = key | sent.get("headers", {})
     response = http.request(method, path.replace("{id}", str(listing_id)), **sent | {"headers": headers})
     assert response.status_code < 400, f"{name}: {response.text}"
     if (method, path, name, response.status_code) == ("POST", LISTINGS, "dry_run", 200):

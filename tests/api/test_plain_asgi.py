@@ -62,6 +62,8 @@ REQUESTS = {
     "delete": Request(200, "DELETE", LISTINGS + "/{deleted}"),
     "changes": Request(200, "GET", "/api/v1/changes?limit=0"),
     "history": Request(200, "GET", LISTINGS + "/{deleted}/changes?before=1"),
+    "revert": Request(200, "POST", "/api/v1/changes/revert", b'{"change": 1}'),
+    "missing revert": Request(404, "GET", "/api/v1/changes/reverts/{own}"),
     "rate limit": Request(200, "GET", "/api/v1/rate_limit"),
     "health": Request(200, "GET", "/healthz", who=""),
     "readiness": Request(200, "GET", "/readyz", who=""),

@@ -199,6 +199,7 @@ def test_each_batch_of_an_import_is_a_change_set_with_the_id_of_the_import(edits
     assert {(it.actor, it.moment, it.import_id) for it in changes if it.kind == "import"} == {(CONSOLE, 1_600, 2)}
     assert edits.history(given[1])[0] == [(2, "import", given[1], "Lamp")]
     again = edits.run(edits.store.find_import(key))
+    assert again.import_id == 2
     edits.run(edits.store.begin_import(key, again, 1_700, 0))
     edits.run(edits.store.import_listings(key, ImportBatch(Position(), Position(1, 1), rows[1:2]), KEY))
     assert edits.read(4)[0].import_id == 5

@@ -330,12 +330,14 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     tab.post(f"/console/listings/{listing_id}/state", action="restore")
     tab.post(f"/console/listings/{listing_id}/state", action="resume")
     fetch(harness, key, f"/{listing_id}", "PATCH", b'{"content": "Bright.", "is_active": false}')
+    harness.fetch("POST", "/api/v1/changes/revert", key=key, json={"change": 2})
     text = tab.get("/console/activity").text
     key_name = f"Warehouse ({key[:4]}…{key[-4:]})"
     for sentence in (
         f"You restored listing {listing_id}",
         f"You paused or resumed listing {listing_id}",
         f"updated description of, and paused or resumed, listing {listing_id}",
+        f"{key_name} undid changes of 1 listing",
         f"{key_name} deleted listing {listing_id}",
         f"{key_name} updated price and title of listing {listing_id}",
         f"{key_name} created listing {listing_id}",

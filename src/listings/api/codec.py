@@ -23,6 +23,7 @@ from listings.service.listings import StateCondition
 T = TypeVar("T")
 
 LISTINGS_PATH = "/api/v1/listings"
+REVERTS_PATH = "/api/v1/changes/reverts"
 
 _VERSION = re.compile(r'(?:W/)?"v([0-9]{1,18})[.-][^"]*"')
 _STATE = re.compile(r'(?:W/)?"s([0-9]{1,18})\.([0-9]{1,18})(?:-[^"]*)?"')

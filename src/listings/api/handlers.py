@@ -28,7 +28,7 @@ async def list_listings(services: Services, request: Request) -> Response:
 async def create_listing(services: Services, request: Request) -> Response:
     """POST /api/v1/listings."""
     new, headers = codec.parse_new_listing(request.body, strict=request.strict)
-    options = _parse_options(request, idempotent=True)
+    options = parse_options(request, idempotent=True)
     added = await services.listings.create(request.caller, new, options)
     if options.dry_run and not added.replayed:
         return codec.build_message_response("listing would be created", headers)
@@ -52,7 +52,7 @@ async def get_listing(services: Services, request: Request) -> Response:
 async def update_listing(services: Services, request: Request) -> Response:
     """PUT and PATCH /api/v1/listings/{id}."""
     listing_id = codec.parse_listing_id(request.segment)
-    options = _parse_options(request)
+    options = parse_options(request)
     change, headers = codec.parse_listing_change(request.body, strict=request.strict)
     listing = await services.listings.update(request.caller, listing_id, change, options)
     if options.dry_run:
@@ -62,14 +62,14 @@ async def update_listing(services: Services, request: Request) -> Response:
 
 async def delete_listing(services: Services, request: Request) -> Response:
     """DELETE /api/v1/listings/{id}."""
-    options = _parse_options(request)
+    options = parse_options(request)
     await services.listings.delete(request.caller, codec.parse_listing_id(request.segment), options)
     return codec.build_message_response("listing would be deleted" if options.dry_run else "listing deleted")
 
 
 async def restore_listing(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/{id}/restore."""
-    options = _parse_options(request)
+    options = parse_options(request)
     listing = await services.listings.restore(request.caller, codec.parse_listing_id(request.segment), options)
     if options.dry_run:
         return codec.build_message_response("listing would be restored")
@@ -80,7 +80,7 @@ async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
     state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
     parsed = batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
-    options = _parse_options(request, idempotent=True)._replace(state=state)
+    options = parse_options(request, idempotent=True)._replace(state=state)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
     encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
     outcome = await services.listings.run_batch(request.caller, steps, encode, options, atomic=parsed.atomic)
@@ -107,7 +107,7 @@ async def list_listing_changes(services: Services, request: Request) -> Response
     listing_id = codec.parse_listing_id(request.segment)
     await services.listings.require_owner(request.caller, listing_id)
     page = await services.changes.read_of_listing(listing_id, before, count)
-    return codec.build_history_response(page, await services.changes.list_actors(request.caller), before)
+    return codec.build_history_response(page, await services.changes.list_actors(request.caller.account_id), before)
 
 
 async def get_rate_limit(services: Services, request: Request) -> Response:
@@ -154,7 +154,7 @@ async def _get_listing(services: Services, request: Request) -> Listing:
     return await services.listings.get(request.caller, codec.parse_listing_id(request.segment))
 
 
-def _parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions:
+def parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions:
     """Parse the options of a write (decisions G35, G36). Raises Problem("invalid_request").
 
     `idempotent`: whether the write accepts an Idempotency-Key. The others are safe to repeat without one, and accept

@@ -176,7 +176,7 @@ class Lists:
     async def _write_changes(self, file: BodyFile, caller: Caller, after: int, count: int) -> tuple[int, int]:
         """Write the elements of the array. Return the last change set in it, and the last one of the account."""
         changes, last, current = self._services.changes, after, after
-        encoder = ChangeEncoder(await changes.list_actors(caller))
+        encoder = ChangeEncoder(await changes.list_actors(caller.account_id))
         await file.write(CHANGES_BEGIN)
         async for page in changes.read(caller, after, count):
             await file.write(encoder.encode(page.changes))

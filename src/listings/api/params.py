@@ -183,7 +183,11 @@ CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
 HISTORY_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"before": Count(1, MAX_ID), "limit": Count(1, _MAX_LIMIT)}
 """The parameters of the history of a listing."""
 
+CONFLICT_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"after": Count(0, MAX_ID), "limit": Count(0, _MAX_LIMIT)}
+"""The parameters of the conflicts of a revert."""
+
 _DEFAULT_CHANGE_SETS = 100
+DEFAULT_CONFLICTS = 100
 
 _ATTRIBUTES = {"q": "words"}
 _SPECIAL = {"sort", "include", "cursor", "external_id", "ids"}  # not copied to the ListingQuery as they are
@@ -356,6 +360,12 @@ def parse_history(query_string: bytes, *, strict: bool) -> tuple[int, int]:
     """Return the change set to end before, and the maximum number of change sets. Raises like `parse_list`."""
     values = _parse(_split(query_string), HISTORY_PARAMETERS, strict=strict)
     return values.get("before", MAX_ID), values.get("limit", _DEFAULT_CHANGE_SETS)
+
+
+def parse_conflicts(query_string: bytes, *, strict: bool) -> tuple[int, int]:
+    """Return the conflict to start after, and the maximum number of conflicts. Raises like `parse_list`."""
+    values = _parse(_split(query_string), CONFLICT_PARAMETERS, strict=strict)
+    return values.get("after", 0), values.get("limit", DEFAULT_CONFLICTS)
 
 
 # Writes

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from listings.api import handlers
-from listings.api.codec import LISTINGS_PATH, MethodNotAllowed
+from listings.api import handlers, reverts
+from listings.api.codec import LISTINGS_PATH, REVERTS_PATH, MethodNotAllowed
 from listings.api.docs import operations
 from listings.api.docs.handlers import DocsHandlers
 from listings.api.endpoints import Endpoint, Routes
@@ -28,6 +28,8 @@ ROUTES: Routes = {
     LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing, operations.RESTORE)},
     LISTINGS_PATH + "/{id}/changes": {"GET": Endpoint(handlers.list_listing_changes, operations.HISTORY)},
     "/api/v1/changes": {"GET": Endpoint(handlers.list_changes, operations.CHANGES)},
+    "/api/v1/changes/revert": {"POST": Endpoint(reverts.start_revert, operations.REVERT, takes_body=True)},
+    REVERTS_PATH + "/{id}": {"GET": Endpoint(reverts.get_revert, operations.GET_REVERT)},
     "/api/v1/rate_limit": {"GET": Endpoint(handlers.get_rate_limit, operations.RATE_LIMIT, counts=False)},
     "/healthz": {"GET": Endpoint(handlers.get_health, needs_key=False)},
     "/readyz": {"GET": Endpoint(handlers.get_readiness, needs_key=False)},

@@ -2,7 +2,7 @@
 
 import click
 
-from listings.cli import members
+from listings.cli import changes, members
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
 from listings.cli.parameters import DATE, Integer, with_service
@@ -23,7 +23,7 @@ def account() -> None:
     """
 
 
-for command in (members.invite, members.erase, members.export):
+for command in (members.invite, members.erase, members.export, changes.changes, changes.undo):
     account.add_command(command)
 
 

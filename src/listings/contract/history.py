@@ -31,6 +31,7 @@ EventKind: TypeAlias = Literal[
     "restored",
     "batch",
     "import",
+    "reverted",
     "account_opened",
     "account_changed",
     "key_added",
@@ -59,14 +60,15 @@ class Event(msgspec.Struct, frozen=True):
     """An audit event of an account. That of a single edit of a listing is stored as its change set.
 
     - `revision` is the account's revision after the event.
-    - `number` is 0 for edits of listings, including batches and imports. Other events do not raise the revision; those
-      of one revision are numbered from 1.
+    - `number` is 0 for edits of listings, including batches, imports and reverts. Other events do not raise the
+      revision; those of one revision are numbered from 1.
     - `moment` is a Unix time in seconds, and `actor` is the `key_id` of an `Actor`.
-    - `subject` is the id of the listing or key, the edit revision of a batch, or the id of an import (its first edit
-      revision; see `listings.contract.changes`), or 0 if there is none.
+    - `subject` is the id of the listing or key, the edit revision of a batch, or the id of an import or a revert (its
+      first edit revision; see `listings.contract.changes`), or 0 if there is none.
     - `detail` is JSON, or an empty string. Its content depends on the kind: the names of the changed fields, the ids of
       the listings that a batch created, updated or deleted, the number of listings that an import created and updated,
-      the new values of the account's fields, or the id of the key that the new one replaces.
+      or that a revert changed and of its conflicts, the new values of the account's fields, or the id of the key that
+      the new one replaces.
     """
 
     revision: int

@@ -30,7 +30,7 @@ class Position(NamedTuple):
 class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The position that an import has reached, and the number of rows so far by outcome.
 
-    Times are Unix times in seconds.
+    Times are Unix times in seconds. `import_id` is the import's first change set, or None if it changed nothing.
     """
 
     offset: int = 0
@@ -41,6 +41,7 @@ class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     started_at: int
     finished_at: int | None = None
+    import_id: int | None = None
 
     @property
     def position(self) -> Position:

@@ -12,12 +12,14 @@ from listings.contract.mail import MailStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
 from listings.contract.own_account import OwnAccountStore
+from listings.contract.reverts import RevertStore
 from listings.contract.tasks import TaskStore
 
 
 class Store(
     ListingStore,
     ChangeStore,
+    RevertStore,
     ImportStore,
     MarketStore,
     AccountStore,
@@ -41,8 +43,8 @@ class Store(
     - Every edit of an account's listings raises the account's revision by one, in the same transaction. All edits of
       one import batch together count as one.
     - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
-      one for a batch, and one for each batch of an import. Without one, only a sign-up, a sign-in, an
-      accepted invitation and a payment store one. A batch is one event, and so is an import.
+      one for a batch, and one for each step of an import or a revert. Without one, only a sign-up, a sign-in, an
+      accepted invitation and a payment store one. A batch is one event, and so is an import or a revert.
     """
 
     async def open(self) -> None:

@@ -20,7 +20,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
     `before` is None if it created the listing; `after` is then the listing as it is at the time of reading.
     The changes of a change set have ascending numbers; those that create a listing come first. `moment` (a Unix time),
-    `actor` (the `key_id` of an `Actor`), `kind` and `import_id` are those of the whole change set.
+    `actor` (the `key_id` of an `Actor`), `kind` and `import_id` are those of the whole change set. `import_id` is the
+    id of its import, or of its revert if `kind` is "reverted".
     """
 
     edit_revision: int
@@ -36,7 +37,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChangeActor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who made a change set: a key with its name and masked text, a member, the operator, or an import with its id."""
+    """Who made a change set: a key with its name, masked text and id, a member, the operator, or an import."""
 
     type: str
     name: str | None = None
@@ -44,16 +45,17 @@ class ChangeActor(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int | None = None
 
 
-class _Head(msgspec.Struct, frozen=True, gc=False):
+class _Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The part of a change set in front of its changes."""
 
     id: int
     time: str
     actor: ChangeActor
     kind: str
+    revert: int | None = None  # the id of the revert that it belongs to
 
 
-class _Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """A change of one listing as JSON."""
 
     id: int
@@ -80,7 +82,7 @@ class ChangeEncoder:
             else:
                 parts += [self.finish(), b"," if self._open is not None else b"", self._encode_head(members[0])]
                 self._open = edit_revision
-            parts.append(msgspec.json.encode([_build_record(change) for change in members])[1:-1])
+            parts.append(msgspec.json.encode([build_record(change) for change in members])[1:-1])
         return b"".join(parts)
 
     def finish(self) -> bytes:
@@ -89,20 +91,27 @@ class ChangeEncoder:
 
     def _encode_head(self, change: Change) -> bytes:
         actor = self._actors.get(change.actor) or ChangeActor("key")
-        if change.import_id is not None:
+        revert = change.import_id if change.kind == "reverted" else None
+        if change.import_id is not None and revert is None:
             actor = ChangeActor("import", id=change.import_id)
-        head = _Head(change.edit_revision, timestamps.format_timestamp(change.moment), actor, change.kind)
+        head = _Head(change.edit_revision, timestamps.format_timestamp(change.moment), actor, change.kind, revert)
         return msgspec.json.encode(head)[:-1] + b',"changes":['
 
 
-def _build_record(change: Change) -> _Record:
+def build_record(change: Change) -> Record:
+    """Return a change of one listing as it is in JSON."""
     before = None if change.before is None else format_values(change.before)
-    return _Record(change.listing_id, change.external_id, before, format_values(change.after))
+    return Record(change.listing_id, change.external_id, before, format_values(change.after))
+
+
+def get_name(attribute: str) -> str:
+    """Return the name that an attribute of a listing has in a record."""
+    return _NAMES.get(attribute, attribute)
 
 
 def format_values(values: ListingChange) -> dict[str, Any]:
     """Return the values of attributes by the name, and in the form, that a record has."""
-    return {_NAMES.get(attribute, attribute): _format_value(attribute, value) for attribute, value in values.items()}
+    return {get_name(attribute): _format_value(attribute, value) for attribute, value in values.items()}
 
 
 def _format_value(attribute: str, value: Value) -> Any:  # noqa: ANN401 - JSON

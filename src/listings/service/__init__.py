@@ -36,6 +36,7 @@ from listings.service.passwords import Passwords
 from listings.service.payments import Payments
 from listings.service.payments.provider import ManualPayments, PaymentProvider
 from listings.service.payments.requests import PlanRequests
+from listings.service.reverts import Reverts
 from listings.service.sessions import Sessions
 from listings.service.transfer import Transfer
 from listings.service.usage import RequestUsage
@@ -108,6 +109,7 @@ class Services:
         self.activity = Activity(store, clock)
         self.changes = Changes(store, clock, change_days)
         self.change_waits = ChangeWaits(store)
+        self.reverts = Reverts(store, clock, change_days)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.plan_requests = PlanRequests(store, clock, outbox)
         self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)

@@ -18,7 +18,7 @@ from listings.contract.history import (
     HistoryStore,
 )
 from listings.domain import timestamps
-from listings.domain.changes import ChangeActor
+from listings.domain.changes import Change, ChangeActor
 from listings.domain.errors import Unavailable
 from listings.domain.model import BUCKETS, Account, Caller, bucket_of
 from listings.service.usage import USAGE_DAYS
@@ -140,11 +140,22 @@ class Changes:
         """Return the changes of a listing in at most `count` change sets before `before`."""
         return await self._store.page_listing_changes(listing_id, before, count)
 
-    async def list_actors(self, caller: Caller) -> Mapping[int, ChangeActor]:
-        """Return the possible actors of the caller's change sets, by `Actor.key_id`."""
-        keys = await self._store.list_keys(caller.account_id)
+    async def list_latest(self, account: Account, count: int) -> list[Change]:
+        """Return the changes of an account's last `count` change sets, oldest first."""
+        partition = (bucket_of(account.id), account.id)
+        last, purged = await self._store.get_edit_state(*partition)
+        position, found = ChangePosition(max(purged, last - count)), list[Change]()
+        while position < ChangePosition(last):
+            page = await self._store.page_changes(*partition, position, last)
+            found += page.changes
+            position = page.end
+        return found
+
+    async def list_actors(self, account_id: int) -> Mapping[int, ChangeActor]:
+        """Return the possible actors of an account's change sets, by `Actor.key_id`."""
+        keys = await self._store.list_keys(account_id)
         people = {OPERATOR: ChangeActor("operator"), CONSOLE: ChangeActor("member")}
-        return people | {key.id: ChangeActor("key", key.name, key.hint) for key in keys}
+        return people | {key.id: ChangeActor("key", key.name, key.hint, key.id) for key in keys}
 
     async def purge(self) -> None:
         """Delete old change sets. Each call purges some of the buckets in batches."""

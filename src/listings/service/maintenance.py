@@ -1,4 +1,4 @@
-"""Background tasks of a running service: write pending counts, update the indexes, purge old data."""
+"""Background tasks of a running service: write pending counts, update the indexes, continue reverts, purge old data."""
 
 import asyncio
 import logging
@@ -20,6 +20,7 @@ _REPORT_SECONDS = 3600
 _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
 _MAIL_SECONDS = 2
+_REVERT_SECONDS = 1
 _USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 
@@ -44,6 +45,7 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         group.create_task(_repeat(pause, _MAINTENANCE_SECONDS, services.own_account.erase_closed))
         if services.mailer.is_on:
             group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
+        group.create_task(_repeat(pause, _REVERT_SECONDS, services.reverts.run))
         if services.limiter is not None:
             group.create_task(services.limiter.run_maintenance())
         if market_open:

@@ -11,7 +11,7 @@ from listings.contract.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain import timestamps
 from listings.domain.changes import Change
 from listings.domain.fields import FIELDS
-from listings.domain.model import BUCKETS, Value, bucket_of
+from listings.domain.model import BUCKETS, ListingChange, Value, bucket_of
 from listings.store import change_sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.changes import decode_ids
@@ -45,15 +45,15 @@ def read_page(partition: Partition, after: ChangePosition, last: int, page_creat
     has_more_rows = len(rows) == _MAX_ROWS
     if has_more_rows:
         last = rows[-1][0]
-    found, gaps = _arrange(partition[0], rows, after, last)
-    last = max([after.edit_revision, *gaps, *(entry.edit_revision for entry in found)])
-    found += yield from _find_single_creates(partition, gaps, purged_serial, page_creates)
+    found, gaps, last = _arrange(partition[0], rows, after, last)
+    creates = yield from find_single_creates(partition, gaps, purged_serial, page_creates)
+    found += [_Entry(edit, 0, listing_id, size + ROW_BYTES, is_create=True) for listing_id, _, edit, size in creates]
     entries, end = _cut((yield from _measure_creates(partition, found)), last, is_complete=not has_more_rows)
     return ChangePage((yield from _read_changes(partition, entries)), end, edit_revision)
 
 
-def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int) -> tuple[list[_Entry], list[int]]:
-    """Return the changes that the rows have, and the numbers of the change sets without a row."""
+def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int) -> tuple[list[_Entry], list[int], int]:
+    """Return the changes that the rows have, the numbers of the change sets without a row, and the last change set."""
     found: list[_Entry] = []
     gaps: list[int] = []
     next_revision = after.edit_revision + 1
@@ -62,9 +62,9 @@ def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int)
         found += [entry for row in group for entry in _expand(bucket, row) if entry[:2] > after]
         next_revision = edit_revision + 1
         if len(found) + len(gaps) >= _MAX_ROWS:
-            return found, gaps
+            return found, gaps, edit_revision
     gaps += range(next_revision, last + 1)
-    return found, gaps
+    return found, gaps, max(after.edit_revision, last)
 
 
 def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
@@ -78,10 +78,13 @@ def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
         yield _Entry(edit_revision, index - len(ids), created_id, 0, is_create=True)
 
 
-def _find_single_creates(
+def find_single_creates(
     partition: Partition, gaps: Sequence[int], purged_serial: int, page_creates: str
-) -> Script[list[_Entry]]:
-    """Find the listings that the change sets without a row have created. Their ids ascend with the change sets."""
+) -> Script[list[Row]]:
+    """Return the listings that the change sets without a row have created, as rows of `page_creates`.
+
+    Both are in ascending order.
+    """
     if not gaps:
         return []
     found, missing = [], set(gaps)
@@ -89,10 +92,11 @@ def _find_single_creates(
     position = (start[0][0] if start else purged_serial) * BUCKETS + partition[0]
     while missing:
         page = yield Query(page_creates, (*partition, position, _MAX_ROWS))
-        for listing_id, author, edit_revision, size in page:
+        for row in page:
+            _, author, edit_revision, _ = row
             if author is not None and edit_revision in missing:
                 missing.remove(edit_revision)
-                found.append(_Entry(edit_revision, 0, listing_id, size + ROW_BYTES, is_create=True))
+                found.append(row)
         if missing and len(page) < _MAX_ROWS:
             raise AssertionError(f"Account {partition[1]} lacks the change sets {sorted(missing)[:10]}")
         position = page[-1][0]
@@ -151,10 +155,15 @@ def build_change(row: Row) -> Change:
     """Return the change in a row of LIST_CHANGES."""
     *columns, fields, detail, external_id = row
     edit_revision, number, listing_id, moment, actor, kind, import_id = columns
+    before, after = build_values(fields, detail)
+    return Change(edit_revision, number, listing_id, moment, actor, kind, import_id, external_id, before, after)
+
+
+def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange]:
+    """Return the values of the changed columns before and after the change."""
     names, values = _decode_names(fields), _decode_values(detail)
     before = {name: old for name, (old, _) in zip(names, values, strict=True)}
-    after = {name: new for name, (_, new) in zip(names, values, strict=True)}
-    return Change(edit_revision, number, listing_id, moment, actor, kind, import_id, external_id, before, after)
+    return before, {name: new for name, (_, new) in zip(names, values, strict=True)}
 
 
 def _build_create(entry: _Entry, row: Sequence[Any], described: Row | None) -> Change:

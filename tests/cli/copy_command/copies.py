@@ -11,11 +11,21 @@ from tests.store import databases
 TABLES = (
     *("accounts", "api_keys", "account_state", "listing_ids", "listings", "idempotency", "imports", "view_salts"),
     *("members", "sessions", "invitations", "sign_in_attempts", "payments", "activity", "changes", "usage_hours"),
-    *("refusals", "sign_in_devices", "plan_requests", "periodic_tasks", "mails", "email_tokens", "confirmed_emails"),
+    *(
+        "reverts",
+        "revert_conflicts",
+        "refusals",
+        "sign_in_devices",
+        "plan_requests",
+        "periodic_tasks",
+        "mails",
+        "email_tokens",
+        "confirmed_emails",
+    ),
     *("closed_accounts", "plan_reminders", "views", "database_id"),
 )
 MARKET_COLUMNS = {"marketed", "market_version"}  # the state of the market index, which is not copied
-FLAGS = {"is_active", "indexed", "new_ids"}
+FLAGS = {"is_active", "indexed", "new_ids", "overwrite"}
 LISTINGS = 1_100
 UNICODE = 'Ünïcode ☃ 株式会社 \u202e "quotes" \\ \t\r\n 𝄞 é'
 PATHS = (
@@ -146,6 +156,9 @@ def add_rows(source: Source) -> None:
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 0, 1, -1, 'updated', 7, '{{}}')",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 1, 1, 0, 'key_added', 7, '')",
         f"INSERT INTO changes VALUES ({bob}, {bob}, 900, 1, 7, 1, -1, 'import', 3, NULL, 0, '[]', '[[\"ü\", null]]')",
+        f"INSERT INTO reverts VALUES ({bob}, {bob}, 900, 'key', 7, 1, 899, 0, 9223372036854775807, 1, 7, 900, 1, 1, "
+        "-3, 1, 2, 1, 5, randomblob(16), 9)",
+        f"INSERT INTO revert_conflicts VALUES ({bob}, {bob}, 900, 1, 7, 'changed_later', '[\"title\"]', NULL)",
         f"INSERT INTO usage_hours VALUES ({bob}, {bob}, 400000, 7, 200, 12345678901), ({bob}, {bob}, 4, 7, 404, 1)",
         f"INSERT INTO refusals VALUES ({bob}, {bob}, 1790000000000000, 'r', 7, 'c', 403, 'GET', '/ü')",
     )

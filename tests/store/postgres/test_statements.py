@@ -17,7 +17,7 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Positio
 from listings.contract.listings import IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
-from listings.store import change_sql, member_sql, search_sql, sql
+from listings.store import change_sql, member_sql, revert_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import market, market_index, writes
 from listings.store.postgres import search as postgres_search
@@ -30,7 +30,15 @@ from tests.postgres_server import PostgresServer
 LIMITS = PoolLimits(sessions=2, seconds=60)
 ENGINE = writes.PostgresEngine(NO_LIMITS)
 COUNT = 10_000
-_ALL = vars(sql) | vars(change_sql) | vars(member_sql) | vars(writes) | vars(postgres_search) | vars(store_module)
+_ALL = (
+    vars(sql)
+    | vars(change_sql)
+    | vars(revert_sql)
+    | vars(member_sql)
+    | vars(writes)
+    | vars(postgres_search)
+    | vars(store_module)
+)
 STATEMENTS = {
     name: value
     for name, value in _ALL.items()
@@ -43,7 +51,7 @@ STATEMENTS = {
 }
 HOT = (
     *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views"),
-    *("activity", "changes", "usage_hours", "refusals"),
+    *("activity", "changes", "reverts", "revert_conflicts", "usage_hours", "refusals"),
 )
 INDEXING = {
     "HAS_WORK": market_index.HAS_WORK,
@@ -55,6 +63,7 @@ MULTI_SHARD = {
     "PURGE_IDEMPOTENCY_RECORDS": "selects by age, once a minute and outside of requests",
     "PURGE_VIEWS": "selects by age, too",
     "LIST_EDIT_REVISIONS": "is sent once for all accounts whose clients wait, outside of requests",
+    "LIST_RUNNING_REVERTS": "is sent once a second by each process, outside of requests",
     "HAS_WORK": "is sent by the process that indexes the market, outside of requests",
     "NEXT_LISTINGS": "is sent by that process, too",
 }

@@ -8,13 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import change_sql, member_sql, sql
+from listings.store import change_sql, member_sql, revert_sql, sql
 from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance import migrate
 
 STATEMENTS = {
     name: value
-    for name, value in (vars(sql) | vars(change_sql) | vars(member_sql)).items()
+    for name, value in (vars(sql) | vars(change_sql) | vars(revert_sql) | vars(member_sql)).items()
     if name.isupper() and isinstance(value, str) and not name.endswith("COLUMNS")
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
@@ -98,6 +98,13 @@ def test_a_statement_is_not_replanned_for_other_values(
     migrate.migrate(tmp_path / "listings.db")
     with closing(connect(tmp_path / "listings.db")) as connection:
         assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+
+
+def test_statements_of_reverts_follow_an_index(connection: apsw.Connection) -> None:
+    names = [name for name in vars(revert_sql) if name.isupper() and name in STATEMENTS]
+    plans = {name: get_plan(connection, getattr(revert_sql, name)) for name in names}
+    assert {name for name, plan in plans.items() if "SCAN" in plan or "TEMP B-TREE" in plan} == {"LIST_RUNNING_REVERTS"}
+    assert plans["LIST_RUNNING_REVERTS"] == "SCAN reverts USING INDEX reverts_running"
 
 
 def test_no_console_statement_scans_a_table_or_sorts(connection: apsw.Connection) -> None:

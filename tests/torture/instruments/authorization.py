@@ -7,6 +7,7 @@ comes from the product.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -85,6 +86,7 @@ _SEEN_BY_STRANGER = {
 # G14: the status of a valid request to an endpoint, and the bodies to send: a valid one, and invalid JSON.
 _LISTING, _UPDATE = b'{"title": "Lamp", "content": "Bright."}', b'{"price": 5}'
 _BATCH = b'{"operations": [{"op": "create", "listing": {"title": "Lamp", "content": "Bright."}}]}'
+_REVERT, _NO_REVERT = b'{"revert": 9000000000}', "change_not_found"
 _INVALID_JSON = b'{"price": '
 ENDPOINTS: dict[tuple[str, str], tuple[int, Sequence[bytes]]] = {
     ("GET", "/api/v1/listings"): (200, (b"",)),
@@ -97,6 +99,8 @@ ENDPOINTS: dict[tuple[str, str], tuple[int, Sequence[bytes]]] = {
     ("POST", "/api/v1/listings/{id}/restore"): (200, (b"", _INVALID_JSON)),
     ("GET", "/api/v1/listings/{id}/changes"): (200, (b"",)),
     ("GET", "/api/v1/changes"): (200, (b"",)),
+    ("POST", "/api/v1/changes/revert"): (404, (_REVERT, _INVALID_JSON)),
+    ("GET", "/api/v1/changes/reverts/{id}"): (404, (b"",)),
     ("GET", "/api/v1/rate_limit"): (200, (b"",)),
 }
 _READS_NO_BODY = {"DELETE", "GET", "HEAD"}  # G20
@@ -131,11 +135,12 @@ class Cell(NamedTuple):
             return rejection
         if key_used == "K" and caller == self.caller and self.access == "read" and self.method not in {"GET", "HEAD"}:
             return _READ_ONLY
-        expected = ENDPOINTS["GET" if self.method == "HEAD" else self.method, self.path][0], ""
+        status = ENDPOINTS["GET" if self.method == "HEAD" else self.method, self.path][0]
+        expected = status, _NO_REVERT if status == HTTPStatus.NOT_FOUND else ""
         if self.target:
             target = self.target if caller == "owner" else _SEEN_BY_STRANGER.get(self.target, self.target)
             expected = TARGETS[target][self.path.endswith(("/restore", "/changes"))]
-        if expected[1] == "" and self.body == _INVALID_JSON and not self.reads_no_body:
+        if expected[1] in {"", _NO_REVERT} and self.body == _INVALID_JSON and not self.reads_no_body:
             return 400, "malformed_json"
         return expected
 
@@ -161,7 +166,7 @@ def build_cells() -> list[Cell]:
         for name, endpoint in methods.items()
         if endpoint.needs_key
         for method in (("GET", "HEAD") if name == "GET" else (name,))
-        for target in (TARGETS if "{id}" in path else ("",))
+        for target in (TARGETS if "/listings/{id}" in path else ("",))
         for body in ENDPOINTS[name, path][1]
         for headers, key_used in HEADERS.items()
         for caller in (CALLERS if isinstance(key_used, str) else ("owner",))
@@ -223,7 +228,7 @@ class Matrix:
             yield name.lower().encode(), " ".join(parts).replace("key=G", f"key={self._callers.owner.key}").encode()
 
     def _get_target_id(self, cell: Cell) -> str:
-        fixed = {"": "", "missing": str(_MISSING_ID), "overflow": str(_OVERFLOW_ID), "no id": "abc"}
+        fixed = {"": "1", "missing": str(_MISSING_ID), "overflow": str(_OVERFLOW_ID), "no id": "abc"}
         return fixed[cell.target] if cell.target in fixed else str(self._targets[cell.target].pop())
 
     def _check_unchanged(self, listing_id: int, *, is_deleted: bool) -> str:

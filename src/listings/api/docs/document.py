@@ -133,16 +133,18 @@ def describe_access(plan: PlanTerms) -> str:
 
 
 def _build_path(path: str, methods: Mapping[str, Endpoint]) -> Schema:
-    item: Schema = {"parameters": [_build_id_parameter()]} if "{id}" in path else {}
+    item: Schema = {}
     for method, endpoint in methods.items():
         if endpoint.operation is not None:
+            if "{id}" in path:
+                item.setdefault("parameters", [_build_id_parameter(endpoint.operation)])
             item[method.lower()] = _build_operation(endpoint, endpoint.operation)
     return item
 
 
-def _build_id_parameter() -> Schema:
+def _build_id_parameter(doc: Operation) -> Schema:
     schema = READ_ONLY_FIELDS["id"].schema
-    text = "Id of the listing. Any other value returns 404."
+    text = doc.path_id
     return {"name": "id", "in": "path", "required": True, "description": text, "schema": schema, "example": 1025}
 
 
@@ -279,6 +281,7 @@ def _build_schemas() -> dict[str, Schema]:
         "Confirmation": _build_object({"message": {"type": "string"}}),
         "ApiError": _build_object({"error": {"type": "string", "description": "One plain sentence for people."}}),
         **_build_changes(),
+        **_build_reverts(),
         "RateLimit": _build_rate_limit(),
         **ENUMS,
         "ImageUrl": build_image_url(),
@@ -485,6 +488,7 @@ def _build_changes() -> dict[str, Schema]:
         "time": READ_ONLY_FIELDS["created_at"].schema | {"description": f"When it was written, {TIME_FORMAT}."},
         "actor": refer("schemas", "ChangeActor"),
         "kind": refer("schemas", "ChangeKind"),
+        "revert": number | {"description": "The id of its revert, if it belongs to one."},
         "changes": {"type": "array", "items": refer("schemas", "Change")},
     }
     return {
@@ -495,18 +499,78 @@ def _build_changes() -> dict[str, Schema]:
                 "more": {"type": "boolean", "description": "Whether there are further change sets."},
             }
         ),
-        "ChangeSet": _build_object(change_set) | {"description": "What one write changed."},
+        "ChangeSet": _build_object(change_set)
+        | {
+            "description": "What one write changed.",
+            "required": [name for name in change_set if name != "revert"],
+        },
         "Change": _build_object(change) | {"description": "A change of one listing. A create has null in `before`."},
         "ChangedFields": values | {"required": [], "description": "The changed fields only."},
-        "ChangeActor": _build_object(
-            {
-                "type": refer("schemas", "ActorType"),
-                "name": {"type": "string", "description": "Of a key."},
-                "hint": {"type": "string", "description": "The key with its middle part left out."},
-                "id": number | {"description": "Of an import: the id of its first change set."},
-            }
-        )
-        | {"required": ["type"]},
+        "ChangeActor": _build_change_actor(),
+    }
+
+
+def _build_change_actor() -> Schema:
+    actor = {
+        "type": refer("schemas", "ActorType"),
+        "name": {"type": "string", "description": "Of a key."},
+        "hint": {"type": "string", "description": "The key with its middle part left out."},
+        "id": READ_ONLY_FIELDS["id"].schema | {"description": "Of a key, or of an import: its first change set."},
+    }
+    return _build_object(actor) | {"required": ["type"]}
+
+
+def _build_revert_request() -> Schema:
+    number = READ_ONLY_FIELDS["id"].schema
+    time = build_schema(params.LIST_PARAMETERS["updated_since"])
+    return {
+        "type": "object",
+        "description": "What to revert: exactly one of change, import, revert and key.",
+        "properties": {
+            "change": number | {"description": "The id of a change set."},
+            "import": number | {"description": "The id of an import."},
+            "revert": number | {"description": "The id of an earlier revert."},
+            "key": number | {"description": "The id of one of your keys, with `since`."},
+            "since": time | {"description": "Time of the key's first change to revert, in UTC."},
+            "until": time | {"description": "Time of its last one, in UTC. Default: now."},
+            "overwrite": {"type": "boolean", "description": "Whether to overwrite later changes. Default: `false`."},
+        },
+    }
+
+
+def _build_reverts() -> dict[str, Schema]:
+    """Return the schemas of reverts."""
+    number = allow_null(READ_ONLY_FIELDS["id"].schema)
+    count: Schema = {"type": "integer", "minimum": 0}
+    counts = {
+        "reverted": count | {"description": "Listings that were changed."},
+        "unchanged": count | {"description": "Listings that needed no change."},
+        "conflicts": count | {"description": "Conflicts."},
+    }
+    conflict = {
+        "id": _build_record_field("id"),
+        "external_id": _build_record_field("external_id") | {"description": "The external id that it has now."},
+        "reason": refer("schemas", "ConflictReason"),
+        "fields": {"type": "array", "items": {"type": "string"}, "description": "The fields that stay as they are."},
+        "change": number | {"description": "The change set that changed them later."},
+        "holder": number | {"description": "The listing that has the external id."},
+    }
+    changes = {"type": "array", "items": refer("schemas", "Change")}
+    revert = {
+        "id": number | {"description": "The id of its first change set. null for a dry run."},
+        "status": refer("schemas", "RevertStatus"),
+        "progress": {"type": "number", "format": "double", "minimum": 0, "maximum": 1},
+        "counts": refer("schemas", "RevertCounts"),
+        "conflicts": {"type": "array", "items": refer("schemas", "RevertConflict")},
+        "last": count | {"description": "The conflict to continue from."},
+        "more": {"type": "boolean", "description": "Whether there are further conflicts."},
+        "changes": changes | {"description": "What a dry run would write; otherwise empty."},
+    }
+    return {
+        "RevertRequest": _build_revert_request(),
+        "Revert": _build_object(revert),
+        "RevertCounts": _build_object(counts),
+        "RevertConflict": _build_object(conflict) | {"description": "Fields of a listing that were not reverted."},
     }
 
 

@@ -121,8 +121,8 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
         required=True,
     ),
     "Location": _Header(
-        "URL of the new listing.",
-        _STRING | {"pattern": rf"^(https?://.+)?{codec.LISTINGS_PATH}/[1-9][0-9]*$"},
+        "URL of the new listing, or of the revert.",
+        _STRING | {"pattern": rf"^(https?://.+)?({codec.LISTINGS_PATH}|{codec.REVERTS_PATH})/[1-9][0-9]*$"},
         f"{codec.LISTINGS_PATH}/1025",
         required=True,
     ),

@@ -53,6 +53,7 @@ class Operation(NamedTuple):
     headers: tuple[str, ...] = ()  # request headers, without those that every endpoint accepts
     body: str = ""  # the name of its schema
     examples: Mapping[str, Example] = {}  # by name
+    path_id: str = "Id of the listing. Any other value returns 404."  # the description of {id}
 
 
 _EXAMPLES = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__}
@@ -299,7 +300,7 @@ _EXAMPLE_CHANGE_SETS = {
         {
             "id": 1200,
             "time": "2026-11-21 06:54:32",
-            "actor": {"type": "key", "name": "price-bot", "hint": "lst_abcd…wxyz"},
+            "actor": {"type": "key", "name": "price-bot", "hint": "lst_abcd…wxyz", "id": 7},
             "kind": "updated",
             "changes": [{"id": 1025, "external_id": None, "before": {"price": 1250.5}, "after": {"price": 1100.0}}],
         }
@@ -314,11 +315,12 @@ CHANGES = Operation(
     summary="List the changes of your listings",
     description=(
         "Returns what was written after the change set `after`, oldest first. A change set is one write: a create, an "
-        "update, a deletion, a restore, a batch, or a step of an import. `before` and `after` have the changed fields. "
-        "A create has `before: null`, and in `after` the fields as they are at the time of the request. Views are not "
-        "changes. To keep a copy, request `limit=0` and remember `last`, then read the list with `status=all`. From "
-        "then on, request the changes after `last`, and set the fields in `after` in your copy. An `after` that is too "
-        "old returns 410: begin again with the list. With `timeout`, the response waits for a change if there is none."
+        "update, a deletion, a restore, a batch, or a step of an import or a revert. `before` and `after` have the "
+        "changed fields. A create has `before: null`, and in `after` the fields as they are at the time of the "
+        "request. Views are not changes. To keep a copy, request `limit=0` and remember `last`, then read the list "
+        "with `status=all`. From then on, request the changes after `last`, and set the fields in `after` in your "
+        "copy. An `after` that is too old returns 410: begin again with the list. With `timeout`, the response waits "
+        "for a change if there is none."
     ),
     responses=(Success("The change sets.", "ChangeSets", _EXAMPLE_CHANGE_SETS),),
     codes=("invalid_request", "changes_gone", "too_many_waits"),
@@ -345,6 +347,86 @@ HISTORY = Operation(
     parameters=params.HISTORY_PARAMETERS,
     parameter_texts={"limit": "Maximum number of change sets. Default: 100. There may be fewer if they are large."},
     headers=("Prefer",),
+)
+
+_EXAMPLE_REVERT = {
+    "id": 1201,
+    "status": "finished",
+    "progress": 1.0,
+    "counts": {"reverted": 188, "unchanged": 0, "conflicts": 1},
+    "conflicts": [
+        {
+            "id": 1025,
+            "external_id": None,
+            "reason": "changed_later",
+            "fields": ["price"],
+            "change": 1200,
+            "holder": None,
+        }
+    ],
+    "last": 1,
+    "more": False,
+    "changes": [],
+}
+
+REVERT = Operation(
+    id="revertChanges",
+    tag="Changes",
+    summary="Undo changes",
+    description=(
+        "Takes back a change set, an import, an earlier revert, or what a key wrote from `since` to `until`. Each "
+        "field gets its earlier value, created listings are deleted, and deleted ones come back as they were. A field "
+        "that another change set changed later is a conflict: it stays as it is, unless you set `overwrite`. Up to "
+        "200 listings are reverted before the response. For more, the response is 202 and the rest follows in the "
+        "background: request the URL in `Location` until `status` is `finished`. With `dry_run=true` nothing is "
+        "stored: `status` is `planned`, `id` is null, and `changes` has what would be written to the first 100 "
+        "listings. A dry run reads up to 1,000 listings; if there are more, its `progress` is 0. With an "
+        "`Idempotency-Key` you can repeat the request for 24 hours, and get the current state of the first one."
+    ),
+    responses=(
+        Success(
+            "The revert is finished, or is a dry run.",
+            "Revert",
+            _EXAMPLE_REVERT,
+            headers=("Idempotent-Replayed", *_PREFERENCES),
+        ),
+        Success(
+            "The revert continues in the background.",
+            "Revert",
+            _EXAMPLE_REVERT | {"status": "running", "progress": 0.25},
+            status=202,
+            headers=("Location", "Idempotent-Replayed", *_PREFERENCES),
+        ),
+    ),
+    codes=("invalid_request", "key_not_allowed", "change_not_found", "changes_gone", "idempotency_key_reused"),
+    parameters=params.WRITE_PARAMETERS,
+    headers=("Prefer", "Idempotency-Key"),
+    body="RevertRequest",
+    examples={
+        "change": Example("A change set", {"change": 1200}),
+        "overwrite": Example("Also what was changed later", {"change": 1200, "overwrite": True}),
+        "revert": Example("An earlier revert", {"revert": 1201}),
+        "key": Example(
+            "What a key wrote in a night",
+            {"key": 7, "since": "2026-11-20 22:00:00", "until": "2026-11-21 06:00:00"},
+        ),
+    },
+)
+
+GET_REVERT = Operation(
+    id="getRevert",
+    tag="Changes",
+    summary="Get a revert",
+    description="Returns the progress of a revert and its conflicts. To read on, request those after `last`.",
+    responses=(Success("The revert.", "Revert", _EXAMPLE_REVERT),),
+    codes=("invalid_request", "change_not_found"),
+    parameters=params.CONFLICT_PARAMETERS,
+    parameter_texts={
+        "after": "The `last` of the conflicts that you have, 0 for none. Default: 0.",
+        "limit": "Maximum number of conflicts. Default: 100.",
+    },
+    headers=("Prefer",),
+    path_id="Id of the revert. Any other value returns 404.",
 )
 
 RATE_LIMIT = Operation(
@@ -439,11 +521,19 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "The request body took longer than 30 seconds",
         "Send the headers within 10 seconds and the body within 30, or split a large batch.",
     ),
+    "change_not_found": ErrorDoc(
+        "There is no such change set, import, revert or key.",
+        "There is no change set with the id 1201",
+        "Check the id: the ids of change sets are in `GET /api/v1/changes`, that of an import is in its `actor`.",
+    ),
     "changes_gone": ErrorDoc(
-        "The changes after this id are no longer stored.",
+        "The changes after this id, or those to be reverted, are no longer stored.",
         "Some changes after 17 are not stored: request limit=0, then the list of all listings, and continue with the "
         "last of the first response",
-        "Begin again: request `limit=0`, then the list with `status=all`, then the changes after `last`.",
+        (
+            "To keep a copy, begin again: request `limit=0`, then the list with `status=all`, then the changes after "
+            "`last`. To revert, choose newer changes."
+        ),
     ),
     "external_id_taken": ErrorDoc(
         "Another listing has the `external_id`.",

@@ -31,6 +31,7 @@ _GUIDES = (
         "pagination",
         "sync",
         "changes",
+        "undo",
         "batches",
         "idempotency",
         "concurrency",

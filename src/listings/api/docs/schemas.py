@@ -12,6 +12,7 @@ from listings.api import params
 from listings.domain.fields import FIELDS, Choice, Coordinate, Field, Flag, Identifier, Images, Money, Text
 from listings.domain.listing_json import INCLUDED_FIELDS
 from listings.domain.model import MAX_ID, SortKey
+from listings.domain.reverts import ConflictReason
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -46,6 +47,7 @@ _CHOICES: Mapping[object, str] = {
     FIELDS["price_type"].rule: "PriceType",
     params.LIST_PARAMETERS["status"]: "ListingStatus",
 }
+_CHANGE_KINDS = ("created", "updated", "deleted", "restored", "batch", "import", "reverted")
 _DIRECTIONS = {"": "", "-": "_descending"}
 _ORDERS = {f"{sign}{key}": f"{key}{suffix}" for key in get_args(SortKey) for sign, suffix in _DIRECTIONS.items()}
 ENUMS: Mapping[str, Schema] = {
@@ -56,9 +58,14 @@ ENUMS: Mapping[str, Schema] = {
         ("key", "member", "operator", "import"), ("by_key", "by_member", "by_operator", "by_import")
     ),
     "ChangeKind": _build_enum(
-        ("created", "updated", "deleted", "restored", "batch", "import"),
-        ("created_change", "updated_change", "deleted_change", "restored_change", "batch_change", "import_change"),
+        _CHANGE_KINDS,
+        (f"{kind}_change" for kind in _CHANGE_KINDS),
     ),
+    "RevertStatus": _build_enum(
+        ("running", "finished", "planned"), ("running_revert", "finished_revert", "planned_revert")
+    )
+    | {"description": "planned: of a dry run."},
+    "ConflictReason": _build_enum(get_args(ConflictReason), (f"{it}_conflict" for it in get_args(ConflictReason))),
     "IncludedField": _build_enum((*INCLUDED_FIELDS, "all"), (*INCLUDED_FIELDS, "all_fields")),
 }
 """Every named enumeration. The names of constants are unique: Go has one scope for all."""

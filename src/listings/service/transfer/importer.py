@@ -111,6 +111,8 @@ class Import:
             self.watch.on_progress("Validating" if self.options.dry_run else "Importing", done.position)
         done = await self._advance(key, done, ImportBatch(done.position, done.position, [], self._now()), [])
         if not self.options.dry_run:
+            stored = await self.store.find_import(key)
+            done = msgspec.structs.replace(done, import_id=None if stored is None else stored.import_id)
             count = done.created + done.updated
             message = "Imported %d listing into account %d" if count == 1 else "Imported %d listings into account %d"
             _log.info(message, count, self.account.id)

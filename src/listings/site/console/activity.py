@@ -100,6 +100,13 @@ def _describe_import(detail: Mapping[str, Any]) -> str:
     return f"imported a file: {', '.join(counts) or 'nothing changed'}"
 
 
+def _describe_revert(detail: Mapping[str, Any]) -> str:
+    """Return a text such as "undid changes of 3 listings, with 1 conflict"."""
+    text = f"undid changes of {presentation.format_count(detail.get('reverted', 0), 'listing')}"
+    conflicts = detail.get("conflicts", 0)
+    return f"{text}, with {presentation.format_count(conflicts, 'conflict')}" if conflicts else text
+
+
 def _counts(detail: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of listings by outcome. The details of a batch have lists of IDs, those of an import counts."""
     counts = {outcome: len(value) if isinstance(value, list) else int(value) for outcome, value in detail.items()}
@@ -134,6 +141,7 @@ _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "restored": "restored",
     "batch": _describe_batch,
     "import": _describe_import,
+    "reverted": _describe_revert,
     "account_opened": "created the account",
     "account_changed": _describe_account_change,
     "key_added": "created the key {key}",

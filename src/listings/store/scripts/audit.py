@@ -10,6 +10,7 @@ from msgspec.structs import astuple
 
 from listings.contract.history import CONSOLE, Actor, EventKind, Payment
 from listings.contract.imports import ImportKey, ImportProgress, RowOutcome
+from listings.contract.reverts import RevertCounts
 from listings.domain.model import ListingChange, bucket_of
 from listings.store import member_sql, sql
 from listings.store.mapping import Partition
@@ -55,6 +56,16 @@ def record_import(key: ImportKey, before: ImportProgress, outcomes: Sequence[Row
     revision = int(rows[0][0])
     yield _build_edit(partition, revision, actor, "import", _encode(detail), import_id)
     yield Query(member_sql.SET_IMPORT_REVISION, (*astuple(key), revision))
+
+
+def record_revert(partition: Partition, revision: int, actor: Actor, revert_id: int, counts: RevertCounts) -> Query:
+    """Store one event for a revert, which has the revision of its first edit."""
+    return _build_edit(partition, revision, actor, "reverted", _encode(counts), revert_id)
+
+
+def update_revert(partition: Partition, revision: int, counts: RevertCounts) -> Query:
+    """Store new totals in the event of a revert."""
+    return Query(member_sql.SET_EVENT_DETAIL, (*partition, revision, _encode(counts)))
 
 
 def record_payment(payment: Payment, plan_expires_at: int, moment: int) -> Script[None]:

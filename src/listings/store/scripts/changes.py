@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 from listings.contract.history import Actor, EventKind
 from listings.contract.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange
-from listings.store import change_sql, member_sql, sql
+from listings.store import change_sql, member_sql, revert_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Query, QueryMany, Script
@@ -78,12 +78,19 @@ def decode_ids(detail: str, bucket: int) -> Iterator[int]:
 class ChangeSet:
     """Collects the changes of a transaction that may change several listings. Without an actor it stores none."""
 
-    def __init__(self, partition: Partition, actor: Actor | None, import_key: ImportKey | None = None) -> None:
-        """`import_key`: of the import that the transaction belongs to."""
+    def __init__(
+        self,
+        partition: Partition,
+        actor: Actor | None,
+        import_key: ImportKey | None = None,
+        revert_id: int | None = None,
+    ) -> None:
+        """`import_key`, `revert_id`: of the import or the revert that the transaction belongs to."""
         self._partition = partition
         self._actor = actor
         self._import_key = import_key
-        self._import_id: int | None = None
+        self._import_id = revert_id
+        self._kind = _choose_set_kind(import_key, revert_id)
         self._serials: list[int] = []
         self._pending: list[tuple[int, str, str]] = []
         self._pending_bytes = 0
@@ -123,9 +130,9 @@ class ChangeSet:
         if self._pending_bytes >= _MAX_PENDING_BYTES:
             yield from self._write_pending(self._actor)
 
-    def write(self) -> Script[None]:
-        """Store the change set, unless nothing was changed."""
-        if self._actor is None or self.edit_revision is None or self.is_empty:
+    def write(self, *, may_be_empty: bool = False) -> Script[None]:
+        """Store the change set, unless nothing was changed and it may not be empty."""
+        if self._actor is None or self.edit_revision is None or (self.is_empty and not may_be_empty):
             return
         yield from self._write_pending(self._actor)
         rows = yield Query(sql.GET_LAST_SERIAL, self._partition[:1])
@@ -160,7 +167,7 @@ class ChangeSet:
             number,
             listing_id,
             actor,
-            "batch" if self._import_key is None else "import",
+            self._kind,
             self._import_id,
             fields,
             detail,
@@ -168,12 +175,23 @@ class ChangeSet:
         )
 
 
+def _choose_set_kind(import_key: ImportKey | None, revert_id: int | None) -> EventKind:
+    if import_key is not None:
+        return "import"
+    return "batch" if revert_id is None else "reverted"
+
+
 def purge(partition: Partition, oldest: int, max_sets: int) -> Script[int]:
-    """Delete the account's change sets from before `oldest`, at most `max_sets`, and return how many."""
+    """Delete the account's change sets from before `oldest`, at most `max_sets`, and return how many.
+
+    Finished reverts of that time are deleted with them.
+    """
     rows = yield Query(change_sql.LIST_OLDEST_SETS, (*partition, max_sets))
     old = list(takewhile(lambda row: row[1] < oldest, rows))
     if old:
         edit_revision, _, last_serial = old[-1]
         yield Query(change_sql.DELETE_CHANGES, (*partition, edit_revision))
         yield Query(change_sql.SET_PURGED, (*partition, edit_revision, last_serial))
+        for statement in (revert_sql.PURGE_REVERTS, revert_sql.PURGE_CONFLICTS):
+            yield Query(statement, (*partition, edit_revision))
     return len(old)

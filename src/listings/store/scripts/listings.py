@@ -80,12 +80,12 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     The bucket's counter must be locked and the account prepared.
     """
     if idempotency is not None:
-        earlier = yield from _find_earlier_result(partition, idempotency)
+        earlier = yield from find_earlier_result(partition, idempotency)
         if earlier is not None:
             return Added(AddResult(int(earlier), replayed=True), None)
     listing_id, revisions = yield from _add_new(engine, partition, new, created_at, actor)
     if idempotency is not None:
-        yield _store_result(partition, idempotency, str(listing_id))
+        yield store_result(partition, idempotency, str(listing_id))
     return Added(AddResult(listing_id), revisions)
 
 
@@ -222,7 +222,7 @@ def run(
     if additions or idempotency is not None:
         yield from engine.lock_counter(partition[0])
     if idempotency is not None:
-        earlier = yield from _find_earlier_result(partition, idempotency)
+        earlier = yield from find_earlier_result(partition, idempotency)
         if earlier is not None:
             return earlier
     if additions:
@@ -242,7 +242,7 @@ def run(
         state = None if state is None else change_set.edit_revision
     outcome = BatchOutcome(results, state)
     if idempotency is not None:
-        yield _store_result(partition, idempotency, batch.encode(outcome))
+        yield store_result(partition, idempotency, batch.encode(outcome))
     return outcome
 
 
@@ -327,11 +327,13 @@ def require_same_request(idempotency: IdempotencyRecord, digest: bytes, result: 
     return result
 
 
-def _find_earlier_result(partition: Partition, idempotency: IdempotencyRecord) -> Script[str | None]:
+def find_earlier_result(partition: Partition, idempotency: IdempotencyRecord) -> Script[str | None]:
+    """Return the stored result of an earlier write with the same key. Raises like `require_same_request`."""
     rows = yield Query(sql.FIND_IDEMPOTENCY_RECORD, (*partition, idempotency.key, idempotency.oldest))
     return require_same_request(idempotency, *rows[0]) if rows else None
 
 
-def _store_result(partition: Partition, idempotency: IdempotencyRecord, result: str) -> Query:
+def store_result(partition: Partition, idempotency: IdempotencyRecord, result: str) -> Query:
+    """Return the statement that stores the result of a write."""
     values = (*partition, idempotency.key, idempotency.digest, result, idempotency.moment)
     return Query(sql.STORE_IDEMPOTENCY_RECORD, values)

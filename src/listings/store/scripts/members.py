@@ -8,7 +8,7 @@ from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import change_sql, mail_queue, member_sql, own_account, sql
+from listings.store import change_sql, mail_queue, member_sql, own_account, revert_sql, sql
 from listings.store.mapping import Row
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
@@ -157,6 +157,8 @@ def erase(account_id: int, name: str, email: str, now: int) -> Script[None]:
         member_sql.DELETE_ACTIVITY,
         change_sql.ERASE_CHANGES,
         change_sql.FORGET_CHANGES,
+        revert_sql.ERASE_CONFLICTS,
+        revert_sql.ERASE_REVERTS,
         member_sql.DELETE_USAGE,
         member_sql.DELETE_REJECTED_REQUESTS,
     ):

@@ -39,6 +39,7 @@ from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.market_entries import INDEX_VERSION
 from listings.store.own_account import ScriptedOwnAccountStore
+from listings.store.revert_store import ScriptedRevertStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -89,6 +90,7 @@ _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write cou
 class SqliteStore(
     ScriptedListingStore,
     ScriptedChangeStore,
+    ScriptedRevertStore,
     ScriptedAccountStore,
     ScriptedMemberStore,
     ScriptedHistoryStore,

@@ -120,6 +120,21 @@ TABLES = (
         ),
         keys=4,
     ),
+    Table(
+        "reverts",
+        (
+            *("bucket", "account_id", "id", "kind", "subject", "first_revision", "last_revision", "since", "until"),
+            *("overwrite", "author", "revision", "started_at", "done_revision", "done_number"),
+            *("reverted", "unchanged", "conflicts", "finished_at", "worker", "busy_until"),
+        ),
+        keys=3,
+        flags=("overwrite",),
+    ),
+    Table(
+        "revert_conflicts",
+        ("bucket", "account_id", "revert_id", "number", "listing_id", "reason", "fields", "subject"),
+        keys=4,
+    ),
     Table("usage_hours", ("bucket", "account_id", "hour", "key_id", "status", "count"), keys=5),
     Table(
         "refusals",

@@ -1,0 +1,137 @@
+"""Reverts: parse what to revert, and report a revert and its conflicts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from listings.api import codec, params
+from listings.api.codec import REVERTS_PATH, Response
+from listings.api.handlers import parse_options
+from listings.api.request import Request
+from listings.contract.reverts import Revert, RevertConflict, RevertCounts, RevertRequest
+from listings.domain import timestamps
+from listings.domain.changes import build_record, get_name
+from listings.domain.errors import Problem
+from listings.domain.fields import FieldError, parse_id, preview
+from listings.domain.model import MAX_ID
+from listings.domain.reverts import RevertKind
+from listings.service import Services
+from listings.service.reverts import Preview
+
+SUBJECTS: Sequence[RevertKind] = ("change", "import", "revert", "key")
+"""The fields of which a body has exactly one: what to revert, by its id."""
+
+_TIMES = ("since", "until")
+
+
+async def start_revert(services: Services, request: Request) -> Response:
+    """POST /api/v1/changes/revert."""
+    wanted, ignored = parse(codec.decode_body(request.body), strict=request.strict)
+    options = parse_options(request, idempotent=True)
+    headers = codec.build_preference_headers(ignored, strict=request.strict)
+    if options.dry_run:
+        found = await services.reverts.preview(request.caller.account_id, wanted)
+        return Response(200, _encode_preview(found), headers)
+    caller = request.caller
+    revert, replayed = await services.reverts.start(caller.account_id, wanted, caller.key_id, options)
+    headers += codec.REPLAYED if replayed else b""
+    if revert.finished_at is None:
+        headers += f"location: {services.about.base_url}{REVERTS_PATH}/{revert.key.id}\r\n".encode()
+    return await _report(services, revert, 0, params.DEFAULT_CONFLICTS, headers)
+
+
+async def get_revert(services: Services, request: Request) -> Response:
+    """GET /api/v1/changes/reverts/{id}."""
+    after, count = params.parse_conflicts(request.query, strict=request.strict)
+    revert_id = parse_id(request.segment)
+    if revert_id is None:
+        raise Problem("change_not_found", f"There is no revert with the id {preview(request.segment)}")
+    revert = await services.reverts.get(request.caller.account_id, revert_id)
+    response = await _report(services, revert, after, count)
+    return response._replace(status=200)
+
+
+def parse(body: Mapping[str, object], *, strict: bool) -> tuple[RevertRequest, list[str]]:
+    """Return what to revert, and the names of the ignored fields. Raises Problem("invalid_request")."""
+    subjects = [name for name in SUBJECTS if name in body]
+    if len(subjects) != 1:
+        raise Problem("invalid_request", f"Exactly one of {', '.join(SUBJECTS)} is required")
+    known = {subjects[0], "overwrite", *(_TIMES if subjects[0] == "key" else ())}
+    ignored = [name for name in body if name not in known]
+    if strict and ignored:
+        raise Problem("invalid_request", f"{preview(ignored[0])} is not a field of this revert")
+    overwrite = body.get("overwrite", False)
+    if not isinstance(overwrite, bool):
+        raise Problem("invalid_request", f"overwrite must be true or false, got {preview(overwrite)}")
+    wanted = RevertRequest(subjects[0], _parse_subject(body, subjects[0]), overwrite=overwrite)
+    if wanted.kind == "key":
+        wanted = _add_times(wanted, body)
+    return wanted, ignored
+
+
+def _parse_subject(body: Mapping[str, object], name: str) -> int:
+    number = body[name]
+    if type(number) is not int or not 1 <= number <= MAX_ID:
+        raise Problem("invalid_request", f"{name} must be an id, got {preview(number)}")
+    return number
+
+
+def _add_times(wanted: RevertRequest, body: Mapping[str, object]) -> RevertRequest:
+    if "since" not in body:
+        raise Problem("invalid_request", "since is required with key")
+    since, until = _parse_time(body, "since"), _parse_time(body, "until") if "until" in body else None
+    if until is not None and until < since:
+        raise Problem("invalid_request", "until must not be before since")
+    return wanted._replace(since=since, until=until)
+
+
+def _parse_time(body: Mapping[str, object], name: str) -> int:
+    """Return a Unix time. Raises Problem("invalid_request")."""
+    text = body[name]
+    if not isinstance(text, str):
+        raise Problem("invalid_request", f"{name} must be a time like 2026-11-21 06:54:32, got {preview(text)}")
+    try:
+        return timestamps.parse_timestamp(params.parse_timestamp(text))
+    except FieldError as error:
+        raise Problem("invalid_request", f"{name} {error}") from None
+
+
+async def _report(services: Services, revert: Revert, after: int, count: int, headers: bytes = b"") -> Response:
+    """Return a revert with a page of its conflicts."""
+    conflicts = await services.reverts.list_conflicts(revert, after, count) if count else []
+    is_finished = revert.finished_at is not None
+    head = {"id": revert.key.id, "status": "finished" if is_finished else "running", "progress": _measure(revert)}
+    last = conflicts[-1].number if conflicts else after
+    body = head | _build_counts(revert.counts, conflicts, last)
+    return Response(200 if is_finished else 202, codec.encode(body | {"changes": []}), headers)
+
+
+def _measure(revert: Revert) -> float:
+    """Return the progress from 0 to 1."""
+    scope = revert.scope
+    if revert.finished_at is not None:
+        return 1.0
+    return round((scope.last + 1 - revert.position.edit_revision) / (scope.last + 1 - scope.first), 3)
+
+
+def _encode_preview(found: Preview) -> bytes:
+    changes = [build_record(change) for change in found.changes]
+    status = {"id": None, "status": "planned", "progress": 1.0 if found.is_complete else 0.0}
+    return codec.encode(
+        status | _build_counts(found.counts, found.conflicts, len(found.conflicts)) | {"changes": changes}
+    )
+
+
+def _build_counts(counts: RevertCounts, conflicts: Sequence[RevertConflict], last: int) -> dict[str, Any]:
+    records = [_build_conflict(conflict) for conflict in conflicts]
+    return {"counts": counts, "conflicts": records, "last": last, "more": last < counts.conflicts}
+
+
+def _build_conflict(conflict: RevertConflict) -> dict[str, Any]:
+    return {
+        "id": conflict.listing_id,
+        "external_id": conflict.external_id,
+        "reason": conflict.reason,
+        "fields": [get_name(name) for name in conflict.fields],
+        "change": conflict.subject if conflict.reason == "changed_later" else None,
+        "holder": conflict.subject if conflict.reason == "external_id_taken" else None,
+    }

@@ -1,0 +1,158 @@
+"""The store of reverts, and its types (decision G46)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from listings.contract.history import Actor
+from listings.contract.listings import IdempotencyRecord
+from listings.domain.changes import Change
+from listings.domain.reverts import ConflictReason, RevertKind, RevertScope
+
+MAX_FIRST_LISTINGS = 200
+"""Listings that the first transaction of a revert changes, like a step of an import."""
+
+MAX_STEP_LISTINGS = 100
+"""Listings that each further transaction changes, like a batch of the API. There are many in a row."""
+
+
+class RevertRequest(NamedTuple):
+    """What to revert: a change set, an import, an earlier revert, or what a key wrote in a time (in seconds)."""
+
+    kind: RevertKind
+    subject: int
+    since: int = 0
+    until: int | None = None  # None: now
+    overwrite: bool = False  # fields that were changed later
+
+
+class RevertKey(NamedTuple):
+    """Identifies a revert. Its id is that of its first change set."""
+
+    bucket: int
+    account_id: int
+    id: int
+
+
+class RevertPosition(NamedTuple):
+    """A position between changes. A revert proceeds from the newest one to the oldest, and ends in front of it."""
+
+    edit_revision: int
+    number: int
+
+
+class Candidate(NamedTuple):
+    """A change that a revert takes back. The creates of a change set have numbers from -1 downwards."""
+
+    edit_revision: int
+    number: int
+    listing_id: int
+
+
+class RevertScan(NamedTuple):
+    """The next changes to revert, newest first, each listing at most once, and the position after them."""
+
+    candidates: Sequence[Candidate]
+    end: RevertPosition
+    is_last: bool
+
+
+class RevertStep(NamedTuple):
+    """Changes to revert in one transaction: those from one position to another."""
+
+    start: RevertPosition
+    candidates: Sequence[Candidate]
+    end: RevertPosition
+    is_last: bool
+
+
+class RevertCounts(msgspec.Struct, frozen=True):
+    """The number of listings that a revert changed, that needed no change, and of its conflicts."""
+
+    reverted: int = 0
+    unchanged: int = 0
+    conflicts: int = 0
+
+
+class RevertConflict(msgspec.Struct, frozen=True):
+    """A conflict; see `listings.domain.reverts.Conflict`. Those of a revert are numbered from 1."""
+
+    number: int
+    listing_id: int
+    external_id: str | None
+    reason: ConflictReason
+    fields: Sequence[str]
+    subject: int | None
+
+
+class Revert(msgspec.Struct, frozen=True):
+    """A revert, and how far it has come. `actor` is the `key_id` of an `Actor`; times are in seconds since 1970."""
+
+    key: RevertKey
+    scope: RevertScope
+    actor: int
+    started_at: int
+    position: RevertPosition
+    counts: RevertCounts
+    finished_at: int | None
+
+
+class RevertPreview(NamedTuple):
+    """What a revert would do to some candidates: its changes and conflicts. `done`: how many candidates were read."""
+
+    changes: Sequence[Change]
+    conflicts: Sequence[RevertConflict]
+    counts: RevertCounts
+    done: int
+
+
+class RevertStore(Protocol):
+    """Stores reverts, with the guarantees of `contract.store`.
+
+    What a revert changes are change sets of the kind `reverted`, whose `import_id` is the id of the revert.
+    """
+
+    async def find_revert_scope(self, bucket: int, account_id: int, request: RevertRequest) -> RevertScope:
+        """Return the change sets to revert, of those that are stored now.
+
+        Raises Problem: change_not_found, changes_gone.
+        """
+
+    async def scan_revert(self, bucket: int, account_id: int, scope: RevertScope, before: RevertPosition) -> RevertScan:
+        """Return the next changes to revert. A page is of limited size and may have none."""
+
+    async def preview_revert(
+        self, bucket: int, account_id: int, scope: RevertScope, candidates: Sequence[Candidate], now: int
+    ) -> RevertPreview:
+        """Return what the revert of some changes would do. It ends early if the values are large."""
+
+    async def begin_revert(  # noqa: PLR0913, PLR0917 - what to revert, where, and on whose behalf
+        self,
+        bucket: int,
+        account_id: int,
+        scope: RevertScope,
+        step: RevertStep,
+        actor: Actor,
+        idempotency: IdempotencyRecord | None = None,
+    ) -> Revert | int:
+        """Start a revert with its first step, or return the id of the one that was started with the idempotency key.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        """
+
+    async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
+        """Take the next step of a revert and store its progress. A step ends early if its values are large.
+
+        Return None and write nothing if the revert is not at the start of the step, or if another worker, which is
+        identified by some bytes, has taken a step in the last seconds.
+        """
+
+    async def get_revert(self, key: RevertKey) -> Revert | None:
+        """Return a revert, or None if it does not exist."""
+
+    async def page_revert_conflicts(self, key: RevertKey, after: int, count: int) -> list[RevertConflict]:
+        """Return at most `count` conflicts of a revert with numbers above `after`, in their order."""
+
+    async def list_running_reverts(self, worker: bytes, now: int) -> list[Revert]:
+        """Return the unfinished reverts of all accounts, except those on which another worker is working."""

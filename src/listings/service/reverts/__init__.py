@@ -1,0 +1,222 @@
+"""The use cases of reverts: preview, start, continue in the background, and report (decision G46)."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from listings.contract.accounts import KeyStore
+from listings.contract.history import CONSOLE, OPERATOR, Actor
+from listings.contract.reverts import (
+    MAX_FIRST_LISTINGS,
+    MAX_STEP_LISTINGS,
+    Candidate,
+    Revert,
+    RevertConflict,
+    RevertCounts,
+    RevertKey,
+    RevertPosition,
+    RevertRequest,
+    RevertScan,
+    RevertStep,
+    RevertStore,
+)
+from listings.domain.changes import Change
+from listings.domain.errors import Problem
+from listings.domain.model import bucket_of
+from listings.domain.reverts import RevertScope
+from listings.service.listings import DEFAULT_WRITE_OPTIONS, WriteOptions, build_idempotency_record
+
+_log = logging.getLogger(__name__)
+
+_DAY = 24 * 3600  # seconds
+_MAX_FIRST_SCANS = 8  # before the answer to a request
+_MAX_PREVIEWED = 1_000  # listings
+_MAX_SHOWN = 100  # changes and conflicts of a preview
+_MAX_SHOWN_CHARACTERS = 1_000_000  # of the values of these changes
+_POLL_SECONDS = 0.2
+
+
+class Preview(NamedTuple):
+    """The first changes and conflicts of a revert, and how many there are.
+
+    If it is not `is_complete`, there are more listings than it counts.
+    """
+
+    changes: Sequence[Change]
+    conflicts: Sequence[RevertConflict]
+    counts: RevertCounts
+    is_complete: bool
+
+
+class Started(NamedTuple):
+    """A revert, and whether an earlier request with the same idempotency key started it."""
+
+    revert: Revert
+    replayed: bool
+
+
+class _Stores(RevertStore, KeyStore, Protocol):
+    pass
+
+
+class Reverts:
+    """The use cases of reverts. An account is given by its id."""
+
+    def __init__(self, store: _Stores, clock: Callable[[], float], days: int) -> None:
+        """`days`: how long change sets are stored."""
+        self._store = store
+        self._clock = clock
+        self._days = days
+        self._worker = secrets.token_bytes(16)
+
+    async def preview(self, account_id: int, request: RevertRequest) -> Preview:
+        """Return what a revert would do. Raises like `start`."""
+        scope = await self._find_scope(account_id, request)
+        partition, now = (bucket_of(account_id), account_id), int(self._clock())
+        scan = await self._scan_first(partition, scope, _MAX_PREVIEWED)
+        changes: list[Change] = []
+        conflicts: list[RevertConflict] = []
+        totals, done = RevertCounts(), 0
+        while done < len(scan.candidates):
+            part = scan.candidates[done : done + MAX_FIRST_LISTINGS]
+            found = await self._store.preview_revert(*partition, scope, part, now)
+            changes = _limit([*changes, *found.changes])
+            first = totals.conflicts + 1
+            renumbered = (msgspec.structs.replace(one, number=n) for n, one in enumerate(found.conflicts, first))
+            conflicts = [*conflicts, *renumbered][:_MAX_SHOWN]
+            totals = _add(totals, found.counts)
+            done += found.done
+        return Preview(changes, conflicts, totals, scan.is_last)
+
+    async def start(
+        self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
+    ) -> Started:
+        """Revert changes for an actor, or at least the first listings, so that `run` continues.
+
+        It uses only the idempotency key of the options.
+
+        Raises Problem: invalid_request, change_not_found, changes_gone, idempotency_key_reused.
+        """
+        scope = await self._find_scope(account_id, request)
+        partition = (bucket_of(account_id), account_id)
+        scan = await self._scan_first(partition, scope, MAX_FIRST_LISTINGS)
+        step, now = RevertStep(_begin(scope), *scan), int(self._clock())
+        record = None
+        if options.idempotency_key is not None:
+            record = build_idempotency_record(options.idempotency_key, options.digest, now)
+        begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
+        if isinstance(begun, Revert):
+            _log.info("Started the revert %d of account %d", begun.key.id, account_id)
+            return Started(begun, replayed=False)
+        return Started(await self.get(account_id, begun), replayed=True)
+
+    async def get(self, account_id: int, revert_id: int) -> Revert:
+        """Return a revert of an account. Raises Problem("change_not_found")."""
+        revert = await self._store.get_revert(RevertKey(bucket_of(account_id), account_id, revert_id))
+        if revert is None:
+            raise Problem("change_not_found", f"There is no revert with the id {revert_id}")
+        return revert
+
+    async def list_conflicts(self, revert: Revert, after: int, count: int) -> list[RevertConflict]:
+        """Return at most `count` conflicts of a revert with numbers above `after`."""
+        return await self._store.page_revert_conflicts(revert.key, after, count)
+
+    async def run(self) -> None:
+        """Continue the unfinished reverts of all accounts, except those on which another process is working."""
+        for revert in await self._store.list_running_reverts(self._worker, int(self._clock())):
+            try:
+                await self._continue(revert)
+            except Problem:
+                raise
+            except Exception:  # noqa: BLE001 - a bug must not stop the other reverts
+                _log.exception("The revert %d of account %d failed", revert.key.id, revert.key.account_id)
+
+    async def finish(self, revert: Revert) -> Revert:
+        """Continue a revert until it is finished, here or in another process."""
+        while revert.finished_at is None:
+            await self._continue(revert)
+            revert = await self.get(revert.key.account_id, revert.key.id)
+            if revert.finished_at is None:
+                await asyncio.sleep(_POLL_SECONDS)
+        return revert
+
+    async def _continue(self, revert: Revert) -> None:
+        """Take steps until the revert is finished, or another process has taken one."""
+        current: Revert | None = revert
+        while current is not None and current.finished_at is None:
+            current = await self._take_steps(current, await self._scan_next(current))
+
+    async def _scan_next(self, revert: Revert) -> RevertScan:
+        """Return the next page of changes to revert that has any, or the last one."""
+        scan = await self._store.scan_revert(*revert.key[:2], revert.scope, revert.position)
+        while not (scan.candidates or scan.is_last):
+            scan = await self._store.scan_revert(*revert.key[:2], revert.scope, scan.end)
+        return scan
+
+    async def _take_steps(self, revert: Revert, scan: RevertScan) -> Revert | None:
+        """Revert what a scan has found. Return None if another process has taken a step."""
+        current: Revert | None = revert
+        while current is not None and current.finished_at is None and current.position != scan.end:
+            step = _cut(current.position, scan, MAX_STEP_LISTINGS)
+            current = await self._store.advance_revert(current.key, step, self._worker, int(self._clock()))
+            await asyncio.sleep(0)  # lets other requests run
+        return current
+
+    async def _find_scope(self, account_id: int, request: RevertRequest) -> RevertScope:
+        if request.kind == "key":
+            await self._require_key(account_id, request)
+        scope = await self._store.find_revert_scope(bucket_of(account_id), account_id, request)
+        if request.kind == "revert" and (await self.get(account_id, request.subject)).finished_at is None:
+            raise Problem("invalid_request", f"Revert {request.subject} is not finished: try again later")
+        return scope
+
+    async def _require_key(self, account_id: int, request: RevertRequest) -> None:
+        keys = {key.id for key in await self._store.list_keys(account_id)}
+        if request.subject not in keys | {CONSOLE, OPERATOR}:
+            raise Problem("change_not_found", f"There is no key with the id {request.subject}")
+        if request.since < self._clock() - self._days * _DAY:
+            raise Problem("changes_gone", f"Changes are stored for {self._days} days: since must be later")
+
+    async def _scan_first(self, partition: tuple[int, int], scope: RevertScope, count: int) -> RevertScan:
+        """Return the first changes to revert, at most `count`. `is_last` is set if there are no others."""
+        found: list[Candidate] = []
+        scan = RevertScan([], _begin(scope), is_last=False)
+        for _ in range(_MAX_FIRST_SCANS):
+            scan = await self._store.scan_revert(*partition, scope, scan.end)
+            found += scan.candidates
+            if scan.is_last or len(found) > count:
+                break
+        return RevertScan(*_cut(_begin(scope), scan._replace(candidates=found), count)[1:])
+
+
+def _begin(scope: RevertScope) -> RevertPosition:
+    """Return the position before the first change that is reverted, which is the newest one."""
+    return RevertPosition(scope.last + 1, 0)
+
+
+def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
+    """Return the step that reverts the next `count` changes of a scan after a position."""
+    rest = [candidate for candidate in scan.candidates if candidate[:2] < start]
+    if len(rest) <= count:
+        return RevertStep(start, rest, scan.end, scan.is_last)
+    return RevertStep(start, rest[:count], RevertPosition(*rest[count - 1][:2]), is_last=False)
+
+
+def _limit(changes: Sequence[Change]) -> list[Change]:
+    """Return the first changes, unless their texts are long together."""
+    kept: list[Change] = []
+    size = 0
+    for change in changes[:_MAX_SHOWN]:
+        size += sum(len(str(value)) for values in (change.before or {}, change.after) for value in values.values())
+        if size > _MAX_SHOWN_CHARACTERS:
+            break
+        kept.append(change)
+    return kept
+
+
+def _add(one: RevertCounts, other: RevertCounts) -> RevertCounts:
+    return RevertCounts(one.reverted + other.reverted, one.unchanged + other.unchanged, one.conflicts + other.conflicts)

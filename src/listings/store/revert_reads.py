@@ -1,0 +1,296 @@
+"""Find the changes that a revert takes back, and plan its writes. The scripts only read."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from listings.contract.reverts import Candidate, RevertPosition, RevertRequest, RevertScan
+from listings.domain import timestamps
+from listings.domain.account_limits import AccountLimits, AccountSize, measure_growth
+from listings.domain.errors import Problem
+from listings.domain.external_ids import find_claimed
+from listings.domain.model import MAX_ID, Listing, ListingChange
+from listings.domain.reverts import (
+    CREATION_FIELDS,
+    Conflict,
+    Edit,
+    EditKey,
+    RevertPlan,
+    RevertScope,
+    leave_all,
+    leave_external_id,
+    list_needed,
+    plan_revert,
+)
+from listings.store import change_sql, revert_sql, sql
+from listings.store.change_reads import build_values, find_single_creates
+from listings.store.mapping import Partition, Row, build_listing
+from listings.store.scripts.changes import decode_ids
+from listings.store.scripts.script import Query, QueryMany, Script
+
+_MAX_ROWS = 1024  # of changes, and change sets without a row, in one scan
+_MARKER_DISTANCE = 256  # change sets, after which there is a row at the latest
+_CLOCK_SECONDS = 60  # by which the clocks of machines may differ
+_MAX_EDITS = 2_000  # per listing
+_MAX_VALUE_BYTES = 4 * 1024 * 1024  # in memory at a time
+_CHUNK = 25  # listings whose edits are in memory at a time
+_BEFORE_CREATES = -MAX_ID  # a number before those of all creates of a change set
+
+_decode_names = msgspec.json.Decoder(list[str]).decode
+
+
+class PlanOptions(NamedTuple):
+    """What to plan: the change sets to revert, at a time in seconds, and the limits of the account."""
+
+    scope: RevertScope
+    limits: AccountLimits
+    now: int
+
+
+class Planned(NamedTuple):
+    """A listing, and its plan."""
+
+    listing: Listing
+    plan: RevertPlan
+
+
+class Plans(NamedTuple):
+    """The plans of the first `done` candidates, and the growth of the account by them."""
+
+    planned: list[Planned]
+    done: int
+    growth: AccountSize
+
+
+class _Case(NamedTuple):
+    """A listing to be planned, with its edits, newest first."""
+
+    listing: Listing
+    edits: Sequence[Edit]
+
+    @property
+    def needed(self) -> set[EditKey]:
+        """The edits whose values are needed."""
+        return list_needed(self.edits) if len(self.edits) <= _MAX_EDITS else set()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the needed values."""
+        needed = self.needed
+        return sum(edit.size for edit in self.edits if edit.key in needed)
+
+
+# The change sets
+
+
+def find_scope(partition: Partition, request: RevertRequest) -> Script[RevertScope]:
+    """Return the change sets that a request names. Raises Problem: change_not_found, changes_gone."""
+    last, purged, _ = (yield Query(change_sql.GET_EDIT_STATE, partition))[0]
+    kind, subject, since, until, overwrite = request
+    if kind == "key":
+        first = (yield from _find_last_row_before(partition, last, since - _CLOCK_SECONDS)) + 1
+        if until is None:
+            return RevertScope(kind, subject, first, last, since, overwrite=overwrite)
+        end = (yield from _find_last_row_before(partition, last, until + 1 + _CLOCK_SECONDS)) + _MARKER_DISTANCE
+        return RevertScope(kind, subject, first, min(end, last), since, until, overwrite)
+    if subject <= purged:
+        raise Problem("changes_gone", f"Change set {subject} is no longer stored, so it can't be reverted")
+    if kind != "change":
+        heads = yield Query(revert_sql.GET_SET_HEAD, (*partition, subject))
+        expected = (subject, "import" if kind == "import" else "reverted")
+        if not heads or tuple(heads[0][3:]) != expected:
+            raise Problem("change_not_found", f"There is no {kind} with the id {subject}")
+        return RevertScope(kind, subject, subject, last, overwrite=overwrite)
+    if subject > last:
+        raise Problem("change_not_found", f"There is no change set with the id {subject}")
+    return RevertScope(kind, subject, subject, subject, overwrite=overwrite)
+
+
+def _find_last_row_before(partition: Partition, last: int, moment: int) -> Script[int]:
+    """Return the last change set that has a row and is older than `moment`, or 0, by binary search."""
+    low, high = 0, last
+    while low < high:
+        middle = (low + high + 1) // 2
+        rows = yield Query(revert_sql.FIND_SET_BEFORE, (*partition, middle))
+        if not rows or rows[0][1] < moment:
+            low = middle
+        else:
+            high = rows[0][0] - 1
+    rows = yield Query(revert_sql.FIND_SET_BEFORE, (*partition, low))
+    return int(rows[0][0]) if rows else 0
+
+
+def scan(partition: Partition, scope: RevertScope, before: RevertPosition, page_creates: str) -> Script[RevertScan]:
+    """Return the next changes to revert. `page_creates` is PAGE_CREATES as the engine runs it."""
+    _, purged, purged_serial = (yield Query(change_sql.GET_EDIT_STATE, partition))[0]
+    first = max(scope.first, purged + 1)
+    bound = (before.edit_revision, max(before.number, 1), first, _MAX_ROWS)
+    rows = yield Query(revert_sql.SCAN_CHANGES, (*partition, *bound))
+    has_more = len(rows) == _MAX_ROWS
+    found, gaps, end = _walk(partition[0], rows, scope, before, first, has_more=has_more)
+    if gaps and scope.kind in {"change", "key"}:
+        creates = yield from find_single_creates(partition, gaps[::-1], purged_serial, page_creates)
+        found += [
+            Candidate(edit_revision, 0, listing_id)
+            for listing_id, author, edit_revision, _ in creates
+            if scope.kind == "change" or author == scope.subject
+        ]
+    latest: dict[int, Candidate] = {}
+    for candidate in sorted(found, reverse=True):
+        latest.setdefault(candidate.listing_id, candidate)
+    is_last = end == RevertPosition(first, _BEFORE_CREATES)
+    return RevertScan(list(latest.values()), end, is_last)
+
+
+def _walk(  # noqa: PLR0913 - the state of the scan
+    bucket: int, rows: Sequence[Row], scope: RevertScope, before: RevertPosition, first: int, *, has_more: bool
+) -> tuple[list[Candidate], list[int], RevertPosition]:
+    """Return the changes in the rows, the change sets without a row (both newest first), and where the page ends."""
+    found: list[Candidate] = []
+    gaps: list[int] = []
+    previous = before.edit_revision
+    for edit_revision, group in groupby(rows, lambda row: int(row[0])):
+        gaps += range(previous - 1, edit_revision, -1)
+        if len(gaps) > _MAX_ROWS:
+            return found, gaps, RevertPosition(edit_revision + 1, _BEFORE_CREATES)
+        for row in group:
+            if scope.includes(edit_revision, row[3], row[4], row[5]):
+                found += [one for one in _expand(bucket, row) if one[:2] < before]
+        previous = edit_revision
+    if has_more:
+        number = int(rows[-1][1])
+        return found, gaps, RevertPosition(previous, number if number > 0 else _BEFORE_CREATES)
+    gaps += range(min(previous - 1, scope.last), first - 1, -1)
+    return found, gaps, RevertPosition(first, _BEFORE_CREATES)
+
+
+def _expand(bucket: int, row: Row) -> Iterator[Candidate]:
+    """Yield the changes of a row: one of a listing, or all creates of the change set."""
+    edit_revision, number, listing_id, *_, serials = row
+    if listing_id:
+        yield Candidate(edit_revision, number, listing_id)
+        return
+    for index, created_id in enumerate(decode_ids(serials, bucket), 1):
+        yield Candidate(edit_revision, -index, created_id)
+
+
+# The plans
+
+
+def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOptions) -> Script[Plans]:
+    """Plan the revert of some listings. The caller must lock them first if it writes the plans."""
+    planned: list[Planned] = []
+    done = size = 0
+    for start in range(0, len(candidates), _CHUNK):
+        chunk = candidates[start : start + _CHUNK]
+        cases = yield from _read_cases(partition, options.scope, chunk)
+        fitting: list[_Case] = []
+        for candidate in chunk:
+            case = cases.get(candidate.listing_id)
+            size += 0 if case is None else case.size
+            if size > _MAX_VALUE_BYTES and done:
+                break
+            done += 1
+            if case is not None and _is_turn(candidate, case.edits):
+                fitting.append(case)
+        planned += yield from _plan_cases(partition, fitting, options)
+        if done < start + len(chunk):
+            break
+    return (yield from _resolve(partition, planned, done, options))
+
+
+def _read_cases(partition: Partition, scope: RevertScope, candidates: Sequence[Candidate]) -> Script[dict[int, _Case]]:
+    keys = [(partition[0], listing_id) for listing_id in dict.fromkeys(one.listing_id for one in candidates)]
+    rows = yield QueryMany(revert_sql.GET_CREATED_LISTING, keys)
+    revisions = {row[-1] for row in rows if row[-2] is None and row[-1] is not None and row[-1] >= scope.first}
+    heads = yield QueryMany(revert_sql.GET_SET_HEAD, [(*partition, one) for one in sorted(revisions)])
+    batches = {head[0]: head[1:4] for head in heads}
+    edits = yield QueryMany(revert_sql.LIST_EDITS, [(*key, scope.first, _MAX_EDITS + 1) for key in keys])
+    by_listing: dict[int, list[Edit]] = {}
+    for listing_id, edit_revision, number, moment, author, group, kind, fields, size in edits:
+        is_reverted = scope.includes(edit_revision, moment, author, group)
+        edit = Edit(edit_revision, number, _decode_names(fields), is_reverted, kind == "reverted", size)
+        by_listing.setdefault(listing_id, []).append(edit)
+    cases = {}
+    for *columns, author, edit_revision in rows:
+        listing = build_listing(columns)
+        found = by_listing.get(listing.id, [])
+        if edit_revision is not None and edit_revision >= scope.first and len(found) <= _MAX_EDITS:
+            moment = timestamps.parse_timestamp(listing.created_at)
+            origin = batches.get(edit_revision, (moment, author, None))
+            found.append(_build_creation(edit_revision, is_reverted=scope.includes(edit_revision, *origin)))
+        cases[listing.id] = _Case(listing, found)
+    return cases
+
+
+def _build_creation(edit_revision: int, *, is_reverted: bool) -> Edit:
+    return Edit(edit_revision, 0, CREATION_FIELDS, is_reverted, is_creation=True)
+
+
+def _is_turn(candidate: Candidate, edits: Iterable[Edit]) -> bool:
+    """Return whether this is the last reverted edit of the listing, with which the listing is reverted."""
+    last = next((edit for edit in edits if edit.is_reverted), None)
+    return last is not None and last.key == (candidate.edit_revision, max(candidate.number, 0))
+
+
+def _plan_cases(partition: Partition, cases: Sequence[_Case], options: PlanOptions) -> Script[list[Planned]]:
+    keys = sorted(set[EditKey]().union(*(case.needed for case in cases)))
+    rows = yield QueryMany(revert_sql.GET_EDIT_VALUES, [(*partition, *key) for key in keys])
+    values = {(row[0], row[1]): build_values(*row[2:])[0] for row in rows}
+    overwrite = options.scope.overwrite
+    return [
+        Planned(listing, plan_revert(listing, edits, values, options.now, overwrite=overwrite))
+        if len(edits) <= _MAX_EDITS
+        else Planned(listing, RevertPlan({}, [Conflict("too_many_changes", ())]))
+        for listing, edits in cases
+    ]
+
+
+def _resolve(partition: Partition, planned: Sequence[Planned], done: int, options: PlanOptions) -> Script[Plans]:
+    """Leave out changes that would clash with other listings' external ids, or exceed the account's limits.
+
+    Listings that take no external id come first, since they may free one.
+    """
+    ordered = sorted(planned, key=lambda one: find_claimed(one.listing, one.plan.changes) is not None)
+    claims = [find_claimed(one.listing, one.plan.changes) for one in ordered]
+    names = sorted({claim for claim in claims if claim is not None})
+    rows = yield QueryMany(sql.FIND_EXTERNAL_ID, [(*partition, name) for name in names])
+    state = yield Query(sql.GET_ACCOUNT_SIZE, partition)
+    plans = _Resolver({row[1]: row[0] for row in rows}, AccountSize(*state[0][:2]), options)
+    resolved = [plans.resolve(one, claim) for one, claim in zip(ordered, claims, strict=True)]
+    return Plans(resolved, done, plans.growth)
+
+
+class _Resolver:
+    """Checks plans, one after another, against the external ids and the size of the account."""
+
+    def __init__(self, holders: dict[str, int], size: AccountSize, options: PlanOptions) -> None:
+        """`holders`: the ids of listings by external id. `size`: of the account."""
+        self._holders = holders
+        self._size = size
+        self._options = options
+        self.growth = AccountSize(0, 0)
+
+    def resolve(self, planned: Planned, claimed: str | None) -> Planned:
+        listing, plan = planned
+        holder = None if claimed is None else self._holders.get(claimed)
+        if holder is not None and holder != listing.id:
+            plan, claimed = leave_external_id(plan, listing, holder, self._options.now), None
+        growth = measure_growth(listing, plan.changes)
+        try:
+            self._options.limits.require_room(self._size.add(self.growth), growth)
+        except Problem:
+            return Planned(listing, leave_all(plan, "account_full"))
+        self.growth = self.growth.add(growth)
+        if claimed is not None:
+            self._holders[claimed] = listing.id
+        elif _frees(plan.changes):
+            self._holders = {name: holder for name, holder in self._holders.items() if holder != listing.id}
+        return Planned(listing, plan)
+
+
+def _frees(changes: ListingChange) -> bool:
+    """Return whether changes free the listing's external id without taking another one."""
+    return changes.get("deleted_at") is not None or ("external_id" in changes and changes["external_id"] is None)

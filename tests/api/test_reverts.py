@@ -1,0 +1,160 @@
+"""POST /api/v1/changes/revert and GET /api/v1/changes/reverts/{id} (decision G46)."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.helpers import LISTINGS, STRICT
+from tests.api.test_changes import Seller
+from tests.harness import Harness, Reply
+
+REVERT = "/api/v1/changes/revert"
+REVERTS = "/api/v1/changes/reverts"
+
+
+class UndoingSeller(Seller):
+    """A client that reverts."""
+
+    def revert(self, body: Any, query: str = "", **options: Any) -> Reply:
+        return self.fetch("POST", REVERT + query, json=body, **options)
+
+    def undo(self, body: Any, query: str = "", status: int = 200) -> Any:
+        reply = self.revert(body, query)
+        assert reply.status == status, reply
+        return reply.json()
+
+    def get(self, listing_id: int) -> Any:
+        return self.write("GET", f"/{listing_id}")
+
+
+@pytest.fixture
+def alice(harness: Harness) -> UndoingSeller:
+    return UndoingSeller(harness, harness.person("alice"))
+
+
+@pytest.mark.decision("G46")
+@pytest.mark.every_engine
+def test_a_change_set_is_undone_and_redone(alice: UndoingSeller) -> None:
+    lamp = alice.create(price=12.5)
+    alice.write("PATCH", f"/{lamp}", {"price": 10, "title": "New"})
+    body = {
+        "id": 3,
+        "status": "finished",
+        "progress": 1.0,
+        "counts": {"reverted": 1, "unchanged": 0, "conflicts": 0},
+        "conflicts": [],
+        "last": 0,
+        "more": False,
+        "changes": [],
+    }
+    assert alice.undo({"change": 2}) == body
+    assert (alice.get(lamp)["price"], alice.get(lamp)["title"]) == (12.5, "Lamp")
+    assert alice.fetch("GET", f"{REVERTS}/3").json() == body
+    (undone,) = alice.changes("?after=2")["change_sets"]
+    assert (undone["kind"], undone["revert"], undone["actor"]["type"]) == ("reverted", 3, "key")
+    assert alice.undo({"revert": 3})["id"] == 4
+    assert alice.get(lamp)["price"] == 10
+
+
+def test_a_field_that_was_changed_later_is_reported(alice: UndoingSeller) -> None:
+    lamp = alice.create(price=12.5, external_id="SKU 1")
+    alice.write("PATCH", f"/{lamp}", {"price": 10})
+    alice.write("PATCH", f"/{lamp}", {"price": 11})
+    body = alice.undo({"change": 2})
+    conflict = {
+        "id": lamp,
+        "external_id": "SKU 1",
+        "reason": "changed_later",
+        "fields": ["price"],
+        "change": 3,
+        "holder": None,
+    }
+    assert (body["conflicts"], body["last"], body["more"]) == ([conflict], 1, False)
+    page = alice.fetch("GET", f"{REVERTS}/{body['id']}?limit=0").json()
+    assert (page["conflicts"], page["last"], page["more"]) == ([], 0, True)
+    assert alice.fetch("GET", f"{REVERTS}/{body['id']}?after=1").json()["conflicts"] == []
+    assert alice.undo({"change": 2, "overwrite": True})["conflicts"] == []
+    assert alice.get(lamp)["price"] == 12.5
+
+
+def test_what_a_key_wrote_is_undone(alice: UndoingSeller) -> None:
+    lamp = alice.create()
+    (created,) = alice.changes()["change_sets"]
+    body = {"key": created["actor"]["id"], "since": created["time"], "until": "2030-01-01T00:00:00Z"}
+    assert alice.undo(body)["counts"]["reverted"] == 1
+    assert alice.write("GET", f"/{lamp}", status=404)
+
+
+def test_a_dry_run_shows_what_would_be_written(alice: UndoingSeller) -> None:
+    lamp = alice.create(price=12.5)
+    alice.write("PATCH", f"/{lamp}", {"price": 10})
+    body = alice.undo({"change": 2}, "?dry_run=true")
+    change = {"id": lamp, "external_id": None, "before": {"price": 10.0}, "after": {"price": 12.5}}
+    assert (body["id"], body["status"], body["progress"], body["changes"]) == (None, "planned", 1.0, [change])
+    assert (alice.changes("?limit=0")["last"], alice.get(lamp)["price"]) == (2, 10)
+
+
+@pytest.mark.every_engine
+def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> None:
+    for _ in range(3):
+        create = {"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}
+        alice.write("POST", "/batch", {"operations": [create] * 100})
+    (last,) = alice.changes("?after=2")["change_sets"]
+    body = {"key": last["actor"]["id"], "since": last["time"]}
+    reply = alice.revert(body, headers={"Idempotency-Key": "k"})
+    assert (reply.status, reply.json()["status"], reply.json()["counts"]["reverted"]) == (202, "running", 200)
+    assert 0.5 < reply.json()["progress"] < 1
+    path = reply.headers["location"]
+    assert path == f"{REVERTS}/{reply.json()['id']}"
+    assert (
+        alice.undo({"revert": reply.json()["id"]}, status=400)["error"] == "Revert 4 is not finished: try again later"
+    )
+    services = alice.harness.services
+    alice.harness.run(services.reverts.run())
+    finished = alice.fetch("GET", path).json()
+    assert (finished["status"], finished["counts"]["reverted"]) == ("finished", 300)
+    assert alice.fetch("GET", LISTINGS).json() == {"listings": []}
+    repeated = alice.revert(body, headers={"Idempotency-Key": "k"})
+    assert (repeated.status, repeated.json()["id"], repeated.headers["idempotent-replayed"]) == (200, 4, "true")
+
+
+INVALID_BODIES: tuple[tuple[Any, str], ...] = (
+    ({}, "Exactly one of change, import, revert, key is required"),
+    ({"change": 1, "key": 1}, "Exactly one of change, import, revert, key is required"),
+    ({"change": True}, "change must be an id, got true"),
+    ({"change": 1, "overwrite": 1}, "overwrite must be true or false, got 1"),
+    ({"key": 1}, "since is required with key"),
+    ({"key": 1, "since": 5}, "since must be a time like 2026-11-21 06:54:32, got 5"),
+    ({"key": 1, "since": "2026-11-21", "until": "2026-11-20"}, "until must not be before since"),
+)
+
+
+def test_an_invalid_body_is_rejected(alice: UndoingSeller) -> None:
+    for body, error in INVALID_BODIES:
+        assert alice.undo(body, status=400) == {"error": error}
+
+
+def test_unknown_fields_are_ignored_or_rejected(alice: UndoingSeller) -> None:
+    alice.create()
+    assert alice.revert({"change": 1, "since": "x"}).headers["x-ignored-fields"] == "since"
+    assert alice.revert({"change": 1, "since": "x"}, headers=STRICT).json() == {
+        "error": '"since" is not a field of this revert'
+    }
+
+
+def test_nobody_reverts_or_sees_the_changes_of_another_account(alice: UndoingSeller) -> None:
+    lamp = alice.create()
+    alice.write("PATCH", f"/{lamp}", {"price": 10})
+    alice.undo({"change": 2})
+    bob = UndoingSeller(alice.harness, alice.harness.person("bob"))
+    assert bob.undo({"change": 2}, status=404)["error"] == "There is no change set with the id 2"
+    for revert_id in (3, "x"):
+        assert bob.fetch("GET", f"{REVERTS}/{revert_id}").status == 404
+    key = alice.changes()["change_sets"][0]["actor"]["id"]
+    assert bob.undo({"key": key, "since": "2026-11-21"}, status=404)
+
+
+def test_changes_before_those_that_are_stored_are_gone(alice: UndoingSeller) -> None:
+    alice.create()
+    key = alice.changes()["change_sets"][0]["actor"]["id"]
+    assert alice.revert({"key": key, "since": "2020-01-01"}).headers["x-error-code"] == "changes_gone"

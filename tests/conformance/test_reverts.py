@@ -1,0 +1,399 @@
+"""Reverts: guarantees of every store (`listings.contract.reverts.RevertStore`)."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from listings.contract.changes import ChangePage, ChangePosition
+from listings.contract.history import LATEST, Actor
+from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.contract.listings import AddStep, ChangeStep, IdempotencyRecord
+from listings.contract.reverts import (
+    Revert,
+    RevertConflict,
+    RevertCounts,
+    RevertKey,
+    RevertPosition,
+    RevertRequest,
+    RevertScan,
+    RevertStep,
+)
+from listings.contract.store import Store
+from listings.domain.account_limits import AccountLimits
+from listings.domain.errors import Problem
+from listings.domain.model import Account, ImportedListing, Listing
+from tests.conformance.conftest import ENGINES, Run, open_store
+from tests.conformance.helpers import CREATED, set_values
+from tests.conformance.test_changes import CREATED_MOMENT, NEW, Edits
+
+BOT, OWNER = Actor(7, 1_500), Actor(8, 1_600)
+NOW = CREATED_MOMENT + 100
+WORKER, OTHER_WORKER = b"a" * 16, b"b" * 16
+ALL_OF_BOT = RevertRequest("key", BOT.key_id)
+
+
+class Reverts(Edits):
+    """The writes to an account, and their reverts."""
+
+    def get(self, listing_id: int) -> Listing:
+        listing: Listing = self.run(self.store.get_listing(listing_id))
+        return listing
+
+    def delete(self, listing_id: int, actor: Actor = BOT) -> None:
+        self.change(listing_id, actor, is_active=False, deleted_at=1_500)
+
+    def scan(self, request: RevertRequest) -> tuple[Any, RevertScan]:
+        """Return the scope of a request, and everything in it."""
+        scope = self.run(self.store.find_revert_scope(*self.partition, request))
+        position, found = RevertPosition(scope.last + 1, 0), []
+        while True:
+            scan = self.run(self.store.scan_revert(*self.partition, scope, position))
+            found += scan.candidates
+            if scan.is_last:
+                return scope, RevertScan(found, scan.end, is_last=True)
+            position = scan.end
+
+    def begin(
+        self,
+        request: RevertRequest = ALL_OF_BOT,
+        count: int | None = None,
+        idempotency: IdempotencyRecord | None = None,
+    ) -> Any:
+        scope, (candidates, end, is_last) = self.scan(request)
+        step = RevertStep(RevertPosition(scope.last + 1, 0), candidates, end, is_last)
+        if count is not None:
+            step = step._replace(
+                candidates=candidates[:count], end=RevertPosition(*candidates[count - 1][:2]), is_last=False
+            )
+        actor = Actor(9, NOW)
+        revert: Revert = self.run(self.store.begin_revert(*self.partition, scope, step, actor, idempotency))
+        return revert
+
+    def advance(self, revert: Revert, worker: bytes = WORKER, now: int = NOW) -> Revert | None:
+        scan = self.run(self.store.scan_revert(*self.partition, revert.scope, revert.position))
+        step = RevertStep(revert.position, scan.candidates, scan.end, scan.is_last)
+        advanced: Revert | None = self.run(self.store.advance_revert(revert.key, step, worker, now))
+        return advanced
+
+    def conflicts(self, revert: Revert) -> list[RevertConflict]:
+        found: list[RevertConflict] = self.run(self.store.page_revert_conflicts(revert.key, 0, 1000))
+        return found
+
+
+@pytest.fixture
+def reverts(store: Store, run: Run, account: Account) -> Reverts:
+    return Reverts(store, run, account)
+
+
+def describe(conflicts: list[RevertConflict]) -> list[tuple[Any, ...]]:
+    return [(it.listing_id, it.reason, list(it.fields), it.subject) for it in conflicts]
+
+
+@pytest.mark.decision("G46")
+def test_a_single_change_of_any_kind_is_taken_back(reverts: Reverts) -> None:
+    edited, deleted, paused = (reverts.add(OWNER, title=title, price_cents=5) for title in "EDP")
+    created = reverts.add(BOT)
+    reverts.change(edited, BOT, title="New", price_cents=7)
+    reverts.delete(deleted)
+    reverts.change(paused, OWNER, is_active=False)
+    reverts.delete(paused)
+    reverts.change(deleted, OWNER, deleted_at=None)
+    for change in (4, 5, 8, 9):
+        reverts.begin(RevertRequest("change", change))
+    assert (reverts.get(edited).title, reverts.get(edited).price_cents) == ("E", 5)
+    assert (reverts.get(created).deleted_at, reverts.get(created).is_active) == (NOW, False)
+    assert (reverts.get(paused).deleted_at, reverts.get(paused).is_active) == (None, False)
+    assert (reverts.get(deleted).deleted_at, reverts.get(deleted).is_active) == (1_500, False)
+    assert reverts.get(edited).updated_at > CREATED
+
+
+def test_a_deleted_listing_comes_back_active_if_it_was(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER, external_id="sku")
+    reverts.delete(listing_id)
+    revert = reverts.begin()
+    assert (reverts.get(listing_id).deleted_at, reverts.get(listing_id).is_active) == (None, True)
+    assert revert.counts == RevertCounts(reverted=1)
+    assert reverts.run(reverts.store.find_by_external_id(*reverts.partition, "sku")).id == listing_id
+
+
+@pytest.mark.decision("G46")
+def test_a_field_that_another_change_set_changed_later_is_a_conflict(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER)
+    reverts.change(listing_id, BOT, title="Bot", price_cents=1)
+    reverts.change(listing_id, OWNER, price_cents=2)
+    revert = reverts.begin()
+    assert (reverts.get(listing_id).title, reverts.get(listing_id).price_cents) == ("Lamp", 2)
+    assert describe(reverts.conflicts(revert)) == [(listing_id, "changed_later", ["price_cents"], 3)]
+    reverts.begin(RevertRequest("change", 2, overwrite=True))
+    assert reverts.get(listing_id).price_cents == 0
+
+
+def test_a_created_listing_that_somebody_else_changed_is_left_as_it_is(reverts: Reverts) -> None:
+    listing_id = reverts.add(BOT)
+    reverts.change(listing_id, BOT, title="Bot")
+    reverts.change(listing_id, OWNER, price_cents=2)
+    before = reverts.get(listing_id)
+    revert = reverts.begin()
+    assert reverts.get(listing_id) == before
+    assert describe(reverts.conflicts(revert)) == [(listing_id, "changed_later", ["deleted_at"], 3)]
+    assert revert.counts == RevertCounts(conflicts=1)
+    assert reverts.page(ChangePosition(3)) == ChangePage([], ChangePosition(4), 4)
+    reverts.begin(ALL_OF_BOT._replace(overwrite=True))
+    assert reverts.get(listing_id).deleted_at == NOW
+
+
+def test_the_value_of_another_writer_between_two_changes_comes_back(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER)
+    for actor, price in ((BOT, 1), (OWNER, 2), (BOT, 3), (BOT, 4)):
+        reverts.change(listing_id, actor, price_cents=price)
+    assert reverts.begin().counts == RevertCounts(reverted=1)
+    assert reverts.get(listing_id).price_cents == 2
+
+
+@pytest.mark.decision("G46")
+def test_a_revert_is_a_change_set_that_can_be_reverted(reverts: Reverts) -> None:
+    edited, deleted = reverts.add(OWNER), reverts.add(OWNER)
+    created = reverts.add(BOT)
+    reverts.change(edited, BOT, title="New", external_id="sku")
+    reverts.delete(deleted)
+    before = [reverts.get(it) for it in (edited, deleted, created)]
+    revert = reverts.begin()
+    assert revert.key.id == 6
+    changes = reverts.read(5)
+    assert {(it.edit_revision, it.kind, it.actor, it.import_id) for it in changes} == {(6, "reverted", 9, 6)}
+    assert len(changes) == 3
+    reverts.begin(RevertRequest("revert", revert.key.id))
+    after = [reverts.get(it) for it in (edited, deleted, created)]
+    for old, new in zip(before, after, strict=True):
+        assert msgspec.structs.replace(new, version=old.version, updated_at=old.updated_at) == old
+
+
+def test_the_revert_of_a_batch_and_of_an_import_covers_what_they_created(reverts: Reverts) -> None:
+    own = reverts.add(OWNER, title="Own")
+    (in_batch, _) = reverts.run_batch(AddStep(NEW, CREATED), ChangeStep(own, set_values(title="Batch")))
+    key = ImportKey(*reverts.partition, b"d" * 32, "csv", False)  # noqa: FBT003 - the columns of a row
+    imported = [1024 * serial + reverts.partition[0] for serial in (90, 50)]
+
+    def decide(listing: Listing | None) -> Any:
+        return ImportedListing(NEW, 0, CREATED, CREATED, None) if listing is None else {"title": "Imported"}
+
+    reverts.run(reverts.store.begin_import(key, None, 1_000, imported[0]))
+    for number, ids in enumerate(([imported[0]], [imported[1], own])):
+        batch = ImportBatch(
+            Position(number, number), Position(number + 1, number + 1), [ImportRow(it, decide) for it in ids]
+        )
+        reverts.run(reverts.store.import_listings(key, batch, OWNER))
+    assert reverts.begin(RevertRequest("import", 3)).counts == RevertCounts(reverted=3)
+    assert [reverts.get(it).deleted_at for it in (*imported, in_batch)] == [NOW, NOW, None]
+    assert reverts.get(own).title == "Batch"
+    reverts.begin(RevertRequest("change", 2))
+    assert (reverts.get(in_batch).deleted_at, reverts.get(own).title) == (NOW, "Own")
+
+
+def test_only_what_the_key_wrote_in_the_time_is_taken_back(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER)
+    created = [reverts.add(BOT) for _ in range(2)]
+    later = [CREATED_MOMENT + seconds for seconds in (500, 600, 700)]
+    for price, moment in enumerate(later, 1):
+        reverts.change(listing_id, Actor(BOT.key_id, moment), price_cents=price)
+    reverts.begin(RevertRequest("key", BOT.key_id, later[1], later[2]))
+    assert reverts.get(listing_id).price_cents == 1
+    assert [reverts.get(it).deleted_at for it in created] == [None, None]
+    reverts.begin(RevertRequest("key", BOT.key_id, CREATED_MOMENT, CREATED_MOMENT + 10))
+    assert [reverts.get(it).deleted_at for it in created] == [NOW, NOW]
+
+
+def test_an_external_id_that_is_taken_meanwhile_is_a_conflict(reverts: Reverts) -> None:
+    deleted, renamed = reverts.add(OWNER, external_id="a"), reverts.add(OWNER, external_id="b")
+    reverts.delete(deleted)
+    reverts.change(renamed, BOT, external_id=None, title="New")
+    first, second = reverts.add(OWNER, external_id="a"), reverts.add(OWNER, external_id="b")
+    revert = reverts.begin(ALL_OF_BOT._replace(overwrite=True))
+    assert describe(reverts.conflicts(revert)) == [
+        (renamed, "external_id_taken", ["external_id"], second),
+        (deleted, "external_id_taken", ["deleted_at", "is_active"], first),
+    ]
+    assert (reverts.get(deleted).deleted_at, reverts.get(renamed).title) == (1_500, "Lamp")
+
+
+def test_a_listing_that_is_deleted_frees_its_external_id_for_the_restored_one(reverts: Reverts) -> None:
+    former = reverts.add(OWNER, external_id="a")
+    reverts.run_batch(
+        ChangeStep(former, set_values(is_active=False, deleted_at=1)),
+        AddStep(msgspec.structs.replace(NEW, external_id="a"), CREATED),
+    )
+    assert reverts.begin(RevertRequest("change", 2)).counts == RevertCounts(reverted=2)
+    assert reverts.get(former).deleted_at is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_restore_for_which_the_account_has_no_room_is_a_conflict(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Any, run: Run
+) -> None:
+    with open_store(request, engine, tmp_path, run, AccountLimits(listings=1)) as store:
+        reverts = Reverts(store, run, run(store.add_account("Alice", "alice@example.com", None, 1_000)))
+        deleted = reverts.add(OWNER)
+        reverts.delete(deleted)
+        reverts.add(OWNER)
+        conflicts = describe(reverts.conflicts(reverts.begin()))
+    assert conflicts == [(deleted, "account_full", ["deleted_at", "is_active"], None)]
+
+
+@pytest.mark.decision("G46")
+def test_a_large_revert_continues_where_it_stopped_and_ignores_later_changes(reverts: Reverts) -> None:
+    ids = [reverts.add(BOT if number % 2 else OWNER) for number in range(9)]
+    for listing_id in ids[:6]:
+        reverts.change(listing_id, BOT, title="Bot")
+    revert = reverts.begin(count=3)
+    assert (revert.finished_at, revert.counts.reverted) == (None, 3)
+    reverts.change(ids[0], BOT, price_cents=4)
+    reverts.change(ids[1], BOT, price_cents=4)
+    assert reverts.run(reverts.store.list_running_reverts(WORKER, NOW)) == [revert]
+    finished = reverts.advance(revert)
+    assert finished is not None
+    assert (finished.finished_at, finished.counts) == (NOW, RevertCounts(reverted=6, conflicts=1))
+    assert reverts.run(reverts.store.get_revert(revert.key)) == finished
+    assert reverts.run(reverts.store.list_running_reverts(WORKER, NOW)) == []
+    assert [reverts.get(it).title for it in ids[:6:2]] == ["Lamp"] * 3
+    assert reverts.get(ids[0]).price_cents == 4
+    assert describe(reverts.conflicts(finished)) == [(ids[1], "changed_later", ["deleted_at"], 18)]
+    assert [reverts.get(it).deleted_at for it in ids[3::2]] == [NOW] * 3
+    reverts.begin(RevertRequest("revert", revert.key.id))
+    assert [reverts.get(it).deleted_at for it in ids] == [None] * 9
+
+
+def test_one_worker_at_a_time_takes_steps_and_none_twice(reverts: Reverts) -> None:
+    for _ in range(6):
+        reverts.add(BOT)
+    revert = reverts.begin(count=2)
+    scan = reverts.run(reverts.store.scan_revert(*reverts.partition, revert.scope, revert.position))
+    half = RevertStep(revert.position, scan.candidates[:2], RevertPosition(*scan.candidates[1][:2]), is_last=False)
+    advanced = reverts.run(reverts.store.advance_revert(revert.key, half, WORKER, NOW))
+    assert advanced.counts == RevertCounts(reverted=4)
+    assert reverts.run(reverts.store.advance_revert(revert.key, half, WORKER, NOW)) is None
+    assert reverts.run(reverts.store.list_running_reverts(OTHER_WORKER, NOW + 2)) == []
+    assert reverts.advance(advanced, OTHER_WORKER, NOW + 2) is None
+    finished = reverts.advance(advanced, OTHER_WORKER, NOW + 3)
+    assert finished is not None
+    assert finished.counts == RevertCounts(reverted=6)
+
+
+def test_a_repeated_revert_with_the_same_idempotency_key_is_done_once(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER)
+    reverts.change(listing_id, BOT, title="Bot")
+    key = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
+    revert = reverts.begin(idempotency=key)
+    assert reverts.begin(idempotency=key) == revert.key.id
+    with pytest.raises(Problem, match="another request"):
+        reverts.begin(idempotency=key._replace(digest=b"e" * 32))
+    assert reverts.last == revert.key.id
+
+
+def test_a_preview_says_what_the_revert_would_do(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER)
+    reverts.change(listing_id, BOT, title="Bot", price_cents=1)
+    reverts.change(listing_id, OWNER, price_cents=2)
+    scope, scan = reverts.scan(ALL_OF_BOT)
+    preview = reverts.run(reverts.store.preview_revert(*reverts.partition, scope, scan.candidates, NOW))
+    assert [(it.listing_id, it.before, it.after) for it in preview.changes] == [
+        (listing_id, {"title": "Bot"}, {"title": "Lamp"})
+    ]
+    assert describe(preview.conflicts) == [(listing_id, "changed_later", ["price_cents"], 3)]
+    assert (preview.counts, preview.done) == (RevertCounts(1, 0, 1), 1)
+    assert (reverts.last, reverts.get(listing_id).title) == (3, "Bot")
+
+
+def test_what_does_not_exist_or_is_no_longer_stored_is_not_reverted(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER)
+    for moment in (1_000, 2_000):
+        reverts.change(listing_id, Actor(7, moment), price_cents=moment)
+    for request in (RevertRequest("change", 4), RevertRequest("import", 2), RevertRequest("revert", 9)):
+        with pytest.raises(Problem) as missing:
+            reverts.scan(request)
+        assert missing.value.code == "change_not_found"
+    reverts.run(reverts.store.purge_changes(range(1024), 1_500, 10))
+    with pytest.raises(Problem, match="no longer stored") as gone:
+        reverts.scan(RevertRequest("change", 2))
+    assert gone.value.code == "changes_gone"
+    assert reverts.begin().counts == RevertCounts(reverted=1)
+    assert reverts.get(listing_id).price_cents == 1_000
+
+
+def test_a_revert_has_one_audit_event_with_its_totals(reverts: Reverts) -> None:
+    for _ in range(4):
+        reverts.add(BOT)
+    revert = reverts.begin(count=1)
+    reverts.add(OWNER)
+    reverts.advance(revert)
+    events = reverts.run(reverts.store.page_events(*reverts.partition, LATEST, 10))
+    assert [(it.kind, it.actor, it.subject, msgspec.json.decode(it.detail)) for it in events] == [
+        ("reverted", 9, revert.key.id, {"reverted": 4, "unchanged": 0, "conflicts": 0})
+    ]
+
+
+def test_reverts_are_deleted_with_their_change_sets(reverts: Reverts) -> None:
+    listing_id = reverts.add(BOT)
+    reverts.change(listing_id, OWNER, title="Owner")
+    kept = reverts.begin()
+    reverts.run(reverts.store.purge_changes(range(1024), NOW + 1, 10))
+    assert reverts.run(reverts.store.get_revert(kept.key)) is None
+    assert reverts.conflicts(kept) == []
+    erased = reverts.begin(RevertRequest("key", BOT.key_id))
+    reverts.run(reverts.store.erase_account(reverts.partition[1], "Erased", "erased@example.com", 2_000))
+    assert reverts.run(reverts.store.get_revert(RevertKey(*erased.key))) is None
+
+
+def test_a_scan_finds_every_create_among_many_change_sets(reverts: Reverts, run: Run) -> None:
+    async def write() -> list[int]:
+        added = []
+        for number in range(1, 1_300):
+            actor = BOT if number % 3 == 0 else OWNER
+            result = await reverts.store.add_listing(*reverts.partition, NEW, CREATED, None, actor)
+            if number % 200 == 0:
+                await reverts.store.change_listing(result.listing_id, set_values(price_cents=number), OWNER)
+            if actor is BOT:
+                added.append(result.listing_id)
+        return added
+
+    created = run(write())
+    _, scan = reverts.scan(ALL_OF_BOT)
+    assert [it.listing_id for it in scan.candidates] == created[::-1]
+
+
+@pytest.mark.decision("G46")
+def test_a_revert_overwrites_nothing_that_is_written_at_the_same_time(reverts: Reverts, run: Run) -> None:
+    ids = [reverts.add(OWNER) for _ in range(40)]
+    for listing_id in ids:
+        reverts.change(listing_id, BOT, title="Bot", price_cents=1)
+
+    async def edit(listing_id: int) -> None:
+        await reverts.store.change_listing(listing_id, set_values(price_cents=2), OWNER)
+
+    async def revert() -> Revert:
+        store, partition = reverts.store, reverts.partition
+        scope = await store.find_revert_scope(*partition, ALL_OF_BOT)
+        position = RevertPosition(scope.last + 1, 0)
+        found = await store.scan_revert(*partition, scope, position)
+        step = RevertStep(position, found.candidates[:5], RevertPosition(*found.candidates[4][:2]), is_last=False)
+        begun = await store.begin_revert(*partition, scope, step, Actor(9, NOW))
+        assert isinstance(begun, Revert)
+        current = begun
+        for start in range(5, 40, 5):
+            part = found.candidates[start : start + 5]
+            step = RevertStep(current.position, part, RevertPosition(*part[-1][:2]), is_last=False)
+            advanced = await store.advance_revert(current.key, step, WORKER, NOW)
+            assert advanced is not None
+            current = advanced
+        return current
+
+    async def work() -> Revert:
+        task = asyncio.ensure_future(revert())
+        await asyncio.gather(task, *map(edit, ids[::2]))
+        return task.result()
+
+    counts = run(work()).counts
+    assert counts.reverted == 40
+    assert [reverts.get(it).title for it in ids] == ["Lamp"] * 40
+    assert [reverts.get(it).price_cents for it in ids] == [2, 0] * 20
