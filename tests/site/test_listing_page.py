@@ -74,7 +74,7 @@ def test_the_page_has_open_graph_and_structured_data(harness: Harness, alice: Pe
     }
     assert graph["og:title"] == '"Moa" & <kiwi>'
     assert (graph["og:url"], graph["og:image"]) == (url, "https://images.example/1.jpg")
-    assert graph["og:description"] == "$20.00 · Two wheels."
+    assert graph["og:description"] == "$20 · Two wheels."
     script = reply.body.decode().partition('<script type="application/ld+json">')[2].partition("</script>")[0]
     data = json.loads(script)
     assert (data["@type"], data["name"], data["url"]) == ("Product", '"Moa" & <kiwi>', url)

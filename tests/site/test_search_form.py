@@ -52,7 +52,7 @@ def test_invalid_parameters_are_reported_by_field(parameters: str, fields: set[s
 @pytest.mark.parametrize(
     ("search", "url"),
     [
-        (Search(), "/"),
+        (Search(), "/?sort=newest"),
         (Search(q="a&b", region="Hawke's Bay"), "/?q=a%26b&region=Hawke%27s+Bay"),
         (Search(sort="price", after=(1, 2)), "/?sort=price"),
     ],

@@ -159,10 +159,10 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class MarketFacets(NamedTuple):
-    """The regions and categories of the listings on the market, largest first."""
+    """The numbers of listings on the market in each region and category, largest first."""
 
-    regions: list[str]
-    categories: list[str]
+    regions: dict[str, int]
+    categories: dict[str, int]
 
 
 class SitemapEntry(NamedTuple):

@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
@@ -22,6 +22,16 @@ _MAX_SEARCH_WORDS = 20
 
 _MAX_FACETS = 200  # regions, and as many categories
 _FACETS_CACHE_SECONDS = 60
+_HIGHLIGHTS_CACHE_SECONDS = 10
+_LOW_PRICE = 50_00
+_HIGHLIGHTS = 6
+
+HIGHLIGHTS: Mapping[str, MarketQuery] = {
+    f"Under ${_LOW_PRICE // 100}": MarketQuery(type="product", price_min=1, price_max=_LOW_PRICE, limit=_HIGHLIGHTS),
+    "Places to stay": MarketQuery(type="rental", limit=_HIGHLIGHTS),
+    "Work near you": MarketQuery(type="job", limit=_HIGHLIGHTS),
+}
+"""Searches whose first results the home page shows, by heading."""
 
 _MAX_PENDING_VIEWS = 20_000  # further views are not counted
 _VIEW_BATCH_SIZE = 500
@@ -67,6 +77,7 @@ class Market:
         self._indexer = secrets.token_bytes(16)
         self.index_failed_at: float | None = None  # the first failure since the last success, in seconds since 1970
         self._facets: tuple[float, MarketFacets] | None = None
+        self._highlights: tuple[float, list[list[MarketEntry]]] | None = None
 
     # Public reads
 
@@ -100,13 +111,19 @@ class Market:
         return listing
 
     async def list_facets(self) -> MarketFacets:
-        """Return the largest regions and categories in alphabetical order. They are cached for a minute."""
+        """Return the largest regions and categories with their numbers of listings. They are cached for a minute."""
         now = self._clock()
         if self._facets is None or not 0 <= now - self._facets[0] < _FACETS_CACHE_SECONDS:
-            found = await self._store.list_market_facets(_MAX_FACETS)
-            facets = MarketFacets(*(sorted(names, key=str.casefold) for names in found))
-            self._facets = (now, facets)
+            self._facets = (now, await self._store.list_market_facets(_MAX_FACETS))
         return self._facets[1]
+
+    async def list_highlights(self) -> list[list[MarketEntry]]:
+        """Return the first results of each of `HIGHLIGHTS`. They are cached for ten seconds."""
+        now = self._clock()
+        if self._highlights is None or not 0 <= now - self._highlights[0] < _HIGHLIGHTS_CACHE_SECONDS:
+            found = [(await self.search(query)).entries for query in HIGHLIGHTS.values()]
+            self._highlights = (now, found)
+        return self._highlights[1]
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` entries of the sitemap after a serial."""

@@ -1,6 +1,8 @@
 """The public market: the home page with its search, the page of a listing, robots.txt and the sitemaps."""
 
 import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from starlette.requests import Request
@@ -9,7 +11,8 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
-from listings.domain.model import MAX_ID, MarketQuery, SitemapEntry
+from listings.domain.model import MAX_ID, MarketEntry, MarketQuery, SitemapEntry
+from listings.service.market import HIGHLIGHTS
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of, client_ip
@@ -21,10 +24,51 @@ _PRIVATE = ("/api/", "/console", "/invitations/", "/sign-")
 _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
 
+_RAIL_MINIMUM = 4
+_NEWEST = 12
+_TILES = 8
+
+
+class _Rail(NamedTuple):
+    """A row of listings on the home page, and the path of all of them."""
+
+    heading: str
+    url: str
+    entries: list[MarketEntry]
+
+
 async def show_home(request: Request) -> Response:
-    """Show the newest listings, or the results of a search."""
-    services = site_of(request).services
+    """Show the home page, or the results of a search."""
     await session.member_of(request)
+    if any(request.query_params.get(name) for name in search.Search._fields):
+        return await _show_results(request)
+    services = site_of(request).services
+    newest = (await services.market.search(MarketQuery(limit=_NEWEST))).entries
+    highlights = await services.market.list_highlights()
+    rails = [
+        _Rail(heading, _rail_url(query), entries)
+        for (heading, query), entries in zip(HIGHLIGHTS.items(), highlights, strict=True)
+        if len(entries) >= _RAIL_MINIMUM
+    ]
+    places = await services.market.list_facets()
+    return pages.page(
+        request,
+        "home.html",
+        search=search.Search(),
+        rails=[_Rail("Just listed", search.Search().url(), newest), *rails] if newest else [],
+        categories=list(places.categories.items())[:_TILES],
+        regions=_options(places.regions, ""),
+        now=services.clock(),
+    )
+
+
+def _rail_url(query: MarketQuery) -> str:
+    price_max = str(query.price_max // 100) if query.price_max is not None else ""
+    return search.Search(type=query.type or "", price_max=price_max).url()
+
+
+async def _show_results(request: Request) -> Response:
+    services = site_of(request).services
     submitted = search.read(request.query_params)
     query, errors = submitted.query()
     results = await services.market.search(query) if not errors else None
@@ -32,7 +76,7 @@ async def show_home(request: Request) -> Response:
     cursor = results.next_cursor if results is not None else None
     return pages.page(
         request,
-        "home.html",
+        "results.html",
         search=submitted,
         errors=errors,
         entries=results.entries if results is not None else [],
@@ -118,10 +162,10 @@ def _is_view(request: Request) -> bool:
     return request.method == "GET" and "prefetch" not in purpose.lower()
 
 
-def _options(names: list[str], selected: str) -> list[tuple[str, str]]:
+def _options(names: Iterable[str], selected: str) -> list[tuple[str, str]]:
     """Return values and labels of a select element. The selected value is included even if it is not in the list."""
     all_names = [*names, selected] if selected and selected not in names else names
-    return [(name, name) for name in presentation.sort_names(all_names)]
+    return [(name, name) for name in presentation.sort_names(list(all_names))]
 
 
 def _listing_url(request: Request, listing_id: int) -> str:

@@ -17,7 +17,8 @@ from starlette.types import Scope
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
 from listings.site import assets, presentation, search, security, session
-from listings.site.context import site_of
+from listings.site.context import Brand, site_of
+from listings.site.pictures.drawings import choose_art
 from listings.site.visitor import base_url_of
 
 _STATUS: Mapping[Code, int] = {
@@ -53,7 +54,7 @@ class _PrefixedLinks(Extension):
         return _OWN_LINK.sub(rf"\g<0>{self.environment.globals['path_prefix']}", source)
 
 
-def environment(path_prefix: str) -> jinja2.Environment:
+def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
     """Return the templates. They escape every value, and an undefined name is an error.
 
     `path_prefix` is added to links that are literal. Computed ones begin with `{{ path_prefix }}`.
@@ -68,7 +69,9 @@ def environment(path_prefix: str) -> jinja2.Environment:
         extensions=[_PrefixedLinks],
     )
     templates.globals |= {
+        "art": choose_art,
         "asset": partial(assets.asset_url, path_prefix),
+        "brand": brand,
         "fields": FIELDS,
         "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
@@ -118,6 +121,8 @@ def render(request: Request, template: str, **context: object) -> str:
     member = getattr(request.state, "member", None)
     shared = {
         "base_url": base_url_of(request),
+        "contact": site.services.about.contact,
+        "origin": base_url_of(request).removesuffix(site.path_prefix),
         "is_open": site.services.sessions.sign_up_open,
         "member": member,
         "plan": site.services.plan,

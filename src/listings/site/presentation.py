@@ -18,7 +18,7 @@ GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rent
 KEY_ACCESS: Mapping[KeyAccess, str] = {"write": "Read and write", "read": "Read only"}
 """Label of the access of an API key."""
 
-_UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": ", negotiable"}
+_UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": " negotiable"}
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
 _SYSTEMS = (
     *(("iPhone", "an iPhone"), ("iPad", "an iPad"), ("Android", "Android"), ("Windows", "Windows")),
@@ -31,7 +31,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def format_price(cents: int, price_type: str) -> str:
-    """Return a price such as "$1,999.00", "$35 per hour" or "$500, negotiable"; 0 means no price (decision G5)."""
+    """Return a price such as "$1,999", "$35 per hour" or "$500 negotiable"; 0 means no price (decision G5)."""
     return "".join(price_parts(cents, price_type))
 
 
@@ -39,8 +39,7 @@ def price_parts(cents: int, price_type: str) -> tuple[str, str]:
     """Return the amount and the text after it, such as ("$35", " per hour")."""
     if cents == 0:
         return "Price on request", ""
-    unit = _UNITS.get(price_type, "")
-    return f"${cents // 100:,}" if unit and cents % 100 == 0 else f"${cents / 100:,.2f}", unit
+    return f"${cents / 100:,.2f}".removesuffix(".00"), _UNITS.get(price_type, "")
 
 
 def format_place(*parts: str) -> str:
@@ -58,7 +57,7 @@ def extract_suburb(location: str) -> str:
 
 
 def format_age(created_at: str, now: float) -> str:
-    """Return the time since `created_at`, such as "3 hours ago"; after a week, the date."""
+    """Return the time since `created_at`, such as "3 hours ago"; "" after a week."""
     seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
         return "just now"
@@ -68,7 +67,7 @@ def format_age(created_at: str, now: float) -> str:
         return _ago(seconds // _HOUR, "hour")
     if seconds < _RECENT_DAYS * _DAY:
         return _ago(seconds // _DAY, "day")
-    return format_day(created_at)
+    return ""
 
 
 def format_day(created_at: str) -> str:

@@ -58,7 +58,7 @@ class Search(NamedTuple):
         parameters = {name: value for name, value in self._replace(after=None)._asdict().items() if value}
         if after is not None:
             parameters["after"] = f"{after[0]}-{after[1]}"
-        return f"/?{urlencode(parameters)}" if parameters else "/"
+        return f"/?{urlencode(parameters or {'sort': 'newest'})}"
 
     def query(self) -> tuple[MarketQuery, dict[str, str]]:
         """Return the query, and an error message for each invalid field."""

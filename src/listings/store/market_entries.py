@@ -31,7 +31,7 @@ MAX_STEP_BYTES: Final = 200_000
 _FACET_CACHE_SIZE: Final = 512  # combinations of type, category and region
 
 FACET_KINDS = ("category", "region")
-LIST_FACETS = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
+LIST_FACETS = "SELECT name, listings FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
 
 
 def choose_state(listing: Listing, account_disabled_at: int | None) -> int:

@@ -20,6 +20,14 @@ document.addEventListener("formdata", (event) => {
   }
 });
 
+// Without search terms and filters, open the home page.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const { elt, requestConfig } = event.detail;
+  if (!elt.matches(".search") || [...new FormData(elt).values()].some(Boolean)) return;
+  event.preventDefault();
+  location.assign(requestConfig.path);
+});
+
 // If a search fails, load its page instead, which shows the reason.
 for (const failure of ["htmx:responseError", "htmx:sendError"]) {
   document.addEventListener(failure, (event) => location.assign(event.detail.pathInfo.finalRequestPath));

@@ -133,7 +133,7 @@ class ScriptedListingStore(ScriptedStore):
     # The market
 
     async def list_market_facets(self, count: int) -> MarketFacets:
-        category, region = [[row[0] for row in await self._fetch(LIST_FACETS, kind, count)] for kind in FACET_KINDS]
+        category, region = [dict(await self._fetch(LIST_FACETS, kind, count)) for kind in FACET_KINDS]
         return MarketFacets(region, category)
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
