@@ -11,7 +11,16 @@ import pytest
 from listings.contract.listings import IndexStep
 from listings.contract.store import Store
 from listings.domain import tokenizer
-from listings.domain.model import Account, Listing, ListingChange, MarketEntry, MarketQuery, NewListing, bucket_of
+from listings.domain.model import (
+    MAX_ID,
+    Account,
+    Listing,
+    ListingChange,
+    MarketEntry,
+    MarketQuery,
+    NewListing,
+    bucket_of,
+)
 from tests.conformance.conftest import Run
 from tests.conformance.test_search import REGIONS, TYPES, random_text, run_all
 
@@ -356,6 +365,21 @@ def test_regions_and_categories_are_counted_over_visible_listings(store: Store, 
     change(store, run, lamp, region="Wellington", category="")
     run_all_steps(store, run)
     assert run(store.list_market_facets(5)) == ({"Wellington": 3}, {"Bikes": 2})
+
+
+def test_the_listings_of_a_seller_are_counted_and_paged(store: Store, run: Run) -> None:
+    alice, bob = open_account(store, run, "alice"), open_account(store, run, "bob")
+    ids = [add(store, run, alice, title=f"Bicycle {number}") for number in range(4)]
+    add(store, run, bob)
+    add(store, run, alice, is_active=False)
+    run_all_steps(store, run)
+    change(store, run, ids[1], is_active=False)
+    run_all_steps(store, run)
+    first = run(store.page_seller(alice.id, MAX_ID, 2))
+    assert [entry.id for entry in first] == [ids[3], ids[2]]
+    assert first[0].title == "Bicycle 3"
+    assert [entry.id for entry in run(store.page_seller(alice.id, ids[2], 2))] == [ids[0]]
+    assert [run(store.count_seller(alice.id, limit)) for limit in (2, 9)] == [2, 3]
 
 
 def test_the_sitemap_continues_after_a_serial(store: Store, run: Run) -> None:

@@ -21,7 +21,13 @@ PAGES = (
 FORM_PATHS = (
     *("/console/keys", "/console/keys/1/rotate", "/console/keys/1/revoke", "/console/plan", "/console/listings"),
     *("/console/listings/new", "/console/listings/1025", "/console/listings/1025/state", "/console/import"),
-    *("/console/import/run", "/console/account/password", "/console/account/session", "/console/account/sessions"),
+    *(
+        "/console/import/run",
+        "/console/account/contact",
+        "/console/account/password",
+        "/console/account/session",
+        "/console/account/sessions",
+    ),
     "/sign-out",
 )
 

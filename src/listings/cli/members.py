@@ -74,7 +74,7 @@ def _default_base_url() -> str:
 def erase(account: str, *, yes: bool) -> None:
     """Permanently delete the personal data of ACCOUNT, and delete its listings.
 
-    This removes the account's name, email address, password, sessions, invitations, names of keys, the external ids of
+    This removes the account's name, email address, public contact, password, sessions, invitations, names of keys, the external ids of
     its listings, the earlier values of their fields, activity and usage.
     It also revokes the keys, ends the plan, disables the account and deletes its listings as their owner could.
 

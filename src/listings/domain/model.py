@@ -182,6 +182,7 @@ class Account(msgspec.Struct, frozen=True):
     plan_expires_at: int | None
     created_at: int
     disabled_at: int | None
+    public_contact: str = ""  # an email address, a phone number or a URL, shown on the market
 
 
 KeyAccess: TypeAlias = Literal["read", "write"]

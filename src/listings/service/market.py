@@ -13,7 +13,7 @@ from listings.contract.accounts import AccountStore
 from listings.contract.listings import ListingStore
 from listings.contract.market import MarketStore
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
+from listings.domain.model import MAX_ID, Account, Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.service.indexing import Pause, run_index_steps
 from listings.service.listings import search_unpriced_last
 
@@ -33,6 +33,9 @@ HIGHLIGHTS: Mapping[str, MarketQuery] = {
 }
 """Searches whose first results the home page shows, by heading."""
 
+MAX_SELLER_COUNT = 1_000
+"""Listings of a seller are counted up to this number."""
+
 _MAX_PENDING_VIEWS = 20_000  # further views are not counted
 _VIEW_BATCH_SIZE = 500
 _MAX_AGENT_LENGTH = 500
@@ -51,6 +54,14 @@ class MarketPage(NamedTuple):
 
     entries: list[MarketEntry]
     next_cursor: tuple[int, int] | None = None
+
+
+class Seller(NamedTuple):
+    """A seller on the market. `number` counts the listings, at most `MAX_SELLER_COUNT` + 1."""
+
+    account: Account
+    number: int
+    entries: list[MarketEntry]
 
 
 class _View(NamedTuple):
@@ -97,8 +108,8 @@ class Market:
         next_cursor = found[query.limit - 1].cursor if len(found) > query.limit else None
         return MarketPage(found[: query.limit], next_cursor)
 
-    async def get_listing(self, listing_id: int) -> Listing:
-        """Return a listing of the public market.
+    async def get_listing(self, listing_id: int, viewer: int | None = None) -> Listing:
+        """Return a listing of the public market. The account `viewer` also gets its own inactive ones.
 
         Raises Problem: listing_deleted, listing_not_found (missing, inactive, or of a disabled account).
         """
@@ -106,9 +117,22 @@ class Market:
         if listing is not None and listing.deleted_at is not None:
             raise Problem("listing_deleted", "This listing is closed")
         account = await self._store.get_account(listing.account_id) if listing is not None else None
-        if listing is None or account is None or not listing.is_active or account.disabled_at is not None:
+        if listing is None or account is None or account.disabled_at is not None:
+            raise Problem("listing_not_found", "There is no such listing")
+        if not listing.is_active and listing.account_id != viewer:
             raise Problem("listing_not_found", "There is no such listing")
         return listing
+
+    async def get_seller(self, account_id: int, before: int = MAX_ID, count: int = 24) -> Seller:
+        """Return a seller with at most `count` listings on the market, newest first, with ids below `before`.
+
+        Raises Problem("path_not_found") if the account is missing or disabled.
+        """
+        account = await self._store.get_account(account_id) if 0 < account_id <= MAX_ID else None
+        if account is None or account.disabled_at is not None:
+            raise Problem("path_not_found", "We can't find that seller")
+        number = await self._store.count_seller(account_id, MAX_SELLER_COUNT + 1)
+        return Seller(account, number, await self._store.page_seller(account_id, before, count))
 
     async def list_facets(self) -> MarketFacets:
         """Return the largest regions and categories with their numbers of listings. They are cached for a minute."""

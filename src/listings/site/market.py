@@ -27,6 +27,8 @@ _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 _RAIL_MINIMUM = 4
 _NEWEST = 12
 _TILES = 8
+_MORE = 6  # listings of the same seller on the page of a listing
+_PAGE = 24
 
 
 class _Rail(NamedTuple):
@@ -90,8 +92,10 @@ async def _show_results(request: Request) -> Response:
 async def show_listing(request: Request) -> Response:
     """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
     services, member = site_of(request).services, await session.member_of(request)
-    listing = await services.market.get_listing(_id_of(request))
-    if _is_view(request) and (member is None or member.account.id != listing.account_id):
+    viewer = member.account.id if member is not None else None
+    listing = await services.market.get_listing(_id_of(request), viewer)
+    seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
+    if _is_view(request) and viewer != listing.account_id:
         services.market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
     if not site_of(request).options.exact_locations:
         listing = presentation.round_coordinates(listing)
@@ -99,11 +103,35 @@ async def show_listing(request: Request) -> Response:
         request,
         "listing.html",
         listing=listing,
+        is_own=viewer == listing.account_id,
+        seller=seller,
+        more=[entry for entry in seller.entries if entry.id != listing.id][:_MORE],
+        now=services.clock(),
         url=_listing_url(request, listing.id),
         pictures=presentation.picture_urls(listing.images),
         in_type=search.Search(type=listing.type),
         place=presentation.format_place(listing.location, listing.district, listing.region),
         structured_data=structured_data.script_content(listing, _listing_url(request, listing.id)),
+    )
+
+
+async def show_seller(request: Request) -> Response:
+    """Show a seller's listings, newest first."""
+    services = site_of(request).services
+    await session.member_of(request)
+    before = parse_id(request.query_params.get("before", "")) or MAX_ID
+    seller = await services.market.get_seller(_id_of(request), before, _PAGE + 1)
+    if seller.number == 0:
+        raise Problem("path_not_found", "We can't find that seller")
+    entries = seller.entries[:_PAGE]
+    return pages.page(
+        request,
+        "seller.html",
+        seller=seller,
+        entries=entries,
+        before=before if before != MAX_ID else None,
+        next_before=entries[-1].id if len(seller.entries) > _PAGE else None,
+        now=services.clock(),
     )
 
 
@@ -143,6 +171,7 @@ async def show_sitemap(request: Request) -> Response:
 ROUTES = [
     Route("/", show_home),
     Route("/listings/{id}", show_listing),
+    Route("/sellers/{id}", show_seller),
     Route("/robots.txt", show_robots),
     Route("/sitemap.xml", show_sitemaps),
     Route("/sitemaps/{id}.xml", show_sitemap),

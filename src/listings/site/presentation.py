@@ -12,6 +12,7 @@ import msgspec
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess, Listing
+from listings.service.market import MAX_SELLER_COUNT
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
 """Label of all listings of a type."""
@@ -28,6 +29,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _RECENT_DAYS = 7
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
+_NOT_IN_NUMBER = re.compile(r"[^0-9+]")
 
 
 def format_price(cents: int, price_type: str) -> str:
@@ -49,6 +51,25 @@ def format_place(*parts: str) -> str:
         if not place.casefold().endswith(part.casefold()):
             place = f"{place}, {part}" if place else part
     return place
+
+
+def format_seller_count(number: int) -> str:
+    """Return the number of a seller's listings, such as "75 listings" or "over 1,000 listings"."""
+    if number > MAX_SELLER_COUNT:
+        return f"over {MAX_SELLER_COUNT:,} listings"
+    return format_count(number, "listing")
+
+
+def format_month(moment: int) -> str:
+    """Return the month in New Zealand, such as "November 2026"."""
+    return f"{_local(moment):%B %Y}"
+
+
+def contact_url(contact: str) -> str:
+    """Return the URL of a seller's public contact: a web page, an email address or a phone number."""
+    if contact.startswith(("http://", "https://")):
+        return contact
+    return f"mailto:{contact}" if "@" in contact else f"tel:{_NOT_IN_NUMBER.sub('', contact)}"
 
 
 def extract_suburb(location: str) -> str:

@@ -33,6 +33,15 @@ _FACET_CACHE_SIZE: Final = 512  # combinations of type, category and region
 FACET_KINDS = ("category", "region")
 LIST_FACETS = "SELECT name, listings FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
 
+PAGE_SELLER = f"""
+SELECT {ENTRY_COLUMNS} FROM market /*INDEXED BY market_account*/
+WHERE account_id = $1 AND state = {SHOWN} AND listing_id < $2 ORDER BY listing_id DESC LIMIT $3
+"""
+COUNT_SELLER = f"""
+SELECT count(*) FROM (
+    SELECT 1 FROM market /*INDEXED BY market_account*/ WHERE account_id = $1 AND state = {SHOWN} LIMIT $2) AS few
+"""
+
 
 def choose_state(listing: Listing, account_disabled_at: int | None) -> int:
     """Return the state that a listing should have in the market."""

@@ -96,7 +96,8 @@ ACCEPT_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > 
 DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 
 ERASE_ACCOUNT = """
-UPDATE accounts SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4)
+UPDATE accounts
+SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4), public_contact = ''
 WHERE id = $1
 """
 

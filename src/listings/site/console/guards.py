@@ -30,6 +30,7 @@ NOTICES: Mapping[str, str] = {
     "signed-out": "You were signed out and nothing was saved. Sign in and submit the form again.",
     "signed-up": "Welcome! Your account is ready.",
     "password": "Password changed. All other devices were signed out.",
+    "contact": "Contact saved.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",
     "revoked": "Key revoked. Requests using it now fail with 401.",

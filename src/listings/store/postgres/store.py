@@ -33,7 +33,7 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
-from listings.store.market_entries import LIST_FACETS
+from listings.store.market_entries import COUNT_SELLER, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
@@ -84,7 +84,9 @@ SELECT COALESCE(sum({_SIZE}), 0) FROM (
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
 PAGE_CREATES = _build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
-SEARCHES = frozenset({market.SITEMAP, LIST_FACETS, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
+SEARCHES = frozenset(
+    {market.SITEMAP, LIST_FACETS, PAGE_SELLER, COUNT_SELLER, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS}
+)
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
 
 

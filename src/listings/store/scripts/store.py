@@ -12,10 +12,10 @@ from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
 from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
 from listings.domain.account_limits import AccountLimits
-from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry
+from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketEntry, MarketFacets, SitemapEntry
 from listings.store import change_reads, change_sql, sql
 from listings.store.mapping import build_listing
-from listings.store.market_entries import FACET_KINDS, LIST_FACETS
+from listings.store.market_entries import COUNT_SELLER, FACET_KINDS, LIST_FACETS, PAGE_SELLER
 from listings.store.scripts import accounts, changes, imports, keys, listings
 from listings.store.scripts import views as view_scripts
 from listings.store.scripts.engine import Engine
@@ -135,6 +135,12 @@ class ScriptedListingStore(ScriptedStore):
     async def list_market_facets(self, count: int) -> MarketFacets:
         category, region = [dict(await self._fetch(LIST_FACETS, kind, count)) for kind in FACET_KINDS]
         return MarketFacets(region, category)
+
+    async def page_seller(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
+        return [MarketEntry(*row) for row in await self._fetch(PAGE_SELLER, account_id, before, count)]
+
+    async def count_seller(self, account_id: int, limit: int) -> int:
+        return int((await self._fetch(COUNT_SELLER, account_id, limit))[0][0])
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         return [SitemapEntry(*row) for row in await self._fetch(self.sitemap_statement, after, count)]
