@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from listings.cli.demo_listings import ALICE, BOB, CHARLIE
+from listings.cli.demo_market import SELLERS
+from listings.domain import fields
 from listings.site import assets
 from listings.site.pictures.drawings import choose_art
 from tests.harness import Harness
 from tests.site.market import create, get, get_page
 
 STATIC = Path(assets.__file__).parent / "static"
+DEMO = STATIC.parent / "pictures" / "demo"
 CSS = "\n".join(STATIC.joinpath(name).read_text("utf-8") for name in ("site.css", "console.css"))
 TEXT, EDGE = 4.5, 3.0  # WCAG 2.2, 1.4.3 and 1.4.11
 TEXTS = (
@@ -50,6 +54,25 @@ def test_every_pair_of_colours_has_enough_contrast(scheme: str) -> None:
     required = {**dict.fromkeys(TEXTS, TEXT), **dict.fromkeys(EDGES, EDGE)}
     found = {pair: measure_contrast(tokens[pair[0]], tokens[pair[1]]) for pair in required}
     assert {pair: ratio for pair, ratio in found.items() if ratio < required[pair]} == {}
+
+
+def test_the_demos_listings_have_the_pictures_of_the_package(harness: Harness) -> None:
+    listings = [*ALICE, *BOB, *CHARLIE, *(listing for seller in SELLERS for listing in seller.listings)]
+    assert 60 <= len(listings) <= 100
+    assert [fields.parse_new_listing(listing, strict=False)[1] for listing in listings] == [[]] * len(listings)
+    pictures = {picture for listing in listings for picture in listing.get("images", [])}
+    assert pictures == {f"/static/demo/{file.name}" for file in DEMO.iterdir()}
+    sent = get(harness, "/static/demo/table.svg")
+    assert (sent.status, sent.headers["content-type"]) == (200, "image/svg+xml; charset=utf-8")
+    assert get(harness, "/static/demo/nothing.svg").status == 404
+
+
+def test_a_picture_of_the_demo_is_shown(harness: Harness) -> None:
+    listing_id = create(harness, harness.person("alice"), images=["/static/demo/table.svg"])
+    page = get_page(harness, f"/listings/{listing_id}")
+    assert page.values("img", "src", width="1200") == ["/static/demo/table.svg"]
+    assert page.values("meta", "content", property="og:image") == ["http://market.example/static/demo/table.svg"]
+    assert get_page(harness, "/").values("img", "src", width="400") == ["/static/demo/table.svg"]
 
 
 def test_files_are_small() -> None:

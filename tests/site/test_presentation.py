@@ -52,10 +52,10 @@ def test_places_are_joined_without_repetition(parts: tuple[str, ...], place: str
         (86_399, "23 hours ago"),
         (86_400, "1 day ago"),
         (7 * 86_400 - 1, "6 days ago"),
-        (7 * 86_400, ""),
+        (7 * 86_400, "22 September 2026"),
     ],
 )
-def test_ages_use_the_largest_unit_until_a_week(seconds: int, age: str) -> None:
+def test_ages_use_the_largest_unit_and_after_a_week_the_date(seconds: int, age: str) -> None:
     assert presentation.format_age(timestamps.format_timestamp(START), START + seconds) == age
 
 

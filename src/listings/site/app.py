@@ -18,6 +18,7 @@ from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
 from listings.site.count_cache import CountCache
 from listings.site.middleware import PageMiddleware
+from listings.site.pictures import demo_files
 
 _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 
@@ -48,7 +49,7 @@ class Pages:
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
-    routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
+    routes = [*market.ROUTES, *console.ROUTES, *demo_files.ROUTES, *assets.ROUTES]
     if options.brand.logo is not None:
         routes.append(assets.build_logo_route(options.brand.logo))
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and route.path != "/"]

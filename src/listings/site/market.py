@@ -108,7 +108,7 @@ async def show_listing(request: Request) -> Response:
         more=[entry for entry in seller.entries if entry.id != listing.id][:_MORE],
         now=services.clock(),
         url=_listing_url(request, listing.id),
-        pictures=presentation.picture_urls(listing.images),
+        pictures=presentation.picture_urls(listing.images, site_of(request).path_prefix),
         in_type=search.Search(type=listing.type),
         place=presentation.format_place(listing.location, listing.district, listing.region),
         structured_data=structured_data.script_content(listing, _listing_url(request, listing.id)),

@@ -29,6 +29,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _RECENT_DAYS = 7
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
+_DEMO_PICTURE = re.compile(r"/static/demo/[a-z]+\.svg")
 _NOT_IN_NUMBER = re.compile(r"[^0-9+]")
 
 
@@ -78,7 +79,12 @@ def extract_suburb(location: str) -> str:
 
 
 def format_age(created_at: str, now: float) -> str:
-    """Return the time since `created_at`, such as "3 hours ago"; "" after a week."""
+    """Return the time since `created_at`, such as "3 hours ago"; after a week, the date."""
+    return format_recent_age(created_at, now) or format_day(created_at)
+
+
+def format_recent_age(created_at: str, now: float) -> str:
+    """Return the time since `created_at`, such as "3 hours ago"; after a week, ""."""
     seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
         return "just now"
@@ -187,13 +193,19 @@ def format_size(count: int) -> str:
     return format_count(count, "byte")
 
 
-def picture_urls(images: str) -> list[str]:
-    """Return those image URLs of a listing (a JSON array) that a page may show."""
-    return [url for url in msgspec.json.decode(images, type=list[str]) if picture_url(url)]
+def picture_urls(images: str, origin: str | None = None) -> list[str]:
+    """Return those image URLs of a listing (a JSON array) that a page may show, as `picture_url` does."""
+    urls = (picture_url(url, origin) for url in msgspec.json.decode(images, type=list[str]))
+    return [url for url in urls if url]
 
 
-def picture_url(url: str) -> str:
-    """Return the URL if it is absolute with http or https, otherwise "" (decision G3)."""
+def picture_url(url: str, origin: str | None = None) -> str:
+    """Return the URL if it is absolute with http or https, otherwise "" (decision G3).
+
+    `origin`, such as the path prefix, precedes the path of a picture of the demo, unless it is None.
+    """
+    if origin is not None and _DEMO_PICTURE.fullmatch(url):
+        return f"{origin}{url}"
     try:
         parts = urlsplit(url)
     except ValueError:
