@@ -367,6 +367,19 @@ def test_regions_and_categories_are_counted_over_visible_listings(store: Store, 
     assert run(store.list_market_facets(5)) == ({"Wellington": 3}, {"Bikes": 2})
 
 
+def test_a_listing_is_in_the_region_that_its_text_names(store: Store, run: Run) -> None:
+    alice = open_account(store, run, "alice")
+    names = ("Christchurch", "canterbury", "Canterbury", "Elsewhere")
+    ids = [add(store, run, alice, region=name) for name in names]
+    run_all_steps(store, run)
+    assert run(store.list_market_facets(5)).regions == {"Canterbury": 3, "Elsewhere": 1}
+    assert sorted(find(store, run, region="canterbury")) == sorted(find(store, run, region="Canterbury")) == ids[:3]
+    assert find(store, run, words=("christchurch",)) == ids[:1]
+    change(store, run, ids[0], region="Elsewhere")
+    run_all_steps(store, run)
+    assert run(store.list_market_facets(5)).regions == {"Canterbury": 2, "Elsewhere": 2}
+
+
 def test_the_listings_of_a_seller_are_counted_and_paged(store: Store, run: Run) -> None:
     alice, bob = open_account(store, run, "alice"), open_account(store, run, "bob")
     ids = [add(store, run, alice, title=f"Bicycle {number}") for number in range(4)]

@@ -69,6 +69,14 @@ def list_titles(tab: Tab) -> list[str]:
 # Search
 
 
+def test_the_form_suggests_regions_and_categories_for_the_type(alice: Tab) -> None:
+    alice.get(f"{PATH}/new")
+    assert alice.page.values("input", "list", name="category") == ["categories-product"]
+    assert {"Bicycles", "Hospitality", "Hawke's Bay"} <= set(alice.page.values("option", "value"))
+    invalid = alice.post(f"{PATH}/new", once="once", **LAMP | {"title": "", "type": "job"})
+    assert invalid.page.values("input", "list", name="category") == ["categories-job"]
+
+
 def test_an_account_without_listings_sees_how_to_start(harness: Harness, alice: Tab) -> None:
     assert "No listings yet" in alice.get(PATH).text
     assert (

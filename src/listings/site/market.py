@@ -12,6 +12,7 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
 from listings.domain.model import MAX_ID, MarketEntry, MarketQuery, SitemapEntry
+from listings.domain.regions import REGIONS
 from listings.service.market import HIGHLIGHTS
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
@@ -58,8 +59,8 @@ async def show_home(request: Request) -> Response:
         "home.html",
         search=search.Search(),
         rails=[_Rail("Just listed", search.Search().url(), newest), *rails] if newest else [],
-        categories=list(places.categories.items())[:_TILES],
-        regions=_options(places.regions, ""),
+        categories=[tile for tile in places.categories.items() if tile[1] > 1][:_TILES],
+        regions=_options([name for name, number in places.regions.items() if number > 1 or name in REGIONS], ""),
         now=services.clock(),
     )
 

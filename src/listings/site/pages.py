@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
+from listings.domain.regions import REGIONS
 from listings.site import assets, presentation, search, security, session
 from listings.site.context import Brand, site_of
 from listings.site.pictures.drawings import choose_art
@@ -72,12 +73,14 @@ def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
         "art": choose_art,
         "asset": partial(assets.asset_url, path_prefix),
         "brand": brand,
+        "category_options": presentation.CATEGORIES,
         "fields": FIELDS,
         "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
         "key_access": presentation.KEY_ACCESS,
         "map_url": presentation.map_url,
         "path_prefix": path_prefix,
+        "region_options": REGIONS,
         "price_parts": presentation.price_parts,
         "sorts": search.SORTS,
         "types": FIELDS["type"].options,

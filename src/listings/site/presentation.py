@@ -16,6 +16,19 @@ from listings.service.market import MAX_SELLER_COUNT
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
 """Label of all listings of a type."""
+CATEGORIES: Mapping[str, tuple[str, ...]] = {
+    "product": (
+        *("Animals", "Antiques", "Appliances", "Art", "Bicycles", "Boats", "Books", "Cars", "Clothing", "Electronics"),
+        *("Furniture", "Garden", "Music", "Outdoors", "Plants", "Pottery and glass", "Sport", "Tools", "Toys"),
+    ),
+    "service": ("Beauty", "Childcare", "Cleaning", "Computers", "Events", "Gardening", "Lessons", "Moving", "Trades"),
+    "rental": ("Campervans", "Event venues", "Flats", "Holiday homes", "Houses", "Storage", "Tools", "Vehicles"),
+    "job": (
+        *("Agriculture", "Construction", "Education", "Engineering", "Health", "Hospitality", "Information technology"),
+        *("Office", "Retail", "Trades", "Transport"),
+    ),
+}
+"""Categories that the form of a listing suggests, by type."""
 KEY_ACCESS: Mapping[KeyAccess, str] = {"write": "Read and write", "read": "Read only"}
 """Label of the access of an API key."""
 

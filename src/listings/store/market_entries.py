@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from listings.domain import tokenizer
+from listings.domain import regions, tokenizer
 from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.model import Listing, MarketQuery, bucket_of
 from listings.store.mapping import Row
@@ -52,10 +52,11 @@ def choose_state(listing: Listing, account_disabled_at: int | None) -> int:
 
 def build_terms(listing: Listing) -> list[str]:
     """Return all terms that find a listing, without duplicates."""
+    region = regions.fold_region(listing.region)
     texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
     found = dict.fromkeys(tokenizer.tokenize("\n".join(texts)))
     return [
-        *_build_facet_terms(listing.type, listing.category, listing.region),
+        *_build_facet_terms(listing.type, listing.category, region),
         price_class(listing.price_cents),
         *found,
     ]
@@ -72,7 +73,8 @@ def build_query_terms(query: MarketQuery) -> list[str]:
 
 def build_filter_term(query: MarketQuery) -> str:
     """Return the term for the filters by type, category and region."""
-    return _build_facet_term(query.type, query.category, query.region)
+    region = regions.fold_region(query.region) if query.region is not None else None
+    return _build_facet_term(query.type, query.category, region)
 
 
 def price_class(price_cents: int) -> str:
@@ -102,7 +104,7 @@ def build_entry_values(listing: Listing, state: int) -> Row:
         listing.price_cents,
         listing.price_type,
         listing.location,
-        listing.region,
+        regions.fold_region(listing.region),
         listing.created_at,
         listing.updated_at,
     )

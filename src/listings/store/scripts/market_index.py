@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from listings.contract.listings import IndexStep
 from listings.domain.model import Listing, bucket_of
+from listings.domain.regions import fold_region
 from listings.store.market_entries import HIDDEN, MAX_STEP_BYTES, SHOWN, WITHHELD, choose_state, list_facets
 from listings.store.scripts.script import Query, QueryMany, Script
 
@@ -190,7 +191,7 @@ class _Changes:
         if before is not None and before.state == SHOWN:
             self._facets.subtract(list_facets(before.category, before.region))
         if state == SHOWN:
-            self._facets.update(list_facets(listing.category, listing.region))
+            self._facets.update(list_facets(listing.category, fold_region(listing.region)))
         if before is None and state == HIDDEN:
             return None
         if before is None:
