@@ -127,7 +127,7 @@ def export(account: str, file: Path, *, force: bool) -> None:
 
 async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
     """Write each row as it is read, so that memory does not grow with the account."""
-    target.write(b'{"account":' + msgspec.json.encode(status_data(owner)))
+    target.write(b'{"account":' + msgspec.json.encode({**status_data(owner), "public_contact": owner.public_contact}))
     for name, rows in _sections(services, owner).items():
         target.write(b',\n"%b":[' % name.encode())
         separator = b""

@@ -12,7 +12,7 @@ import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
-from listings.store import sql
+from listings.store import market_entries, sql
 from listings.store.scripts import market_index as scripts
 from listings.store.sqlite import market, market_index
 from listings.store.sqlite.connections import open_reader
@@ -96,6 +96,13 @@ def test_unindexed_listings_and_accounts_are_found_by_an_index(reader: apsw.Conn
     assert of_account == "SEARCH market USING COVERING INDEX market_account (account_id=? AND state=?)"
     closed = get_plan(reader, market.HAS_CLOSED)
     assert "accounts_unmarketed" in closed
+
+
+def test_the_listings_of_a_seller_are_found_by_an_index(reader: apsw.Connection) -> None:
+    page = "SEARCH market USING INDEX market_account (account_id=? AND state=? AND listing_id<?)"
+    assert get_plan(reader, market_entries.PAGE_SELLER) == page
+    count = get_plan(reader, market_entries.COUNT_SELLER)
+    assert "SEARCH market USING COVERING INDEX market_account (account_id=? AND state=?)" in count
 
 
 class Steps:
