@@ -1,4 +1,4 @@
-FROM python:3.11-slim-bookworm AS build
+FROM python:3.11.16-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /source
 # hadolint ignore=DL3008  # the compiler is not part of the image
@@ -12,7 +12,12 @@ COPY src src
 RUN COMPILE=1 python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist . \
     && python -m pip --python /opt/listings/bin/python install --no-index --no-deps dist/*.whl
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11.16-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+# The release workflow adds the version, the commit and the address.
+LABEL org.opencontainers.image.title="listings-server" \
+    org.opencontainers.image.description="A listing management service: JSON API, console for sellers and public market pages." \
+    org.opencontainers.image.licenses="MIT" \
+    org.opencontainers.image.base.name="docker.io/library/python:3.11.16-slim-bookworm"
 # The uid is fixed, so that the next image can use the files in the volume.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin listings \
     && install -d -o listings -g listings -m 0700 /data

@@ -15,7 +15,7 @@ endef
 AS_USED := PYTHONPATH=$(CURDIR)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots format lock clean
+.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots dist sbom audit format newest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -59,7 +59,7 @@ compiled: $(if $(wildcard $(VENV)/.development),.compiled/.built,$(VENV)/.progra
 
 # Plain Python from src/: a demo that starts in seconds is worth more than a faster one.
 run: $(VENV)/.packages  ## run a demo on SQLite in data/, uncompiled; PORT=9000 make run for another port
-	@PYTHONPATH=src $(BIN)/python -m listings.cli serve --demo
+	@PYTHONPATH=src $(BIN)/python -m listings serve --demo
 
 clean-data:  ## delete the demo's data
 	rm -rf data
@@ -127,12 +127,43 @@ torture: dev  ## kills, power cuts, full disks, floods: an hour; ARGS=--short to
 screenshots: dev  ## draw the pictures of the README with Chromium
 	$(BIN)/python -m tests.site.screenshots docs
 
+# Both archives are the same bytes wherever a commit is built: they contain the commit's time, and no umask.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/listings/__init__.py)
+
+dist: dev  ## build the source distribution and the uncompiled wheel into dist/
+	@rm -rf dist build
+	umask 022; SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) COMPILE=0 $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
+
+RELEASE = .release/bin
+
+.release/.packages: requirements/release.txt
+	$(PYTHON) -m venv .release
+	$(RELEASE)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+sbom: .release/.packages  ## write the list of shipped packages (CycloneDX) into dist/
+	@mkdir -p dist
+	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml >.release/pyproject.toml
+	$(RELEASE)/cyclonedx-py requirements --pyproject .release/pyproject.toml --output-reproducible \
+	    -o dist/listings_server-$(VERSION).cdx.json requirements/runtime.txt
+
+audit: .release/.packages  ## compare the pinned packages with PyPI's list of known vulnerabilities
+	@$(RELEASE)/pip-audit --strict --progress-spinner=off --disable-pip --require-hashes $(AUDITED) 2>.release/audit.log \
+	    || if grep -qE "$(UNREACHABLE)" .release/audit.log && [ -z "$(REQUIRED)" ]; \
+	    then echo "PyPI's list of vulnerabilities is unreachable: nothing was audited"; \
+	    else cat .release/audit.log; exit 1; fi
+AUDITED = $(patsubst %,-r requirements/%.txt,runtime stripe tracing)
+UNREACHABLE = could not be audited|ConnectionError|ConnectTimeout
+
 check: lint types imports prose  ## lint, spelling, types, import rules and wording
 
 lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/zizmor --offline --quiet .
+	@if type actionlint >/dev/null 2>&1; then actionlint; else echo "actionlint is not installed: only zizmor checked the workflows"; fi
 	@if test -x $(BIN)/hadolint; then $(BIN)/hadolint Dockerfile; else echo "hadolint runs on Linux only: Dockerfile not checked"; fi
 
 prose: dev
@@ -148,11 +179,23 @@ format: dev  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The files contain these commands, so that bots can repeat them. `make lock UPGRADE=` keeps the present versions.
+UPGRADE = --upgrade
+LOCK = $(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --exclude-newer P7D
+
+newest: $(VENV)/.packages  ## install the newest packages that pyproject.toml allows, without pins or hashes
+	$(PIP) --upgrade pip
+	$(PIP) --upgrade --group build --group dev --editable .
+	@touch $(VENV)/.build-packages $(VENV)/.development
+
 lock: dev  ## pin the newest allowed dependencies that are at least a week old, with hashes
-	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml -o requirements/runtime.txt
-	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group dev -c requirements/runtime.txt -o requirements/dev.txt
-	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group build -c requirements/dev.txt -o requirements/build.txt
-	$(BIN)/uv pip compile --quiet --universal --upgrade --exclude-newer "7 days" --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --python-version 3.11 --group clients -c requirements/dev.txt -o requirements/clients.txt
+	$(LOCK) -o requirements/runtime.txt pyproject.toml
+	$(LOCK) -o requirements/stripe.txt -c requirements/runtime.txt --extra stripe pyproject.toml
+	$(LOCK) -o requirements/tracing.txt -c requirements/runtime.txt --extra tracing pyproject.toml
+	$(LOCK) -o requirements/dev.txt -c requirements/runtime.txt --group dev
+	$(LOCK) -o requirements/build.txt -c requirements/dev.txt --group build
+	$(LOCK) -o requirements/clients.txt -c requirements/dev.txt --group clients
+	$(LOCK) -o requirements/release.txt -c requirements/dev.txt --group release
 
 clean:  ## delete everything that the other targets create, except the data
-	rm -rf $(VENV) .clients .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist
+	rm -rf $(VENV) .clients .release .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from bench import BenchmarkError, wrk
-from listings import is_compiled
+from listings import __version__, is_compiled
 
 TICKS = os.sysconf("SC_CLK_TCK")
 """Ticks per second of processor time."""
@@ -72,7 +72,7 @@ def describe_machine(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:
         "System": f"Linux {platform.release()}",
         "Versions": ", ".join(
             [
-                f"Listings {version('listings')}{', compiled' if is_compiled() else ', interpreted'}",
+                f"Listings {__version__}{', compiled' if is_compiled() else ', interpreted'}",
                 f"Python {platform.python_version()}",
                 *(f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "httptools")),
                 f"apsw {version('apsw')} with {sqlite}",

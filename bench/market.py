@@ -27,7 +27,10 @@ from listings.site.search import Search, read
 _LISTINGS_BEFORE_DEEP_PAGE = 1_800
 _SEARCHES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "no search words": {},
+        "no search words": {"sort": "newest"},
+        "the beginning of a word": {"q": "wor"},
+        "the beginnings of two words": {"q": "wor hun"},
+        "a misspelt word": {"q": "ctgry"},
         "a word without matches": {"q": "missing"},
         "a word in 300 listings": {"q": "word20000"},
         "a word in 0.1 % of listings": {"q": "thousandth"},
@@ -177,7 +180,7 @@ async def _measure_page(services: Services, client: Client, search: Search, repe
         began = perf_counter()
         await services.market.search(_build_query(search))
         store.append((perf_counter() - began) * 1000)
-    path = search.url(search.after)
+    path = search.url()
     client.get(path)
     before = client.processor()
     pages = [client.get(path) for _ in range(repeats)]

@@ -39,6 +39,13 @@ SELECT create_reference_table('sessions');
 SELECT create_reference_table('invitations');
 SELECT create_reference_table('sign_in_attempts');
 SELECT create_reference_table('sign_in_devices');
+SELECT create_reference_table('plan_requests');
+SELECT create_reference_table('periodic_tasks');
+SELECT create_reference_table('mails');
+SELECT create_reference_table('plan_reminders');
+SELECT create_reference_table('email_tokens');
+SELECT create_reference_table('confirmed_emails');
+SELECT create_reference_table('closed_accounts');
 SELECT create_reference_table('payments');
 
 -- All rows of a bucket are in one shard, so that each query of the service needs only one shard.
@@ -67,6 +74,13 @@ SELECT truncate_local_data_after_distributing_table('listings');
 SELECT truncate_local_data_after_distributing_table('listing_ids');
 SELECT truncate_local_data_after_distributing_table('account_state');
 SELECT truncate_local_data_after_distributing_table('payments');
+SELECT truncate_local_data_after_distributing_table('closed_accounts');
+SELECT truncate_local_data_after_distributing_table('confirmed_emails');
+SELECT truncate_local_data_after_distributing_table('email_tokens');
+SELECT truncate_local_data_after_distributing_table('plan_reminders');
+SELECT truncate_local_data_after_distributing_table('mails');
+SELECT truncate_local_data_after_distributing_table('periodic_tasks');
+SELECT truncate_local_data_after_distributing_table('plan_requests');
 SELECT truncate_local_data_after_distributing_table('sign_in_devices');
 SELECT truncate_local_data_after_distributing_table('sign_in_attempts');
 SELECT truncate_local_data_after_distributing_table('invitations');

@@ -35,9 +35,10 @@ BEGIN
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
     DELETE FROM changes; DELETE FROM activity; DELETE FROM usage_hours; DELETE FROM refusals; DELETE FROM sessions;
     DELETE FROM invitations; DELETE FROM members; DELETE FROM sign_in_attempts; DELETE FROM payments;
-    DELETE FROM sign_in_devices;
-    DELETE FROM market; DELETE FROM market_places; DELETE FROM market_indexer; DELETE FROM views;
-    DELETE FROM view_salts; DELETE FROM listing_words; DELETE FROM listings; DELETE FROM listing_ids;
+    DELETE FROM sign_in_devices; DELETE FROM plan_requests; DELETE FROM periodic_tasks; DELETE FROM mails;
+    DELETE FROM plan_reminders; DELETE FROM email_tokens; DELETE FROM confirmed_emails; DELETE FROM closed_accounts;
+    DELETE FROM market; DELETE FROM market_places; DELETE FROM market_spellings; DELETE FROM market_indexer;
+    DELETE FROM views; DELETE FROM view_salts; DELETE FROM listing_words; DELETE FROM listings; DELETE FROM listing_ids;
     DELETE FROM imports; DELETE FROM idempotency; DELETE FROM account_state; DELETE FROM api_keys; DELETE FROM accounts;
     ALTER TABLE accounts ALTER id RESTART;
     ALTER TABLE api_keys ALTER id RESTART;

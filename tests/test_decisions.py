@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from tests.api.decisions.test_cases import CASES
 
 HOME = Path(__file__).parent.parent
@@ -17,7 +15,7 @@ DECISIONS = [
     *("G14", "G15", "G16", "G17", "G18", "G19", "G20", "G21"),
     *("G22", "G23", "G24", "G25", "G26", "G27", "G44"),
     *("G28", "G29", "G30", "G31", "G32", "G33", "G34", "G35", "G36", "G37", "G38", "G39", "G40"),
-    *("G41", "G43", "G45", "G52"),
+    *("G41", "G43", "G45", "G47", "G48", "G49", "G50", "G51", "G52"),
 ]
 
 
@@ -42,10 +40,10 @@ def marks_in(file: Path) -> set[str]:
 
 ROWS = [parse_row(line) for line in PAGE.splitlines() if line.startswith("| G") and not line.startswith("| Gap ")]
 PROVED_BY_CASES_ALONE = {"G34"}  # there are no events, so there is nothing else to test
-PROVED_WITHOUT_CASES = {"G37", "G38", "G39", "G40", "G41", "G43", "G45", "G52"}
-"""The start, the console, large accounts, the description, compression, external ids, change sets, sellers."""
+PROVED_WITHOUT_CASES = {"G37", "G38", "G39", "G40", "G41", "G43", "G45", "G47", "G48", "G49", "G50", "G51", "G52"}
+"""The start, the console, large accounts, the description, compression, external ids, change sets, waits, states, mail,
+requests for the plan, the market, sellers."""
 MARKED = set().union(*(marks_in(file) for file in (HOME / "tests").rglob("test_*.py")))
-by_decision = pytest.mark.parametrize("row", ROWS, ids=[row.decision for row in ROWS])
 
 
 def test_every_decision_has_one_row_in_order() -> None:
@@ -57,25 +55,19 @@ def test_the_page_begins_with_the_three_principles() -> None:
     assert re.findall(r"^- \*\*(P\d) ", head, re.MULTILINE) == ["P1", "P2", "P3"]
 
 
-@by_decision
-def test_a_row_has_a_gap_a_decision_and_a_reason(row: Row) -> None:
-    assert len(row.cells) == 3
-    assert all(row.cells)
-    assert row.cells[0] != row.decision
+def test_a_row_has_a_gap_a_decision_and_a_reason() -> None:
+    for row in ROWS:
+        assert len(row.cells) == 3, row
+        assert all(row.cells), row
+        assert row.cells[0] != row.decision, row
 
 
-@by_decision
-def test_a_row_has_cases(row: Row) -> None:
-    cases = [case for case in CASES if case.decision == row.decision]
-    assert bool(cases) == (row.decision not in PROVED_WITHOUT_CASES)
+def test_a_row_has_cases() -> None:
+    assert {case.decision for case in CASES} == {row.decision for row in ROWS} - PROVED_WITHOUT_CASES
 
 
 def test_every_decision_has_marked_tests() -> None:
     assert set(DECISIONS) - PROVED_BY_CASES_ALONE == MARKED
-
-
-def test_every_case_belongs_to_a_decision() -> None:
-    assert {case.decision for case in CASES} <= set(DECISIONS)
 
 
 def test_every_case_has_a_description_of_its_own() -> None:

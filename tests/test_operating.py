@@ -22,7 +22,7 @@ PAGES = {name: (PROJECT_FOLDER / "docs" / f"{name}.md").read_text("utf-8") for n
 BLOCKS = [text for page in PAGES.values() for text in re.findall(r"```sh\n(.*?)```", page, re.DOTALL)]
 CONSOLE = "\n".join(re.findall(r"```console\n(.*?)```", PAGES["troubleshooting"], re.DOTALL))
 MAX_PAGE_LINES = 250
-INSTALLED = ["python3 -m venv /opt/listings\n", "pip wheel", "dist/listings-*.whl"]
+INSTALLED = ["python3 -m venv /opt/listings\n", "pip wheel", "dist/listings_server-*.whl"]
 
 SERVES, STOPPED = True, False
 
@@ -44,6 +44,7 @@ COMMAND_BLOCKS = [
     CommandBlock("key revoke", "used", SERVES, r"lst_\w{38}\n"),
     CommandBlock("account invite", "used", SERVES, r"^https://market\.example/invitations/[\w-]{43}\n"),
     CommandBlock("account erase", "used", SERVES, r"Exported account 1 to alice\.json[^$]*Erased account 1\n$"),
+    CommandBlock("account list --requests", "used", SERVES, r"plan_expires_at"),
     CommandBlock("listings backup listings-backup.db", "empty", SERVES, r"listings-backup\.db"),
     CommandBlock("trial/listings.db", "used", SERVES, r"integrity +ok"),
     CommandBlock("listings restore listings-backup.db", "used", STOPPED, r"before-restore-"),

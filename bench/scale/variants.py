@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 
 from listings.cli import main
+from listings.contract.freshness import Revisions
 from listings.contract.listings import AddResult
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import Listing, bucket_of
@@ -44,9 +45,9 @@ class AsyncpgPoolStore(store.PostgresStore):
         rows = await self._read(sql.GET_LISTING_AND_REVISION, bucket_of(listing_id), listing_id)
         return (Listing(*rows[0][:-1]), int(rows[0][-1])) if rows else None
 
-    async def get_revision(self, bucket: int, account_id: int) -> int:
-        rows = await self._read(store.GET_REVISION, bucket, account_id)
-        return int(rows[0][1]) if rows else 0
+    async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
+        rows = await self._read(store.GET_REVISIONS, bucket, account_id)
+        return Revisions(*rows[0][1:]) if rows else Revisions(0, 0)
 
     async def _read(self, statement: str, *values: object) -> Rows:
         async with self._asyncpg_pool.acquire() as connection:

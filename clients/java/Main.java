@@ -92,7 +92,7 @@ public class Main {
         Batch batch = new Batch().operations(List.of(
                 new BatchOperation(create), new BatchOperation(update), new BatchOperation(delete),
                 new BatchOperation(put), new BatchOperation(put)));
-        List<BatchResult> results = alice.runBatch(batch, null, null, null, null).getResults();
+        List<BatchResult> results = alice.runBatch(batch, null, null, null, null, null).getResults();
         CreateResult made = (CreateResult) results.get(0).getActualInstance();
         check(made.getBody().getId() > 0 && made.getRef().getActualInstance().equals("chair"), "the create: " + made);
         check(results.get(1).getActualInstance() instanceof ChangeResult, "the update: " + results.get(1));

@@ -16,6 +16,7 @@ from listings.domain.plan import PlanTerms
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import ServiceInfo, Services
+from listings.service.mail.server import SmtpServer
 from listings.service.payments.provider import PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
@@ -83,6 +84,8 @@ async def open_services(
         market_open=settings.site,
         change_days=settings.change_days,
         payments=_build_payments(settings),
+        mail_server=build_mail_server(settings),
+        on_mail=metrics.record_mail if metrics is not None else lambda _: None,
         about=ServiceInfo(settings.base_url, settings.contact, build_plan(settings)),
     )
     maintenance = asyncio.create_task(services.run_maintenance())
@@ -195,7 +198,8 @@ def _open_tracing() -> Iterator["Trace"]:
     except ImportError:
         raise Problem(
             "invalid_setting",
-            "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with `pip install 'listings[tracing]'`",
+            "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with "
+            "`pip install 'listings-server[tracing]'`",
         ) from None
     with closing(Tracing()) as tracing:
         yield tracing.record_response
@@ -217,7 +221,7 @@ def _build_payments(settings: Settings) -> PaymentProvider | None:
         raise Problem(
             "invalid_setting",
             "LISTINGS_PAYMENT_PROVIDER is stripe, which needs its library: install it with "
-            "`pip install 'listings[stripe]'`",
+            "`pip install 'listings-server[stripe]'`",
         ) from None
     for setting, value in (
         ("LISTINGS_STRIPE_SECRET_KEY", settings.stripe_secret_key),
@@ -228,6 +232,16 @@ def _build_payments(settings: Settings) -> PaymentProvider | None:
     return StripePayments(
         StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, build_plan(settings))
     )
+
+
+def build_mail_server(settings: Settings) -> SmtpServer | None:
+    """Return the server that sends mail, or None if mail is off. Raises Problem("invalid_setting")."""
+    if settings.smtp_url is None:
+        return None
+    for setting, value in (("LISTINGS_MAIL_FROM", settings.mail_from), ("LISTINGS_BASE_URL", settings.base_url)):
+        if not value:
+            raise Problem("invalid_setting", f"LISTINGS_SMTP_URL is set, which needs {setting}: set it")
+    return SmtpServer(**settings.smtp_url._asdict(), sender=settings.mail_from, base_url=settings.base_url)
 
 
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:

@@ -7,7 +7,10 @@ import pytest
 from tests.citus_cluster import ADDRESS, CitusCluster, hold_background_work
 
 ENGINES = ["sqlite", "postgres", *(["citus"] if ADDRESS else [])]
-ASKS_ALL_SHARDS = {"test_a_key_is_stored_for_24_hours"}  # runs the purge, which no request runs
+ASKS_ALL_SHARDS = {
+    "test_a_key_is_stored_for_24_hours",  # runs the purge, which no request runs
+    "test_a_response_waits_for_the_first_change",  # one query for all accounts runs next to the requests
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,5 +1,6 @@
 """Every kind of failure, and the one shape of its response (decisions G21, G27, G31, G32)."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias, cast
@@ -15,6 +16,7 @@ from listings.domain.model import Caller
 from listings.http.connection import ConnectionLimits
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
+from listings.service.feed.waits import MAX_WAITS, Poll
 from listings.store.sqlite.store import SqliteStore
 from tests.api.helpers import LISTINGS
 from tests.harness import Cast, Harness, Reply, RunningService, fetch
@@ -66,6 +68,26 @@ def exceed_rate_limit(harness: Harness, cast: Cast) -> Reply:
 def disable_account(harness: Harness, cast: Cast) -> str:
     harness.run(harness.services.accounts.disable(cast.bob.account.email))
     return cast.bob.key
+
+
+def exceed_waits(harness: Harness, cast: Cast) -> Reply:
+    key = cast.alice.key.encode()
+
+    async def wait() -> Reply:
+        caller = await harness.store.find_caller(api_keys.digest(cast.alice.key))
+        assert caller is not None
+        poll = Poll(after=0, limit=1, timeout=30, gather=0)
+        waits = [
+            asyncio.ensure_future(harness.services.change_waits.wait(caller, poll, asyncio.Event().wait))
+            for _ in range(MAX_WAITS)
+        ]
+        await asyncio.sleep(0)
+        reply = await fetch(harness.application, "GET", "/api/v1/changes?timeout=1", [(b"x-api-key", key)], [b""])
+        for one in waits:
+            one.cancel()
+        return reply
+
+    return harness.run(wait())
 
 
 def raise_unexpected_exception(harness: Harness, cast: Cast) -> Reply:
@@ -216,6 +238,7 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
         ),
     ),
     "too many requests": ("rate_limited", exceed_rate_limit),
+    "too many waiting requests": ("too_many_waits", exceed_waits),
     "store unavailable": ("unavailable", lambda harness, cast: use_closed_store(harness, cast.alice.key)),
     "unexpected exception": ("internal_error", raise_unexpected_exception),
 }
@@ -273,7 +296,7 @@ def assert_error_headers(headers: dict[str, str], code: Code, length: int) -> No
     assert headers["cache-control"] == "no-store"
     assert headers["x-request-id"]
     assert ("www-authenticate" in headers) == (code in {"api_key_required", "invalid_api_key"})
-    assert ("retry-after" in headers) == (code in {"rate_limited", "unavailable"})
+    assert ("retry-after" in headers) == (code in {"rate_limited", "too_many_waits", "unavailable"})
     assert ("allow" in headers) == (code == "method_not_allowed")
 
 
@@ -306,6 +329,7 @@ def test_each_code_has_its_specified_status() -> None:
             "idempotency_key_reused": 422,
             "dependency_failed": 424,
             "rate_limited": 429,
+            "too_many_waits": 429,
             "internal_error": 500,
             "unavailable": 503,
             "malformed_request": 400,
@@ -349,10 +373,10 @@ def test_an_error_of_head_has_headers_and_no_body(harness: Harness) -> None:
 def test_several_field_errors_are_joined_with_semicolons(harness: Harness) -> None:
     reply = harness.fetch("POST", LISTINGS, key=harness.cast().alice.key, json={"price": -1, "is_active": "no"})
     assert reply.json()["error"].split("; ") == [
-        "price must be from 0 to 999999999.99, got -1",
-        'is_active must be true or false, got "no"',
         "title is required",
         "content is required",
+        "price must be from 0 to 999999999.99, got -1",
+        'is_active must be true or false, got "no"',
     ]
 
 

@@ -59,12 +59,19 @@ def test_the_public_url_is_in_links_and_samples(tmp_path: Path) -> None:
     from listings.api.docs.guides import render_guide  # noqa: PLC0415 - loaded lazily by the service too
     from listings.api.docs.links import Links  # noqa: PLC0415
 
-    page = ParsedPage(render_guide("errors", "https://a.example/shop", Links(), "").decode())
+    page = ParsedPage(render_guide("errors", "https://a.example/shop", Links(), {"contact": ""}).decode())
     assert {link for link in page.links if link.startswith("/") and not link.startswith("/shop/")} == {"/console/keys"}
     with Harness(tmp_path, base_url="https://a.example") as harness:
         text = get_page(harness, "/docs/quick-start")
     assert "export BASE_URL=https://a.example\n" in text
     assert "https://a.example/console/keys" in ParsedPage(text).links
+
+
+def test_the_documentation_names_the_contact(tmp_path: Path) -> None:
+    for contact, link in (("help@a.example", "mailto:help@a.example"), ("https://a.example/help",) * 2):
+        with Harness(tmp_path / link.partition(":")[0], contact=contact) as harness:
+            for path in ("/docs", "/docs/errors"):
+                assert link in ParsedPage(get_page(harness, path)).links
 
 
 @pytest.mark.decision("G27")

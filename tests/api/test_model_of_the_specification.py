@@ -145,7 +145,7 @@ class Model:
         if sent.segment is None:
             if sent.method == "POST":
                 return self._create(sent, account)
-            tag = f'"r{self.edits[account]}.{account}"'
+            tag = f'"s{self.edits[account]}.{account}-r{self.edits[account]}"'
             return Expected(200, {"listings": self.listed(account)}, None, {"etag": tag})
         listing = self.listings.get(sent.segment)
         if listing is None:

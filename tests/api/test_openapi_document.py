@@ -192,7 +192,7 @@ def has_the_bounds(schema: dict[str, Any], rule: Any) -> bool:
         case Coordinate(minimum=least, maximum=most):
             return bool((schema["minimum"], schema["maximum"], schema["format"]) == (least, most, "double"))
         case Images(max_items=most, max_length=longest):
-            return bool((schema["maxItems"], schema["items"]["maxLength"]) == (most, longest))
+            return bool((schema["maxItems"], resolve(schema["items"])["maxLength"]) == (most, longest))
     return "boolean" in schema["type"]
 
 

@@ -1,7 +1,7 @@
-"""The program of the guide "Keep a copy in sync", with a catalogue of 500 products."""
+"""The program of the guide "Sync with external ids", with a catalogue of 500 products."""
 
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -32,31 +32,30 @@ class Shop:
             f"sku-{n}": {"title": f"Product {n}", "content": "New.", "price": n + 0.99, "is_active": "yes"}
             for n in range(500)
         }
-        self.state = folder / "state.json"
+        self.process: subprocess.Popen[str] | None = None
         self._folder = folder
         self._environment = {**os.environ, "API_KEY": alice.key, "BASE_URL": running.base_url}
         issued = running.run(lambda services: services.keys.add(alice.account, "reader", api_keys.generate()))
         self.http = httpx2.Client(base_url=running.base_url, headers={"X-API-Key": issued.secret}, timeout=TIMEOUT)
         samples = read_samples(self.http.get("/docs/sync").text)
         (program,) = (sample.code for sample in samples if sample.language == "python")
+        assert len(program.splitlines()) <= 60
         assert RETRY in program
         folder.joinpath("sync.py").write_text(program.replace(RETRY, "time.sleep(0.1)"), "utf-8")
 
-    def sync(self, base_url: str = "") -> list[str]:
-        """Run the program; return the lines that it prints."""
+    def sync(self, base_url: str = "", *, code: int = 0) -> list[str]:
+        """Run the program until it ends with this exit code; return the lines that it prints."""
         rows = [",".join(map(str, (sku, *product.values()))) for sku, product in self.products.items()]
         header = "sku,title,content,price,is_active"
         self._folder.joinpath("products.csv").write_text("\n".join([header, *rows]), "utf-8")
-        done = subprocess.run(
-            [sys.executable, "sync.py"],
-            cwd=self._folder,
-            env=self._environment | ({"BASE_URL": base_url} if base_url else {}),
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=TIMEOUT,
-            check=True,
+        environment = self._environment | ({"BASE_URL": base_url} if base_url else {})
+        command = [sys.executable, "sync.py"]
+        self.process = subprocess.Popen(
+            command, cwd=self._folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        return done.stdout.splitlines()
+        printed, _ = self.process.communicate(timeout=TIMEOUT)
+        assert self.process.returncode == code, printed
+        return printed.splitlines()
 
     def read(self, **query: str) -> dict[str, dict[str, Any]]:
         """Return the listings by title. No title may appear twice."""
@@ -68,7 +67,7 @@ class Shop:
     def assert_in_sync(self) -> None:
         active = {each["title"]: each["price"] for each in self.products.values() if each["is_active"] == "yes"}
         assert {title: one["price"] for title, one in self.read().items()} == active
-        assert self.sync() == ["0 operations"]
+        assert self.sync() == ["0 operations, 0 failed"]
 
 
 @contextmanager
@@ -79,21 +78,32 @@ def open_shop(folder: Path, *, rate_limit: str = "1000", rate_window: str = "360
             yield shop
 
 
+def do_nothing() -> None:
+    """Do nothing."""
+
+
 @contextmanager
-def lose_response(target: str, number: int, on_loss: Callable[[], object]) -> Iterator[str]:
-    """Run a proxy that closes the connection instead of sending the response to this batch. Yields its URL."""
+def intercept(
+    target: str, number: int, *, before: Callable[[], object] = do_nothing, after: Callable[[], object] | None = None
+) -> Iterator[str]:
+    """Run a proxy that calls `before` before it forwards this batch. Yields its URL.
+
+    With `after`, the proxy calls it instead of sending the response, and closes the connection.
+    """
     batches: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = dict(self.headers)
+            batches.extend([self.path] if self.path.endswith("/batch") else [])
+            is_meant = self.command == "POST" and len(batches) == number
+            if is_meant:
+                before()
             with httpx2.stream(self.command, target + self.path, content=body, headers=headers) as reply:
                 content = b"".join(reply.iter_raw())  # still compressed
-            batches.extend([self.path] if self.path.endswith("/batch") else [])
-            if len(batches) == number:
-                batches.append("lost")
-                on_loss()
+            if is_meant and after is not None:
+                after()
                 return
             self.send_response(reply.status_code)
             for name, value in reply.headers.items():
@@ -116,14 +126,16 @@ def lose_response(target: str, number: int, on_loss: Callable[[], object]) -> It
 
 
 def test_a_lost_response_and_a_crash_create_nothing_twice(tmp_path: Path) -> None:
-    crashed = tmp_path / "crashed.json"
-    with (
-        open_shop(tmp_path) as shop,
-        lose_response(str(shop.http.base_url), 5, lambda: shutil.copy(shop.state, crashed)) as proxy,
-    ):
-        assert shop.sync(proxy) == ["500 operations"]
-        shop.assert_in_sync()
-        crashed.replace(shop.state)  # as if the program had been killed while it waited for that response
+    with open_shop(tmp_path) as shop:
+
+        def kill() -> None:
+            assert shop.process is not None
+            shop.process.kill()
+
+        with intercept(str(shop.http.base_url), 3, after=kill) as proxy:
+            assert shop.sync(proxy, code=-signal.SIGKILL) == []
+        with intercept(str(shop.http.base_url), 2, after=do_nothing) as proxy:
+            assert shop.sync(proxy) == ["200 operations, 0 failed"]
         shop.assert_in_sync()
 
 
@@ -133,24 +145,37 @@ def test_changes_deletions_and_returning_products_are_applied(tmp_path: Path) ->
         gone = {sku: shop.products.pop(sku) for sku in ("sku-7", "sku-8")}
         shop.products["sku-1"]["price"] = 10.5
         shop.products["sku-2"]["is_active"] = "no"
-        assert shop.sync() == ["4 operations"]
+        assert shop.sync() == ["4 operations, 0 failed"]
         shop.assert_in_sync()
         assert set(shop.read(status="inactive")) == {"Product 2"}
         shop.products |= gone
-        assert shop.sync() == ["4 operations"]  # two restores, and two updates that make them active
+        assert shop.sync() == ["2 operations, 0 failed"]
         shop.assert_in_sync()
+
+
+def test_listings_without_external_id_and_an_empty_catalogue_delete_nothing(tmp_path: Path) -> None:
+    with open_shop(tmp_path) as shop:
+        shop.products = {"sku-1": shop.products["sku-1"]}
+        shop.http.post(LISTINGS, json={"title": "By hand", "content": "Not in the catalogue."})
+        assert shop.sync() == ["1 operations, 0 failed"]
+        shop.products = {}
+        assert shop.sync(code=1) == ["products.csv is empty: nothing is deleted"]
+        assert set(shop.read()) == {"By hand", "Product 1"}
 
 
 def test_an_edit_by_hand_is_reported_before_the_catalogue_wins(tmp_path: Path) -> None:
     with open_shop(tmp_path) as shop:
         shop.products = {sku: shop.products[sku] for sku in ("sku-1", "sku-2")}
         shop.sync()
-        edited = shop.read()["Product 1"]
-        shop.http.patch(f"{LISTINGS}/{edited['id']}", json={"content": "Slightly used."})
-        report, count = shop.sync()
+        path = f"{LISTINGS}/{shop.read()['Product 1']['id']}"
+        shop.products["sku-1"]["price"] = shop.products["sku-2"]["price"] = 5
+        edit = {"content": "Slightly used."}
+        with intercept(str(shop.http.base_url), 1, before=lambda: shop.http.patch(path, json=edit)) as proxy:
+            count, report = shop.sync(proxy, code=1)
+        assert (count, shop.read()["Product 2"]["price"]) == ("2 operations, 1 failed", 5)
         assert report.startswith("sku-1: precondition_failed: ")
-        assert (count, shop.read()["Product 1"]["content"]) == ("1 operations", "Slightly used.")
-        assert shop.sync() == ["1 operations"]
+        assert shop.read()["Product 1"]["content"] == "Slightly used."
+        assert shop.sync() == ["1 operations, 0 failed"]
         shop.assert_in_sync()
 
 
@@ -158,12 +183,12 @@ def test_a_rejected_product_does_not_stop_the_others(tmp_path: Path) -> None:
     with open_shop(tmp_path) as shop:
         shop.products = {sku: shop.products[sku] for sku in ("sku-1", "sku-2")}
         shop.products["sku-1"]["price"] = -1
-        report, _ = shop.sync()
+        _, report = shop.sync(code=1)
         assert report.startswith("sku-1: invalid_request: price ")
         assert set(shop.read()) == {"Product 2"}
 
 
 def test_the_program_waits_for_the_rate_limit(tmp_path: Path) -> None:
     with open_shop(tmp_path, rate_limit="4", rate_window="1") as shop:
-        assert shop.sync() == ["500 operations"]
+        assert shop.sync() == ["500 operations, 0 failed"]
         assert len(shop.read()) == 500

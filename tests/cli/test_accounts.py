@@ -9,6 +9,7 @@ import pytest
 
 from listings.domain import timestamps
 from tests.cli.commands import Cli, Data, Program, Serving
+from tests.store.databases import change
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -379,3 +380,13 @@ def test_a_disabled_account_cannot_get_a_key(cli: Cli, alice: Data) -> None:
     for command in (["key", "create", "1", "--name", "new"], ["key", "rotate", str(old["id"])]):
         assert "listings account enable 1" in cli.get_error(*command)
     assert len(cli.run_ok("key", "list", "1", "--json").out.splitlines()) == 1
+
+
+def test_requests_for_the_plan_are_listed_and_answered(cli: Cli, database: Path, alice: Data, bob: Data) -> None:
+    change(database, "INSERT INTO plan_requests SELECT id, 1790000000 + id FROM accounts")
+    listed = [json.loads(line) for line in cli.run_ok("account", "list", "--requests", "--json").out.splitlines()]
+    assert [row["id"] for row in listed] == [alice["id"], bob["id"]]
+    assert listed[1]["requested_at"] == "2026-09-21 14:13:22"
+    cli.run_ok("account", "plan", str(alice["id"]), "--months", "1")
+    cli.run_ok("account", "plan", str(bob["id"]), "--expire")
+    assert cli.run_ok("account", "list", "--requests", "--json").out == ""

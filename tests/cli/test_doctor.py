@@ -34,6 +34,8 @@ CHECKS = [
     "integrity",
     "schema",
     "stored times",
+    "plan requests",
+    "mail",
     "file rights",
     "folder rights",
     "owner",
@@ -555,7 +557,33 @@ def test_a_service_that_does_not_respond(cli: Cli, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("database")
-@pytest.mark.parametrize(("port", "expected"), [("1", "Not running at 127.0.0.1:1,"), ("0", "Not checked, because")])
+@pytest.mark.parametrize(
+    ("port", "expected"), [("1", "Nothing answers at 127.0.0.1:1 (set LISTINGS_PORT"), ("0", "Not checked, because")]
+)
 def test_a_stopped_service_is_ok(cli: Cli, monkeypatch: pytest.MonkeyPatch, port: str, expected: str) -> None:
     monkeypatch.setenv("LISTINGS_PORT", port)
     assert expected in run_doctor(cli)["service"]["found"]
+
+
+def test_an_open_request_for_the_plan_is_a_warning(cli: Cli, database: Path, alice: Data) -> None:  # noqa: ARG001 - an account
+    change(database, "INSERT INTO plan_requests SELECT id, 1790000000 FROM accounts")
+    found = run_doctor(cli)["plan requests"]
+    assert (found["verdict"], found["found"]) == ("warning", "1 open, the oldest since 2026-09-21 14:13:20")
+
+
+def test_mail_that_is_late_or_given_up_is_a_warning(cli: Cli, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = "INSERT INTO mails VALUES ('{}', 'password_reset', 'a@b', NULL, '{{}}', {}, {}, 1)"
+    now = int(time.time())
+    assert run_doctor(cli)["mail"]["found"] == "Off, because LISTINGS_SMTP_URL is not set"
+    change(database, add.format("new", now, now))
+    assert run_doctor(cli)["mail"]["verdict"] == "warning"
+    monkeypatch.setenv("LISTINGS_SMTP_URL", "smtp://127.0.0.1")
+    assert run_doctor(cli, code=1)["mail"]["verdict"] == "fault"
+    monkeypatch.setenv("LISTINGS_MAIL_FROM", "no-reply@market.example")
+    monkeypatch.setenv("LISTINGS_BASE_URL", "https://market.example")
+    assert run_doctor(cli)["mail"]["verdict"] == "ok"
+    change(database, add.format("late", now - 3601, now))
+    assert run_doctor(cli)["mail"]["verdict"] == "warning"
+    change(database, "DELETE FROM mails", add.format("given up", now, "NULL"))
+    found = run_doctor(cli)["mail"]
+    assert (found["verdict"], found["found"]) == ("warning", "0 queued, 1 given up in the last 30 days")

@@ -215,7 +215,7 @@ def test_invalid_rows_are_reported_with_their_line_and_skipped(cli: Cli) -> None
     assert outcome.code == 1
     assert (
         outcome.out
-        == "account_id  1\nfile        rows.csv\nmade        2\nchanged     0\nunchanged   0\nrefused     3\n"
+        == "account_id  1\nfile        rows.csv\ncreated     2\nupdated     0\nunchanged   0\nrejected    3\n"
     )
     messages = outcome.err.splitlines()
     assert messages[:3] == [

@@ -45,6 +45,10 @@ def test_show_prints_the_api_record_and_all_other_fields(cli: Cli, alice: Data, 
     assert shown.keys() - record.keys() == additional
     assert (shown["account_id"], shown["state"], shown["deleted_at"]) == (alice["id"], "active", None)
     assert (shown["latitude"], shown["longitude"], shown["district"]) == (-41.3, None, "Te Aro")
+    lines = [line.split() for line in cli.run_ok("show", str(listing_id)).out.splitlines()]
+    assert ["price", "1250.50"] in lines
+    assert ["is_active", "true"] in lines
+    assert " 1250.50 " in cli.run_ok("list", "alice@example.com").out
 
 
 def test_a_deleted_listing_is_hidden_until_it_is_restored(cli: Cli, key: str, service: Serving) -> None:

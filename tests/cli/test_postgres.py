@@ -79,6 +79,8 @@ def test_doctor_finds_no_problem_on_a_good_server(program: Program) -> None:
         "database",
         "schema",
         "stored times",
+        "plan requests",
+        "mail",
         "durability",
         "standby",
         "connections",

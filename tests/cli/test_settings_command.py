@@ -79,6 +79,14 @@ def test_unknown_variables_are_reported(cli: Cli, monkeypatch: pytest.MonkeyPatc
     assert lines == [f"{name} is not a setting and is ignored" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")]
 
 
+def test_a_data_folder_without_effect_is_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LISTINGS_DATA_FOLDER", "elsewhere")
+    warning = "LISTINGS_DATA_FOLDER has no effect with SQLite: all files are next to the database"
+    assert cli.run_ok("settings").err == f"{warning}\n"
+    assert warning in cli("doctor").out
+    assert warning in cli("serve", "--seed", "missing.json").err
+
+
 @pytest.mark.decision("G37")
 def test_a_removed_setting_is_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     error = "LISTINGS_MAX_HEADERS is no longer a setting, and its value is always 100: unset it"

@@ -54,7 +54,7 @@ def stored_without_times(folder: Path) -> list[tuple[Any, ...]]:
 
 def counts(data: Data) -> tuple[int, int, int, int]:
     """Return the numbers of created, updated, unchanged and rejected rows."""
-    return data["made"], data["changed"], data["unchanged"], data["refused"]
+    return data["created"], data["updated"], data["unchanged"], data["rejected"]
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:

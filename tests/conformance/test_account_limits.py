@@ -37,8 +37,8 @@ class Seller:
         self.run(self.store.change_listing(listing_id, decide))
 
     def run_batch(self, *steps: AddStep | ChangeStep, atomic: bool = False) -> list[str]:
-        batch = Batch(steps, atomic=atomic, dry_run=False, record=str)
-        results: list[StepResult] = self.run(self.store.run_batch(*self.partition, batch))
+        batch = Batch(steps, atomic=atomic, dry_run=False, encode=str)
+        results: list[StepResult] = self.run(self.store.run_batch(*self.partition, batch)).results
         return [result.code if isinstance(result, Problem) else "done" for result in results]
 
     def import_rows(self, *rows: ImportRow) -> list[str]:

@@ -1,11 +1,13 @@
 """Accounts, keys and callers: guarantees of every store (`listings.contract.store.Store`)."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from listings.contract.accounts import NewKey, Rotation
+from listings.contract.accounts import AccountChange, NewKey, PlanRequest, Rotation
+from listings.contract.history import OPERATOR, Actor
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
@@ -144,3 +146,34 @@ def test_the_latest_use_of_a_key_is_stored(store: Store, run: Run, account: Acco
     run(store.record_key_uses({keys[0].id: 5_000, keys[1].id: 6_000, 77: 1}))
     run(store.record_key_uses({keys[0].id: 4_000, keys[1].id: 7_000}))
     assert [key.last_used_at for key in run(store.list_keys(account.id))] == [5_000, 7_000, None]
+
+
+def test_an_account_has_one_request_for_the_plan(store: Store, run: Run, account: Account) -> None:
+    assert run(store.get_plan_request(account.id)) is None
+    assert run(store.add_plan_request(account.id, 5_000))
+    assert not run(store.add_plan_request(account.id, 6_000))
+    assert run(store.get_plan_request(account.id)) == 5_000
+    assert run(store.list_plan_requests()) == [PlanRequest(account, 5_000)]
+    run(store.delete_plan_request(account.id))
+    assert run(store.list_plan_requests()) == []
+
+
+def _decide(change: AccountChange, _: Account) -> AccountChange:
+    return change
+
+
+def test_only_a_later_end_of_the_plan_answers_a_request(store: Store, run: Run, account: Account) -> None:
+    run(store.add_plan_request(account.id, 5_000))
+    end = account.plan_expires_at or 0
+    for plan_end, is_open in ((end - 1, True), (end - 1, True), (end, False)):
+        change: AccountChange = {"plan_expires_at": plan_end}
+        run(store.change_account(account.id, partial(_decide, change), Actor(OPERATOR, 6_000)))
+        assert (run(store.get_plan_request(account.id)) is not None) is is_open
+
+
+def test_a_task_starts_in_one_process_once_in_its_period(store: Store, run: Run) -> None:
+    assert run(store.claim_task("report", 1_000, 60))
+    assert not run(store.claim_task("report", 1_059, 60))
+    assert run(store.claim_task("other", 1_059, 60))
+    assert run(store.claim_task("report", 1_060, 60))
+    assert run(store.claim_task("report", 500, 60))

@@ -36,7 +36,7 @@ class AccountActivity:
         return changed
 
     def run_batch(self, *steps: Step, atomic: bool = False, dry_run: bool = False) -> None:
-        batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=str)
+        batch = Batch(steps, atomic=atomic, dry_run=dry_run, encode=str)
         self.run(self.store.run_batch(*self.partition, batch, None, KEY))
 
     def events(self, before: ActivityCursor = LATEST, count: int = 100) -> list[Event]:

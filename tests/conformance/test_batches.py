@@ -1,13 +1,24 @@
 """Batches and idempotent writes: guarantees of every store (`listings.contract.store.Store`)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step, StepResult
+from listings.contract.history import Actor
+from listings.contract.listings import (
+    MAX_PREVIEW_CHARACTERS,
+    AddStep,
+    Batch,
+    BatchOutcome,
+    ChangeStep,
+    IdempotencyRecord,
+    Preview,
+    PutStep,
+    Step,
+)
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
@@ -17,6 +28,7 @@ from tests.conformance.helpers import find_all
 CREATED = "2026-11-21 10:00:00"
 ADD = AddStep(NewListing(title="Lamp", content="Brass."), CREATED)
 REJECTED = Problem("invalid_request", "no")
+ACTOR = Actor(1, 1_000)
 
 
 class AccountListings:
@@ -30,8 +42,24 @@ class AccountListings:
     def run(
         self, *steps: Step, atomic: bool = False, dry_run: bool = False, claim: IdempotencyRecord | None = None
     ) -> Any:
-        batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=describe)
-        return self._await(self._store.run_batch(*self.partition, batch, claim))
+        batch = Batch(steps, atomic=atomic, dry_run=dry_run, encode=describe)
+        outcome = self._await(self._store.run_batch(*self.partition, batch, claim))
+        return outcome if isinstance(outcome, str) else outcome.results
+
+    async def run_if(
+        self,
+        require_state: Callable[[int], None],
+        *steps: Step,
+        claim: IdempotencyRecord | None = None,
+        dry_run: bool = False,
+    ) -> Any:
+        """Run an atomic batch that depends on the state of the account, and return its edit revision after it."""
+        batch = Batch(steps, atomic=True, dry_run=dry_run, encode=str, require_state=require_state)
+        outcome = await self._store.run_batch(*self.partition, batch, claim, ACTOR)
+        return outcome if isinstance(outcome, str) else outcome.edit_revision
+
+    def run_now(self, edit_revision: int, *steps: Step, **more: Any) -> Any:
+        return self._await(self.run_if(require(edit_revision), *steps, **more))
 
     def add(self, claim: IdempotencyRecord | None = None) -> Any:
         return self._await(self._store.add_listing(*self.partition, ADD.new, CREATED, claim))
@@ -51,8 +79,18 @@ def listings(store: Store, run: Run, account: Account) -> AccountListings:
     return AccountListings(store, run, account)
 
 
-def describe(results: Sequence[StepResult]) -> str:
-    return ",".join(type(result).__name__ for result in results)
+def describe(outcome: BatchOutcome) -> str:
+    return ",".join(type(result).__name__ for result in outcome.results)
+
+
+def require(*edit_revisions: int) -> Callable[[int], None]:
+    """Return a condition on the state of an account."""
+
+    def require_state(edit_revision: int) -> None:
+        if edit_revision not in edit_revisions:
+            raise Problem("precondition_failed", f"state {edit_revision}")
+
+    return require_state
 
 
 def append_to_title(listing_id: int, title: str) -> ChangeStep:
@@ -117,7 +155,7 @@ def test_one_rejected_step_rolls_an_atomic_batch_back(listings: AccountListings,
 
 
 def test_an_atomic_batch_without_a_rejected_step_is_written(listings: AccountListings) -> None:
-    assert describe(listings.run(ADD, ADD, atomic=True)) == "int,int"
+    assert [type(result) for result in listings.run(ADD, ADD, atomic=True)] == [int, int]
     assert listings.titles == ["Lamp", "Lamp"]
 
 
@@ -127,7 +165,8 @@ def test_a_dry_run_returns_the_results_and_stores_nothing(listings: AccountListi
     results = listings.run(
         ADD, append_to_title(first, "!"), REJECTED, atomic=atomic, dry_run=True, claim=build_idempotency_record()
     )
-    assert describe(results) == "int,Listing,Problem"
+    assert [type(result) for result in results] == [Preview, Preview, Problem]
+    assert [type(result.result) for result in results[:2]] == [int, Listing]
     assert (listings.titles, listings.revision) == (["Lamp"], 1)
     assert listings.add(build_idempotency_record())[:2] == (first + 1024, False)
 
@@ -149,6 +188,98 @@ def test_an_unexpected_exception_rolls_the_batch_back(listings: AccountListings)
     assert not listings.add(build_idempotency_record()).replayed
 
 
+# Previews
+
+
+def test_a_dry_run_shows_the_values_before_and_after_each_step(listings: AccountListings) -> None:
+    first = listings.add().listing_id
+    numbered = msgspec.structs.replace(ADD.new, external_id="A")
+    put = PutStep("A", ADD._replace(new=numbered), lambda _: {"price_cents": 5, "updated_at": CREATED})
+    steps: list[Step] = [
+        append_to_title(first, "a"),
+        append_to_title(first, "b"),
+        ChangeStep(first, lambda _: {}),
+        put,
+        put,
+    ]
+    previews = [(preview.before, preview.after) for preview in listings.run(*steps, dry_run=True)]
+    assert previews == [
+        ({"title": "Lamp"}, {"title": "Lampa"}),
+        ({"title": "Lampa"}, {"title": "Lampab"}),
+        ({}, {}),
+        (None, msgspec.structs.asdict(numbered)),
+        ({"price_cents": 0}, {"price_cents": 5}),
+    ]
+
+
+def test_previews_end_before_they_are_too_large(listings: AccountListings) -> None:
+    large = ADD._replace(new=msgspec.structs.replace(ADD.new, content="x" * (MAX_PREVIEW_CHARACTERS // 2 - 100)))
+    results = listings.run(large, large, large, ADD, dry_run=True)
+    assert [type(result) for result in results] == [Preview, Preview, int, int]
+
+
+# The state of the account
+
+
+def test_a_batch_applies_only_to_a_state_that_it_accepts(listings: AccountListings) -> None:
+    assert listings.run_now(0, ADD, ADD) == 1
+    assert listings.run_now(1, append_to_title(1025, "!")) == 2
+    for condition in (0, 1, 3):
+        with pytest.raises(Problem, match="state 2"):
+            listings.run_now(condition, ADD, append_to_title(1025, "?"))
+    assert listings.titles == ["Lamp!", "Lamp"]
+
+
+def test_a_batch_that_changes_nothing_leaves_the_state(listings: AccountListings) -> None:
+    listings.run_now(0, ADD)
+    assert listings.run_now(1, ChangeStep(1025, lambda _: {})) == 1
+    assert listings.run_now(1, ADD, REJECTED) == 1
+    assert listings.run_now(1, ADD, dry_run=True) == 1
+    assert listings.titles == ["Lamp"]
+
+
+def test_views_leave_the_state(listings: AccountListings, store: Store, run: Run) -> None:
+    listings.run_now(0, ADD)
+    run(store.record_views(1, {1025: [b"v" * 16]}))
+    assert run(store.get_revisions(*listings.partition)) == (2, 1)
+    assert listings.run_now(1, ADD) == 2
+
+
+def test_a_repeated_batch_needs_no_state(listings: AccountListings) -> None:
+    record = build_idempotency_record()
+    with pytest.raises(Problem, match="state 0"):
+        listings.run_now(7, ADD, claim=record)
+    assert listings.run_now(0, ADD, claim=record) == 1
+    assert listings.run_now(0, ADD, claim=record) == str(BatchOutcome([1025], 1))
+    assert listings.titles == ["Lamp"]
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["batches only", "and a single update"])
+def test_one_of_many_concurrent_batches_for_one_state_is_written(
+    listings: AccountListings, store: Store, run: Run, others: int
+) -> None:
+    """The batches and the update lock different rows first."""
+    listings.run_now(0, ADD, ADD)
+    update = append_to_title(2049, "s")
+    kinds = ([ADD], [append_to_title(1025, "b")], [append_to_title(2049, "b"), append_to_title(1025, "b")])
+
+    async def race(state: int) -> tuple[int, int]:
+        """Return the number of batches that were written, and the edit revision after them."""
+        writes = [store.change_listing(update.listing_id, update.decide, ACTOR) for _ in range(others)]
+        batches = [listings.run_if(require(state), *kinds[(state + number) % 3]) for number in range(12)]
+        outcomes = await asyncio.gather(*batches[:6], *writes, *batches[6:], return_exceptions=True)
+        assert all(isinstance(one, int | Listing | Problem) for one in outcomes), outcomes
+        revisions = await store.get_revisions(*listings.partition)
+        return sum(isinstance(one, int) for one in outcomes), revisions.edit_revision
+
+    state = 1
+    for _ in range(5):
+        before, (won, state) = state, run(race(state))
+        assert won == state - before - others
+        assert won <= 1
+        assert won or others
+
+
 # Idempotency keys
 
 
@@ -160,7 +291,7 @@ def test_a_repeated_create_returns_the_original_listing(listings: AccountListing
 
 
 def test_a_repeated_batch_returns_the_recorded_results(listings: AccountListings) -> None:
-    assert describe(listings.run(ADD, REJECTED, claim=build_idempotency_record())) == "int,Problem"
+    assert listings.run(ADD, REJECTED, claim=build_idempotency_record())[1] == REJECTED
     assert listings.run(ADD, REJECTED, claim=build_idempotency_record()) == "int,Problem"
     assert listings.titles == ["Lamp"]
 
@@ -192,7 +323,7 @@ def test_a_purged_idempotency_key_can_be_used_again(listings: AccountListings, s
 
 def test_a_batch_that_is_rolled_back_stores_no_idempotency_key(listings: AccountListings) -> None:
     listings.run(ADD, REJECTED, atomic=True, claim=build_idempotency_record())
-    assert describe(listings.run(ADD, atomic=True, claim=build_idempotency_record(digest=b"e" * 32))) == "int"
+    assert listings.run(ADD, atomic=True, claim=build_idempotency_record(digest=b"e" * 32)) == [1025]
 
 
 def test_accounts_in_one_bucket_have_separate_idempotency_keys(

@@ -43,8 +43,8 @@ class Edits:
         self.run(self.store.change_listing(listing_id, set_values(**values), actor))
 
     def run_batch(self, *steps: Step, atomic: bool = False, dry_run: bool = False) -> list[Any]:
-        batch = Batch(steps, atomic=atomic, dry_run=dry_run, record=str)
-        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, KEY))
+        batch = Batch(steps, atomic=atomic, dry_run=dry_run, encode=str)
+        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, KEY)).results
         return results
 
     @property
@@ -162,7 +162,7 @@ def test_a_batch_that_changes_nothing_is_no_change_set(edits: Edits) -> None:
 
 def test_a_repeated_create_or_batch_is_one_change_set(edits: Edits) -> None:
     key = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
-    batch = Batch([AddStep(NEW, CREATED)], atomic=False, dry_run=False, record=str)
+    batch = Batch([AddStep(NEW, CREATED)], atomic=False, dry_run=False, encode=str)
     for _ in range(2):
         edits.run(edits.store.add_listing(*edits.partition, NEW, CREATED, key, KEY))
         edits.run(edits.store.run_batch(*edits.partition, batch, key._replace(key="other"), KEY))
@@ -301,6 +301,15 @@ def test_old_change_sets_are_purged_and_a_position_before_them_is_gone(edits: Ed
     assert edits.history(own) == ([(6, "updated", own, {"price_cents": (1, 1_600)})], False)
 
 
+def test_the_last_change_sets_of_many_accounts_are_read_together(edits: Edits) -> None:
+    own = edits.partition[1]
+    other = edits.run(edits.store.add_account("Bob", "bob@example.com", 2_000_000_000, 1_000)).id
+    for _ in range(3):
+        edits.add()
+    assert edits.run(edits.store.list_edit_revisions([own, other, 999_999])) == {own: 3, other: 0}
+    assert edits.run(edits.store.list_edit_revisions([])) == {}
+
+
 def test_erasing_an_account_deletes_its_change_sets(edits: Edits) -> None:
     own = edits.add()
     edits.change(own, title="Secret")
@@ -343,10 +352,11 @@ async def edit_at_random(edits: Edits, random: Random, known: list[int], writes:
             await store.record_views(1, {random.choice(known): [random.randbytes(16)]})
         else:
             steps: list[Step] = [AddStep(NEW, CREATED), changing(), changing()]
-            results = await store.run_batch(
-                *partition, Batch(steps, atomic=False, dry_run=False, record=str), None, KEY
+            outcome = await store.run_batch(
+                *partition, Batch(steps, atomic=False, dry_run=False, encode=str), None, KEY
             )
-            known.append(results[0])  # type: ignore[arg-type]  # the id of the new listing
+            assert not isinstance(outcome, str)
+            known.append(outcome.results[0])  # type: ignore[arg-type]  # the id of the new listing
             counts.append(3)
     return counts
 

@@ -49,8 +49,9 @@ class Shop:
         return await self.store.change_listing(listing_id, set_values(**values))
 
     async def run_batch(self, *steps: Step, atomic: bool = False) -> Sequence[Any]:
-        batch = Batch(steps, atomic=atomic, dry_run=False, record=str)
-        return await self.store.run_batch(*self.partition, batch, None, Actor(1, 1_000))
+        batch = Batch(steps, atomic=atomic, dry_run=False, encode=str)
+        outcome = await self.store.run_batch(*self.partition, batch, None, Actor(1, 1_000))
+        return [outcome] if isinstance(outcome, str) else outcome.results
 
     async def import_rows(self, *rows: ImportRow, digest: bytes = b"d" * 32) -> list[str]:
         key = ImportKey(*self.partition, digest, "csv", new_ids=False)

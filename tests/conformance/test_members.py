@@ -278,6 +278,7 @@ def test_changes_of_the_account_are_recorded_in_order(store: Store, run: Run, ac
     add_sessions(run, store, account, 1)
     key = run(store.add_key(build_key(account, 1), BY_CONSOLE))
     rotated = run(store.rotate_key(key.id, lambda *_: Rotation(build_key(account, 2), 9_000), BY_CONSOLE))
+    assert run(store.list_successors(account.id)) == {key.id: rotated.id}
     run(store.revoke_key(rotated.id, 1_500, Actor(OPERATOR, 1_600)))
     run(store.revoke_key(rotated.id, 1_700, Actor(OPERATOR, 1_700)))
     run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000}, Actor(OPERATOR, 1_800)))

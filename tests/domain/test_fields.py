@@ -457,15 +457,15 @@ def test_strict_handling_rejects_unknown_fields() -> None:
 
 
 @pytest.mark.decision("G32")
-def test_one_error_lists_every_invalid_field() -> None:
+def test_one_error_lists_every_invalid_field_in_order() -> None:
     with pytest.raises(Problem) as caught:
         fields.parse_new_listing({"price": "cheap", "type": "car", "images": ["a b"], "content": 5})
     assert caught.value.message == (
-        'price must be a number, got "cheap"; '
+        "title is required; "
+        "content must be a string, got a number; "
         'type must be one of product, service, rental, job, got "car"; '
         'images[0] must be a URL without spaces, control characters or backslashes, got "a b"; '
-        "content must be a string, got a number; "
-        "title is required"
+        'price must be a number, got "cheap"'
     )
 
 

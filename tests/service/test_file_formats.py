@@ -190,6 +190,8 @@ def test_columns_may_be_in_any_order_and_may_be_missing() -> None:
         ("price", "1e999", float("inf")),
         ("price", "9" * 400, float("inf")),
         ("price", "abc", "abc"),
+        ("price", '"$1,250.50"', 1250.5),
+        ("price", '"1,5"', "1,5"),
         ("price", "1_000", "1_000"),
         ("price", "nan", "nan"),
         ("price", "٣", "٣"),
@@ -211,7 +213,10 @@ def test_cells_are_converted_by_column(column: str, cell: str, value: object) ->
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"nope", "The row is not valid JSON: invalid character (byte 4)"),
+        (
+            b"title=\xc4\x81\x7f&content=Alloy",
+            'The row is not valid JSON: it begins with "title=\\u0101\\u007f&content=Al"',
+        ),
         (b"[1]", "The row must be a JSON object, got an array"),
         (b'{"title": "\xff"}', "The row is not valid UTF-8"),
         (b'{"title": "\\ud800"}', "The row contains an unpaired surrogate"),

@@ -17,7 +17,7 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == rounds + 5:  # finally, each of the five tasks is in an endless pause
+        if len(pauses) == rounds + 7:  # finally, each of the seven tasks is in an endless pause
             all_paused.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
@@ -32,8 +32,8 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
     return pauses
 
 
-def test_the_tasks_run_every_one_two_or_sixty_seconds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sorted(harness.run(run_maintenance(harness, monkeypatch, 0))) == [1, 1, 1, 2, 60]
+def test_the_tasks_run_every_few_seconds_minute_or_hour(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted(harness.run(run_maintenance(harness, monkeypatch, 0))) == [1, 1, 1, 2, 60, 60, 3600]
 
 
 def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

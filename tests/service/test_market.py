@@ -3,19 +3,20 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, NewListing
 from listings.service import Services
 from listings.service import market as market_service
 from listings.service.indexing import compute_next_size
-from listings.service.market import is_bot
+from listings.service.market import MarketCounts, is_bot
 from tests.harness import Harness, MaintainedHarness
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
@@ -112,11 +113,68 @@ def test_a_page_has_twenty_four_listings_by_default(harness: Harness) -> None:
     assert len(harness.run(harness.services.market.search(MarketQuery(limit=30))).entries) == 25
 
 
-def test_a_search_for_too_many_words_is_rejected(harness: Harness) -> None:
-    words = tuple(f"w{number}" for number in range(20))
-    assert harness.run(harness.services.market.search(MarketQuery(words=(*words, "w0")))).entries == []
-    with pytest.raises(Problem, match="at most 20 words"):
-        harness.run(harness.services.market.search(MarketQuery(words=(*words, "one more"))))
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
+def test_pages_can_be_read_backwards(tmp_path: Path, engine: str) -> None:
+    assert engine
+    with Harness(tmp_path) as harness:
+        alice, market = authenticate(harness), harness.services.market
+        for price in (0, 5, 0, 3, 0, 4, 3):
+            add_listing(harness, alice, price_cents=price)
+        harness.run(market.index())
+        for query in (MarketQuery(sort=sort, limit=2) for sort in ("newest", "price", "-price")):
+            pages = [harness.run(market.search(query))]
+            while pages[-1].next_cursor is not None:
+                pages.append(harness.run(market.search(structs.replace(query, after=pages[-1].next_cursor))))
+            assert len(pages) == 4
+            assert pages[0].previous_cursor is None
+            for earlier, later in pairwise(pages):
+                back = harness.run(market.search_backwards(structs.replace(query, after=later.previous_cursor)))
+                assert back == earlier
+            third = structs.replace(query, after=pages[0].entries[1].cursor)
+            assert harness.run(market.search_backwards(third)) == pages[0]  # only one entry comes before
+
+
+def test_counts_depend_on_the_other_filters(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice, market = authenticate(harness), harness.services.market
+    for kind, category in (("product", "Tools"), ("product", "Bikes"), ("product", "Tools"), ("job", "")):
+        add_listing(harness, alice, type=kind, category=category)
+    harness.run(market.index())
+
+    def count(query: MarketQuery) -> MarketCounts:
+        page = harness.run(market.search(query))
+        counts: MarketCounts = harness.run(market.count(query, page))
+        assert harness.run(market.count(query, page._replace(next_cursor=(0, 0)))) == counts  # reads the results
+        return counts
+
+    total, facets = count(MarketQuery(type="product", category="Tools"))
+    assert total == 2
+    assert {name: it.listings for name, it in facets.items()} == {
+        "type": {"product": 2},
+        "category": {"Tools": 2, "Bikes": 1},
+        "region": {},
+    }
+    assert all(it.is_complete for it in facets.values())
+    monkeypatch.setattr(market_service, "MAX_COUNTED", 2)
+    total, facets = count(MarketQuery(type="product"))
+    assert (total, facets["type"].is_complete) == (3, False)
+
+
+def test_a_misspelt_word_is_corrected_if_that_finds_something(harness: Harness) -> None:
+    alice, market = authenticate(harness), harness.services.market
+    add_listing(harness, alice, title="Bicycle bell", region="Wellington")
+    add_listing(harness, alice, title="Guitar", region="Otago")
+    harness.run(market.index())
+    for text, suggestion in {
+        "bycicle bels": "bicycle bell",
+        "guitat welington": None,
+        "gutar": "guitar",
+        "guitars": None,
+        "bicyclebell": "bicycle bell",
+        "unicorn": None,
+        "": None,
+    }.items():
+        assert harness.run(market.suggest(MarketQuery(text=text))) == suggestion
+    assert harness.run(market.suggest(MarketQuery(text="gutar", region="Wellington"))) is None
 
 
 def test_a_listing_is_public_while_it_and_its_account_are_active(harness: Harness) -> None:

@@ -447,7 +447,7 @@ def test_every_sign_in_creates_a_new_session(harness: Harness, alice: str) -> No
     second = harness.run(sign_in(harness))
     assert re.fullmatch(r"[A-Za-z0-9_-]{43}", second)
     members = [find_member(harness, token) for token in (alice, second)]
-    assert len({member.session for member in members}) == len({member.csrf_secret for member in members}) == 2
+    assert len({member.session_handle for member in members}) == len({member.csrf_secret for member in members}) == 2
 
 
 def test_signing_out_ends_the_session(harness: Harness, alice: str) -> None:
@@ -523,7 +523,7 @@ def test_a_session_can_end_all_other_sessions(harness: Harness, alice: str) -> N
 
 def test_a_session_of_another_account_cannot_be_ended(harness: Harness, alice: str) -> None:
     bob = harness.run(harness.services.sessions.sign_up("Bob", "bob@example.com", PASSWORD, HERE))
-    handle = find_member(harness, alice).session
+    handle = find_member(harness, alice).session_handle
     assert not harness.run(harness.services.sessions.end(find_member(harness, bob), handle))
     find_member(harness, alice)
 
@@ -563,7 +563,7 @@ def test_changing_a_password_needs_the_old_one(harness: Harness, alice: str) -> 
     assert error_code(harness, change(member, "not the password", "another password")) == "wrong_credentials"
     assert error_code(harness, change(member, PASSWORD, "short")) == "invalid_request"
     token = harness.run(change(member, PASSWORD, "another password"))
-    assert find_member(harness, token).session == member.session
+    assert find_member(harness, token).session_handle == member.session_handle
     assert [harness.run(harness.services.sessions.find_member(old)) for old in (alice, other)] == [None, None]
     assert error_code(harness, sign_in(harness)) == "wrong_credentials"
     assert harness.run(sign_in(harness, "another password"))

@@ -17,7 +17,7 @@ from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.service.payments.stripe import StripeAccount, StripePayments
-from tests.harness import Harness, Person, unused_port
+from tests.harness import START, Harness, Person, unused_port
 
 SECRET = "whsec_of_the_tests"
 RETURN_URL = "https://market.example/console/plan"
@@ -205,8 +205,8 @@ def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:
     session = {"id": "cs_1", "object": "checkout.session", "url": "https://checkout.stripe.example/c/pay/cs_1"}
     with run_fake_stripe(200, session) as payments:
         harness.replace_services(payments=payments)
-        step = harness.run(harness.services.payments.start_checkout(alice, 3, RETURN_URL))
-    assert step == ("https://checkout.stripe.example/c/pay/cs_1", "")
+        url = harness.run(harness.services.payments.start_checkout(alice, 3, RETURN_URL))
+    assert url == "https://checkout.stripe.example/c/pay/cs_1"
     ((path, form, authorization),) = FakeStripe.requests
     assert (path, authorization) == ("/v1/checkout/sessions", "Bearer sk_test")
     assert {name: values[0] for name, values in form.items()} == {
@@ -268,11 +268,45 @@ def test_a_payment_is_for_1_to_24_months(harness: Harness, months: int) -> None:
 # Manual payments
 
 
-def test_by_default_the_operator_takes_payments(harness: Harness) -> None:
+def test_by_default_there_is_no_checkout(harness: Harness) -> None:
     alice = harness.person("alice").account
-    step = harness.run(harness.services.payments.start_checkout(alice, 2, RETURN_URL))
-    assert step.url == ""
-    assert f"`listings account plan {alice.id} --months 2`" in step.text
+    with pytest.raises(Problem, match="takes no payments"):
+        harness.run(harness.services.payments.start_checkout(alice, 2, RETURN_URL))
+
+
+# Requests for the plan
+
+
+@pytest.mark.decision("G50")
+def test_requests_are_listed_until_they_are_answered(harness: Harness) -> None:
+    services, cast = harness.services, harness.cast()
+    for account in (cast.charlie.account, cast.alice.account, cast.bob.account, cast.charlie.account):
+        harness.run(services.plan_requests.add(account))
+        harness.clock.advance(1)
+    found = harness.run(services.plan_requests.list_open())
+    assert [(it.account, it.requested_at - START) for it in found] == [
+        (cast.charlie.account, 0),
+        (cast.alice.account, 1),
+        (cast.bob.account, 2),
+    ]
+    harness.run(services.accounts.extend_plan(str(cast.charlie.account.id), 1))
+    harness.run(services.accounts.expire_plan(str(cast.bob.account.id)))
+    assert [it.account.id for it in harness.run(services.plan_requests.list_open())] == [cast.alice.account.id]
+    harness.run(services.accounts.erase(str(cast.alice.account.id)))
+    assert harness.run(services.plan_requests.list_open()) == []
+
+
+def test_open_requests_are_logged_once_a_day(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    report = harness.services.plan_requests.report
+    harness.run(report())
+    assert caplog.messages == []
+    harness.run(harness.services.plan_requests.add(harness.person("alice").account))
+    for _ in range(47):
+        harness.run(report())
+        harness.clock.advance(3600)
+    reports = [text for text in caplog.messages if "Open requests" in text]
+    assert len(reports) == 2
+    assert "plan: 1, the oldest since 2026-09-21 14:13:20" in reports[0]
 
 
 def test_without_a_provider_events_are_rejected(harness: Harness) -> None:

@@ -12,6 +12,7 @@ from listings import wiring
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import REMOVED, SETTINGS, Settings, build_settings, find_unknown_variables, load, resolve_all
+from listings.settings.values import SmtpAddress
 
 MIB = 1024 * 1024
 LOGO = Path(wiring.__file__).parent / "site" / "static" / "icon.svg"
@@ -74,6 +75,11 @@ VALID = [
     ("base_url", "http://[::1]:8000/", "http://[::1]:8000"),
     ("base_url", "https://example.com/my.Shop/~a_b-1/", "https://example.com/my.Shop/~a_b-1"),
     ("contact", "help@market.example", "help@market.example"),
+    ("smtp_url", "", None),
+    ("smtp_url", "smtp+starttls://u:p%40@smtp.example", SmtpAddress("smtp.example", 587, "starttls", "u", "p@")),
+    ("smtp_url", "smtps://smtp.example:2465", SmtpAddress("smtp.example", 2465, "tls", "", "")),
+    ("smtp_url", "smtp://[::1]", SmtpAddress("::1", 25, "none", "", "")),
+    ("mail_from", "no-reply@market.example", "no-reply@market.example"),
     ("contact", "https://market.example/help", "https://market.example/help"),
     ("market_name", "Tāone", "Tāone"),
     ("market_tagline", "Good things, near you", "Good things, near you"),
@@ -128,6 +134,10 @@ INVALID = [
     ("base_url", "https://user@market.example"),
     ("base_url", "https://market.example\n"),
     ("contact", "the operator"),
+    ("smtp_url", "smtp://smtp.example"),
+    ("smtp_url", "smtps://u@smtp.example"),
+    ("smtp_url", "smtps://smtp.example:65536"),
+    ("mail_from", "Listings <no-reply@market.example>"),
     ("contact", "javascript:alert(1)"),
     ("market_name", "two\nlines"),
     ("market_tagline", "x" * 61),
@@ -262,6 +272,8 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         market_tagline="Find it in Aotearoa",
         market_logo=None,
         market_links=(),
+        smtp_url=None,
+        mail_from="",
         exact_locations=False,
         plan_price=4_900,
         trusted_proxies=(),

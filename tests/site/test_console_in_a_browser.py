@@ -175,7 +175,7 @@ def list_paths(seen: Visit) -> list[str]:
     page = seen.open("/console/listings")
     listings = [link.get_attribute("href") or "" for link in page.locator("tbody th a").all()]
     found = ("", "/keys", "/usage", "/plan", "/listings", "/listings?q=none", "/listings/new", "/import", "/activity")
-    return [*(f"/console{path}" for path in (*found, "/account", "/nothing")), keys[0], listings[0]]
+    return [*(f"/console{path}" for path in (*found, "/account", "/account/close", "/nothing")), keys[0], listings[0]]
 
 
 def submit_forms(seen: Visit, listing: str) -> Iterator[str]:
@@ -196,6 +196,12 @@ def submit_forms(seen: Visit, listing: str) -> Iterator[str]:
     page.locator("[name=id]").first.evaluate("it => { it.value = 1; it.checked = true }")
     click_button(page, "Pause")
     yield "a listing that could not be paused"
+    page = seen.open("/console/listings")
+    page.locator("[name=id]").first.check()
+    click_button(page, "Change price")
+    page.get_by_label("Amount").fill("5")
+    click_button(page, "Preview")
+    yield "a price change"
     page = seen.open("/console/import")
     file: Any = {"name": "stock.csv", "mimeType": "text/csv", "buffer": STOCK}
     page.locator("#file").set_input_files(files=[file])
@@ -230,7 +236,7 @@ def test_sign_in_pages_and_a_new_account_are_accessible(browser: Browser, deploy
     deployment.run_command("account", "create", "--name", "Moa", "--email", "moa@example.com")
     token = deployment.service.run(lambda services: services.invitations.create("moa@example.com"))
     with visit(browser, deployment.service.base_url) as seen:
-        pages = ("/sign-in", "/sign-up", f"/invitations/{token}")
+        pages = ("/sign-in", "/sign-up", "/reset-password", f"/invitations/{token}")
         found = [one for path in pages for one in find_violations(seen.open(path), path)]
         seen.open("/sign-in").get_by_label("Email").fill("x@example.com")
         seen.page.get_by_label("Password").fill("wrong password")
@@ -282,7 +288,32 @@ def test_scripts_copy_a_key_and_select_all_listings(seller: Visit, deployment: D
     seller.page.set_viewport_size(DESKTOP)
     page = seller.open("/console/listings")
     page.get_by_label("Select all on this page").check()
-    assert page.locator("[name=id]:checked").count() == page.locator("[name=id]").count() > 1
+    count = page.locator("[name=id]").count()
+    assert page.locator("[name=id]:checked").count() == count > 1
+    expect(page.get_by_text(f"{count} selected")).to_be_in_viewport()
+    page.locator("[name=id]").first.uncheck()
+    expect(page.get_by_text(f"{count - 1} selected")).to_be_visible()
+    expect(page.get_by_label("Select all on this page")).not_to_be_checked()
+
+
+def test_leaving_an_edited_form_asks_first(seller: Visit) -> None:
+    page = seller.open("/console/listings/new")
+    page.get_by_label("Title").fill("Half a listing")
+    with page.expect_event("dialog") as asked:
+        page.get_by_role("link", name="Overview").click(no_wait_after=True)
+    assert asked.value.type == "beforeunload"
+    expect(page.get_by_label("Title")).to_have_value("Half a listing")  # Playwright chose to stay
+    page.get_by_label("Title").fill("")
+    page.get_by_role("link", name="Overview").click()
+    page.wait_for_url("**/console")
+
+
+def test_a_form_shows_its_pictures(seller: Visit) -> None:
+    page = seller.open("/console/listings/new")
+    page.get_by_label("Images").fill("/static/none.png\nhttp://127.0.0.1:9/none.png")
+    page.get_by_label("Title").focus()
+    expect(page.get_by_label("Picture previews")).to_have_text("Does not load: http://127.0.0.1:9/none.png")
+    page.get_by_label("Images").fill("")  # otherwise the page asks before it is left
 
 
 def test_an_email_address_fits_one_line_on_a_phone(browser: Browser, deployment: Deployment) -> None:

@@ -1,5 +1,6 @@
 """Create, rotate and revoke API keys in the console (hardening line 28)."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +143,7 @@ def test_a_rotated_key_works_until_the_grace_period_ends(harness: Harness) -> No
     (new,) = tab.page.values("input", "value", id="secret")
     assert "stops working in 1 hour" in tab.text
     assert [status_of(harness, old), status_of(harness, new or "")] == [200, 200]
+    assert re.search(r"Replaced by lst_\S+", tab.get("/console/keys").text)
     harness.clock.advance(HOUR)
     assert [status_of(harness, old), status_of(harness, new or "")] == [401, 200]
     assert "Revoked and expired keys (1)" in tab.get("/console/keys").text

@@ -130,7 +130,9 @@ def test_a_clash_of_own_ids_is_shown_at_the_field(harness: Harness, alice: Tab) 
     alice.post(f"{PATH}/{holder}/state", action="delete")
     again = create(harness, external_id="A")
     for path, action in ((f"{PATH}/{holder}/state", {}), (PATH, {"id": str(holder)})):
-        assert f"belongs to listing {again}" in alice.post(path, action="restore", **action).text
+        text = alice.post(path, action="restore", **action).text
+        assert f'Your own ID "A" belongs to listing {again}' in text
+        assert "external_id" not in text
 
 
 @pytest.mark.decision("G5")
@@ -139,6 +141,13 @@ def test_a_listing_without_a_price_comes_last_in_price_order(harness: Harness, a
         create(harness, title=title, price=price)
     assert list_titles(alice.get(f"{PATH}?sort=price")) == ["Cheap", "Dear", "Ask"]
     assert list_titles(alice.get(f"{PATH}?sort=-price")) == ["Dear", "Cheap", "Ask"]
+
+
+def test_a_page_of_large_listings_is_shown_in_any_order(harness: Harness, alice: Tab) -> None:
+    for number in range(3):
+        create(harness, title=f"Lamp {number}", content="\N{BUTTERFLY}" * 50_000, price=number)
+    for sort in ("", "price", "-price"):
+        assert len(list_titles(alice.get(f"{PATH}?sort={sort}"))) == 3
 
 
 def test_counts_per_status_follow_edits(harness: Harness, alice: Tab) -> None:
@@ -389,6 +398,92 @@ def test_selected_listings_are_changed_together(harness: Harness, alice: Tab) ->
     assert "1 listing deleted. 1 listing could not be deleted: Listing 1 : Listing not found." in alice.text
     assert alice.post(PATH, action="delete").reply.status == 400
     assert alice.post(PATH, action="explode", id=ids).reply.status == 400
+
+
+def test_a_bulk_change_says_how_many_listings_were_so_already(harness: Harness, alice: Tab) -> None:
+    ids = [str(create(harness, is_active=number > 0)) for number in range(3)]
+    alice.get(PATH).post(PATH, action="pause", id=ids)
+    assert "2 listings paused. 1 was already paused." in alice.follow().text
+
+
+def confirm(tab: Tab, **more: Any) -> Tab:
+    """Submit the confirmation page that is open."""
+    return tab.post(PATH, confirmed="1", **form_values(tab) | more)
+
+
+def test_all_listings_that_match_are_changed_after_a_confirmation(harness: Harness, alice: Tab) -> None:
+    ids = [create(harness, title=f"Lamp {number}") for number in range(120)]
+    chair = create(harness, title="Chair")
+    open_console(harness, "bob@example.com")
+    bobs = create(harness, "bob@example.com", title="Lamp")
+    alice.get(f"{PATH}?q=lamp").post(PATH, action="delete", all="1", **form_values(alice))
+    assert "Delete 120 listings?" in alice.text
+    assert load_listing(harness, ids[0]).deleted_at is None
+    confirm(alice)
+    assert "120 listings deleted." in alice.follow().text
+    assert all(load_listing(harness, one).deleted_at for one in ids)
+    assert [load_listing(harness, one).deleted_at for one in (chair, bobs)] == [None, None]
+
+
+def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, alice: Tab) -> None:
+    ids = [create(harness, price=price) for price in (19.99, 0, 0.01)]
+    alice.get(PATH).post(PATH, action="price", id=[str(one) for one in ids], once="a")
+    alice.post(PATH, action="price", id=[str(one) for one in ids], once="a", mode="percent", amount="-10%")
+    assert "$19.99 $17.99" in " ".join(alice.text.split())
+    assert load_listing(harness, ids[0]).price_cents == 1999
+    sent: dict[str, Any] = {
+        "id": [str(one) for one in ids],
+        "mode": "percent",
+        "amount": "-10%",
+        "action": "price",
+        "once": "a",
+    }
+    for _ in range(2):  # a form that is submitted twice takes effect once
+        alice.post(PATH, confirmed="1", **sent)
+        assert "Price changed on 1 listing. 2 unchanged." in alice.follow().text
+    assert [load_listing(harness, one).price_cents for one in ids] == [1799, 0, 1]
+
+
+def test_prices_are_set_for_all_selected_listings(harness: Harness, alice: Tab) -> None:
+    ids = [create(harness, price=price) for price in (5, 0)]
+    form: dict[str, Any] = {"action": "price", "id": [str(one) for one in ids], "mode": "set", "confirmed": "1"}
+    alice.get(PATH).post(PATH, amount="$1,250.50", **form)
+    assert "Price changed on 2 listings." in alice.follow().text
+    assert [load_listing(harness, one).price_cents for one in ids] == [125_050, 125_050]
+
+
+def test_an_invalid_price_change_stores_nothing(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness, price=900_000_000)
+    form = {"action": "price", "id": str(listing_id), "confirmed": "1"}
+    alice.get(PATH)
+    for mode, amount, message in (
+        ("set", "cheap", 'The price must be a number, got "cheap"'),
+        ("set", "-1", "The price must be from 0 to"),
+        ("percent", "-100", "Enter a percentage from -99 to 1000"),
+        ("percent", "ten", "Enter a percentage, such as -10 or 2.5"),
+        ("percent", "NaN", "Enter a percentage, such as -10 or 2.5"),
+    ):
+        assert message in alice.post(PATH, mode=mode, amount=amount, **form).text
+        assert alice.reply.status == 400
+    alice.post(PATH, mode="percent", amount="50", **form)
+    assert "could not be updated: Bicycle : Its price would be $1,350,000,000, which is too high." in alice.text
+    assert load_listing(harness, listing_id).version == 1
+
+
+def test_a_copy_of_a_listing_is_a_new_paused_one(harness: Harness, alice: Tab) -> None:
+    original = create(harness, title="Lamp", price=5, external_id="A", category="Lights")
+    alice.get(f"{PATH}/new?from={original}")
+    values = form_values(alice)
+    assert (values["title"], values["price"], values["category"], values["external_id"]) == (
+        "Lamp",
+        "5.00",
+        "Lights",
+        "",
+    )
+    assert 'name="is_active" value="true" checked' not in alice.reply.body.decode()
+    open_console(harness, "bob@example.com")
+    bobs = create(harness, "bob@example.com", title="Secret")
+    assert "Secret" not in alice.get(f"{PATH}/new?from={bobs}").reply.body.decode()
 
 
 def test_a_bulk_restore_lists_each_failure_by_title(harness: Harness, alice: Tab) -> None:

@@ -138,6 +138,18 @@ def test_usage_shows_hour_day_month_and_statuses(harness: Harness) -> None:
     assert "22 Sep, 2 am 4 1" in text
 
 
+def test_usage_can_be_limited_to_one_key(harness: Harness) -> None:
+    tab = open_console(harness)
+    first, second = issue_key(harness), issue_key(harness)
+    for key, path in ((first, ""), (first, "/99"), (second, "/98")):
+        fetch(harness, key, path)
+    assert "listings/98" in tab.get("/console/usage?key=nonsense").text
+    text = tab.get("/console/usage?key=1").text
+    assert "200 OK 1 404 Not Found 1" in text
+    assert "listings/98" not in text
+    assert "limit per hour" in text
+
+
 def test_an_exhausted_limit_shows_when_the_next_request_is_possible(tmp_path: Path) -> None:
     with open_harness(tmp_path, rate_limit="2") as harness:
         tab = open_console(harness)
@@ -174,7 +186,8 @@ def test_usage_of_another_account_is_not_shown(harness: Harness) -> None:
 def test_bar_heights_follow_requests_and_rejections() -> None:
     periods = [Period(0, {}), Period(HOUR, {200: 60, 429: 20}), Period(2 * HOUR, {200: 1})]
     chart = charts.build_chart(periods, lambda moment: f"hour {moment // HOUR}")
-    assert (chart.scale, chart.total, chart.first, chart.last) == (80, 81, "hour 0", "hour 2")
+    assert (chart.scale, chart.total, chart.limit_y) == (80, 81, None)
+    assert chart.ticks == ["hour 0", "hour 0", "hour 1", "hour 2", "hour 2"]
     assert [(bar.y, bar.height, bar.rejected) for bar in chart.bars] == [(160, 0, 0), (0, 160, 40), (158, 2, 0)]
     assert chart.bars[1].title == "hour 1: 80 requests, 20 rejected"
     assert chart.bars[2].title == "hour 2: 1 request"
@@ -189,14 +202,36 @@ def test_the_scale_of_a_chart_is_a_round_number(largest: int, scale: int) -> Non
 # Plan
 
 
-def test_the_plan_page_shows_how_to_pay_the_operator(harness: Harness) -> None:
+def test_a_seller_requests_the_plan_from_the_operator(harness: Harness) -> None:
     tab = open_console(harness, months=0).get("/console/plan")
     assert "You don’t have a plan yet" in tab.text
-    assert "listings account plan 1 --months 1" in tab.text
+    assert "listings account" not in tab.text
+    for _ in range(2):
+        assert "Your request was sent." in tab.post("/console/plan/request").follow().text
+    assert "You requested the Business plan on 22 Sep 2026" in tab.text
+    assert "/console/plan/request" not in tab.reply.body.decode()
     harness.run(harness.services.accounts.extend_plan("alice@example.com", 1))
     assert "Active until 22 Oct 2026" in tab.get("/console/plan").text
     harness.clock.advance(60 * DAY)
     assert "Expired on 22 Oct 2026" in tab.sign_in("alice@example.com").get("/console/plan").text
+    assert "/console/plan/request" in tab.reply.body.decode()
+
+
+def test_every_page_shows_that_the_plan_ends_soon_or_has_ended(harness: Harness) -> None:
+    tab = open_console(harness, months=1)
+    harness.clock.advance(5 * DAY)
+    assert "plan ends" not in tab.sign_in("alice@example.com").get("/console/account").text
+    for days, text in (
+        (12, "Your Business plan ends in 13 days, on 22 Oct 2026. Renew your plan"),
+        (12.5, "Your Business plan ends within a day, on 22 Oct 2026."),
+        (1, "Your Business plan ended on 22 Oct 2026. Your live listings stay up, and your API keys are paused."),
+    ):
+        harness.clock.advance(days * DAY)
+        tab.sign_in("alice@example.com")
+        for path in ("/console/account", "/console/listings"):
+            assert text in tab.get(path).text
+    harness.run(harness.services.accounts.set_plan("alice@example.com", None))
+    assert "Your Business plan ended" not in tab.get("/console/account").text
 
 
 def test_manual_payments_have_no_webhook(harness: Harness) -> None:

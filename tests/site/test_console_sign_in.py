@@ -20,9 +20,12 @@ PAGES = (
 )
 FORM_PATHS = (
     *("/console/keys", "/console/keys/1/rotate", "/console/keys/1/revoke", "/console/plan", "/console/listings"),
+    *("/console/plan/request", "/console/account/name", "/console/account/email", "/console/account/email/confirm"),
+    "/console/account/close",
     *("/console/listings/new", "/console/listings/1025", "/console/listings/1025/state", "/console/import"),
     *(
         "/console/import/run",
+        "/console/import/rejected",
         "/console/account/contact",
         "/console/account/password",
         "/console/account/session",
@@ -278,7 +281,9 @@ def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
 
 def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
     for path in FORM_PATHS[:-1]:
-        page = re.sub("/(rotate|revoke|state|run|password|sessions?)$", "", path)
+        page = re.sub(
+            "/(rotate|revoke|state|run|rejected|contact|password|request|name|email|email/confirm|sessions?)$", "", path
+        )
         tab = Tab(harness).post(path)
         assert tab.reply.headers["location"] == f"/sign-in?{urlencode({'next': page})}"
         tab.follow()
@@ -289,7 +294,8 @@ def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
 
 
 def test_all_routes_with_forms_are_covered() -> None:
-    covered = {re.sub(r"/\d+", "/{id}", path) for path in FORM_PATHS} | {"/sign-in", "/sign-up", "/invitations/{token}"}
+    signed_out = {"/sign-in", "/sign-up", "/reset-password", "/confirm-email/{token}", "/invitations/{token}"}
+    covered = {re.sub(r"/\d+", "/{id}", path) for path in FORM_PATHS} | signed_out
     with_forms = {route.path for route in ROUTES if "POST" in (route.methods or ())}
     assert with_forms - covered == {"/payments/{provider}/webhook"}
 

@@ -35,14 +35,17 @@ def preview(tab: Tab, content: bytes, name: str = "stock.csv", **fields: str) ->
     return tab.get(PATH).upload(PATH, name, content, **fields)
 
 
+def hidden_fields(tab: Tab) -> dict[str, str]:
+    """Return the form's hidden fields, without its token."""
+    hidden = {
+        str(one.attributes["name"]): one.attributes["value"] or "" for one in tab.page.all("input", type="hidden")
+    }
+    return {name: value for name, value in hidden.items() if name != "token"}
+
+
 def run_import(tab: Tab) -> Tab:
     """Import the previewed file."""
-    fields = {
-        str(one.attributes["name"]): one.attributes["value"] or ""
-        for one in tab.page.all("input", type="hidden")
-        if one.attributes["name"] != "token"
-    }
-    return tab.upload(f"{PATH}/run", "", b"", **fields)
+    return tab.upload(f"{PATH}/run", "", b"", **hidden_fields(tab))
 
 
 def counts(tab: Tab) -> list[int]:
@@ -86,6 +89,19 @@ def test_the_valid_rows_are_imported(alice: Tab) -> None:
         re.findall(r'dir="auto">(\w+)</a>', alice.get("/console/listings").reply.body.decode())
     )
     assert "You imported a file: 2 created" in alice.get("/console/activity").text
+
+
+def test_the_rejected_rows_can_be_downloaded(alice: Tab) -> None:
+    content = b'title,content,price\r\n"Two\r\nlines",x,cheap\r\nLamp,A lamp.,5\r\n\r\n,,\xff\r\n'
+    expected = b'title,content,price\r\n"Two\r\nlines",x,cheap\r\n,,\xff\r\n'
+    form = hidden_fields(preview(alice, content))
+    assert alice.post("/console/import/rejected", **form).reply.body == expected
+    assert alice.reply.headers["content-disposition"] == 'attachment; filename="rejected.csv"'
+    form = hidden_fields(run_import(preview(alice, content)))
+    assert alice.post("/console/import/rejected", **form).reply.body == expected
+    lines = b'{"title":"Lamp"}\n{"title":"Lamp","content":"x"}\n'
+    preview(alice, lines, "bikes.jsonl")
+    assert alice.post("/console/import/rejected", **hidden_fields(alice)).reply.body == b'{"title":"Lamp"}\n'
 
 
 def test_the_progress_of_one_row_is_in_the_singular(alice: Tab) -> None:

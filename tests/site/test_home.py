@@ -1,4 +1,4 @@
-"""The home page of the market: cards, search and pages."""
+"""The home page of the market, and the results of its search: cards, filters and pages."""
 
 import re
 from pathlib import Path
@@ -69,6 +69,9 @@ def test_an_empty_market_invites_sellers(harness: Harness) -> None:
         ("/?sort=-price", ["Listing saw", "Listing plane", "Listing job"]),
         ("/?q=&type=&category=&region=&price_min=&price_max=&sort=newest", ALL_TITLES),
         ("/?type=nothing&sort=nothing&after=nothing&x=y", ALL_TITLES),
+        ("/?price_min=cheap&price_max=50", ["Listing job", "Listing plane"]),
+        ("/?price_min=180&price_max=40", ["Listing plane", "Listing saw"]),
+        ("/?q=%2A&region=Otago", ["Listing job", "Listing saw"]),
     ],
 )  # fmt: skip
 def test_a_search_finds_the_matching_listings(harness: Harness, alice: Person, url: str, found: list[str]) -> None:
@@ -91,24 +94,53 @@ def test_the_search_form_keeps_its_values(harness: Harness, alice: Person) -> No
     create(harness, alice, category="Tools", region="Otago")
     page = get_page(harness, "/?q=two&type=product&category=Tools&region=Elsewhere&price_min=1&price_max=2&sort=price")
     values = {one.attributes["name"]: one.attributes.get("value") for one in page.all("input")}
-    assert values == {"q": "two", "price_min": "1", "price_max": "2"}
-    selected = [one.attributes["value"] for one in page.all("option") if "selected" in one.attributes]
-    assert selected == ["product", "Tools", "Elsewhere", "price"]
-    assert "open" in page.all("details")[0].attributes
+    filters = {"type": "product", "category": "Tools", "region": "Elsewhere"}
+    assert values == {"q": "two", "price_min": "1", "price_max": "2", **filters}
+    assert [one.attributes["value"] for one in page.all("option") if "selected" in one.attributes] == ["price"]
+    assert page.values("a", "id", aria_current="true") == ["type-product", "category-Tools", "region-Elsewhere"]
 
 
 def test_a_search_without_results_suggests_alternatives(harness: Harness, alice: Person) -> None:
     create(harness, alice)
     page = get_page(harness, "/?q=unicorn&region=Otago")
     assert "Nothing found for “unicorn”" in page.text
-    assert {"/?q=unicorn", "/"} <= set(page.values("a", "href"))
+    assert {"/?q=unicorn", "/?sort=newest"} <= set(page.values("a", "href"))
+
+
+def test_a_misspelt_word_is_corrected(harness: Harness, alice: Person) -> None:
+    create(harness, alice, title="Bicycle", region="Otago")
+    page = get_page(harness, "/?q=bycicle&region=Otago")
+    assert "Did you mean bicycle ?" in page.text
+    assert "/?q=bicycle&region=Otago" in page.values("a", "href", dir="auto")
+
+
+def test_results_are_counted_by_filter(harness: Harness, alice: Person) -> None:
+    for kind, category in (("product", "Tools"), ("product", "Bikes"), ("job", "Retail")):
+        create(harness, alice, type=kind, category=category, region="Otago")
+    page = get_page(harness, "/?type=product")
+    assert "For sale 2 results" in page.text
+    assert "All types For sale 2 Jobs 1 Category All categories Bikes 1 Tools 1 Region All regions Otago 2" in page.text
+    assert page.values("a", "href", id="category-Tools") == ["/?type=product&category=Tools"]
+    assert page.values("a", "href", id="type-") == ["/?sort=newest"]
+
+
+def test_each_part_of_a_search_can_be_removed(harness: Harness, alice: Person) -> None:
+    create(harness, alice)
+    page = get_page(harness, "/?q=wheels&type=product&price_max=1000.50&sort=price&after=0-1")
+    assert [text for text in page.texts if text in {"“wheels”", "For sale", "Up to $1,000.50"}][-3:] == [
+        *("“wheels”", "For sale", "Up to $1,000.50")
+    ]
+    assert page.values("a", "href", class_="chip") == [
+        "/?type=product&price_max=1000.50&sort=price",
+        "/?q=wheels&price_max=1000.50&sort=price",
+        "/?q=wheels&type=product&sort=price",
+    ]
 
 
 def test_the_sort_order_does_not_count_as_a_filter(harness: Harness) -> None:
     page = get_page(harness, "/?q=unicorn&sort=price")
     assert "or fewer filters" not in page.text
     assert "Search without filters" not in page.text
-    assert "open" in page.all("details")[0].attributes
     assert "/?q=unicorn&sort=price" in get_page(harness, "/?q=unicorn&region=Otago&sort=price").values("a", "href")
 
 
@@ -116,20 +148,20 @@ def test_the_sort_order_does_not_count_as_a_filter(harness: Harness) -> None:
     ("url", "field", "message"),
     [
         ("/?price_min=cheap", "price_min", "Enter the lowest price as a number, for example 250."),
-        ("/?price_min=9&price_max=8", "price_max", "The highest price must not be below the lowest."),
+        ("/?price_max=9,99", "price_max", "Enter the highest price as a number, for example 250."),
         ("/?q=%2A", "q", "Enter a search term with letters or digits."),
     ],
 )
 def test_an_invalid_value_is_reported_at_its_field(
     harness: Harness, alice: Person, url: str, field: str, message: str
 ) -> None:
-    create(harness, alice)
+    create(harness, alice, title="Listing")
     page = get_page(harness, url)
     (element,) = page.all("input", aria_invalid="true")
     assert (element.attributes["name"], element.attributes["aria-describedby"]) == (field, f"error-{field}")
     assert len(page.all("p", id=f"error-{field}")) == 1
     assert message in page.text
-    assert list_titles(page) == []
+    assert page.all("li", class_="card")
 
 
 def test_pages_repeat_and_skip_nothing_while_listings_are_added(harness: Harness, alice: Person) -> None:
@@ -146,6 +178,20 @@ def test_pages_repeat_and_skip_nothing_while_listings_are_added(harness: Harness
             next_url = links[0] if links else None
             assert page.values("link", "href", rel="canonical") == [f"http://market.example{url}"]
         assert sorted(title for title in seen if title != "New") == [f"Listing {number:02}" for number in range(50)]
+
+
+def test_the_previous_page_is_the_one_before(harness: Harness, alice: Person) -> None:
+    for number in range(60):
+        create(harness, alice, title=f"Listing {number:02}", price=number // 10)
+    for url in ("/?q=wheels", "/?sort=price"):
+        seen = [get_page(harness, url)]
+        for _ in range(2):
+            (link,) = seen[-1].values("a", "href", rel="next")
+            seen.append(get_page(harness, str(link)))
+        assert seen[0].values("a", "href", rel="prev") == []
+        for page, earlier in ((seen[2], seen[1]), (seen[1], seen[0])):
+            (link,) = page.values("a", "href", rel="prev")
+            assert list_titles(get_page(harness, str(link))) == list_titles(earlier)
 
 
 def test_the_page_after_the_last_one_links_back(harness: Harness, alice: Person) -> None:

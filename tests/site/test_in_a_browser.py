@@ -72,7 +72,7 @@ def paths(market: RunningMarket, picture_urls: list[str]) -> list[str]:
     missing = {"images": ["https://elsewhere.example/1.gif"]}
     ids = market.create(STUDIO | {"images": picture_urls}, LONG, missing, {"is_active": False})
     listings = [f"/listings/{listing_id}" for listing_id in ids]
-    searches = ["/?q=bicycle&sort=price", "/?q=unicorn&region=Otago", "/?price_min=cheap", "/?q=bicycle&after=0-1"]
+    searches = ["/?q=bicycle&sort=price", "/?q=bycicle&region=Otago", "/?price_min=cheap", "/?q=bicycle&after=0-1"]
     return ["/", "/?sort=newest", *searches, *listings, f"/sellers/{market.alice.account.id}", "/nothing"]
 
 
@@ -92,16 +92,15 @@ def test_a_visitor_searches_turns_pages_and_opens_a_listing(
         page.wait_for_url(re.compile("after="))
         second = page.locator(".card h3").all_inner_texts()
         assert (len(first), set(first) & set(second)) == (24, set())
-        if page.get_by_text("Filters").is_visible() and not page.get_by_label("Type").is_visible():
+        page.get_by_role("link", name="Previous page").click()
+        page.wait_for_url(re.compile("before="))
+        expect(page.locator(".card h3")).to_have_text(first)
+        page.get_by_role("link", name="Remove “bicycle”").click()
+        expect(page.get_by_role("heading", name="All listings")).to_be_visible()
+        if page.get_by_text("Filters").is_visible():
             page.get_by_text("Filters").click()
-        page.get_by_label("What are you looking for?").fill("")
-        page.get_by_label("Type").select_option("rental")
-        if scripts:  # wait for the search that the changed filter starts; the next page would cancel it
-            page.wait_for_url(re.compile(r"type=rental(?!.*after=)"))
-        with page.expect_response(re.compile(r"type=rental")) as searched:
-            page.get_by_role("button", name="Search").click()
-        searched.value.finished()
-        page.wait_for_url(re.compile(r"type=rental(?!.*after=)"))
+        page.get_by_role("link", name="Rentals").click()
+        page.wait_for_url(re.compile(r"\?type=rental$"))
         page.get_by_role("link", name="Sunny studio").first.click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Sunny studio near the waterfront")
         expect(page.get_by_text("$145 per night").first).to_be_visible()
@@ -115,23 +114,39 @@ def test_a_changed_filter_applies_immediately_with_scripts(browser: Browser, mar
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         page = seen.open("/?sort=newest")
         page.evaluate("window.stays = true")
-        page.get_by_label("Type").focus()
-        page.get_by_label("Type").select_option("rental")
+        top = page.locator(".cards").evaluate("it => it.getBoundingClientRect().top")
+        page.get_by_role("link", name="Rentals").click()
         expect(page.get_by_role("heading", name="Rentals", exact=True)).to_be_visible()
         assert urlsplit(page.url).query == "type=rental"
+        assert page.locator(".cards").evaluate("it => it.getBoundingClientRect().top") == top
+        assert page.evaluate("document.activeElement.id") == "type-rental"
+        expect(page.locator("#status")).to_have_text(re.compile(r"Rentals \d+ results?"))
+        page.get_by_label("Sort by").focus()
+        page.get_by_label("Sort by").select_option("price")
+        page.wait_for_url(re.compile(r"\?type=rental&sort=price$"))
+        assert page.evaluate("document.activeElement.id") == "sort"
         assert page.evaluate("window.stays")
-        assert page.evaluate("document.activeElement.id") == "type"
-        expect(page.locator("#status")).to_have_text(re.compile(r"Rentals: \d+ listings? on this page"))
         page.go_back()
-        expect(page.get_by_role("heading", name="Latest listings")).to_be_visible()
+        page.wait_for_url(re.compile(r"\?type=rental$"))
+        expect(page.get_by_label("Sort by")).to_have_value("newest")
         assert seen.console_messages == []
+
+
+def test_the_filters_stay_open_on_a_phone_while_they_are_used(browser: Browser, market: RunningMarket) -> None:
+    with visit(browser, market.base_url, viewport=PHONE) as seen:
+        page = seen.open("/?sort=newest")
+        page.get_by_text("Filters").click()
+        page.get_by_label("From").fill("5")
+        page.get_by_label("From").press("Tab")
+        page.wait_for_url(re.compile("price_min=5"))
+        expect(page.get_by_label("To", exact=True)).to_be_focused()
 
 
 def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> None:
     with run_market(tmp_path, base_url="http://other.example/shop") as market, visit(browser, market.base_url) as seen:
         market.create(STUDIO, {})
         page = seen.open("/?sort=newest")
-        page.get_by_label("Type").select_option("rental")
+        page.get_by_role("link", name="Rentals").click()
         expect(page.get_by_role("heading", name="Rentals", exact=True)).to_be_visible()
         assert page.url == f"{market.base_url}/?type=rental"
         page = seen.open("/docs")
@@ -146,16 +161,16 @@ def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> N
 
 def test_a_newer_search_replaces_a_pending_one(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
-        page = seen.open("/?sort=newest")
+        page = seen.open("/?q=bicycle")
         pending: list[Route] = []
-        page.route("**/*type=rental", lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
-        with page.expect_request(re.compile("type=rental$")):
-            page.get_by_label("Type").select_option("rental")
+        page.route("**/*sort=price", lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
+        with page.expect_request(re.compile("sort=price$")):
+            page.get_by_label("Sort by").select_option("price")
         with page.expect_event("requestfailed") as cancelled:
-            page.get_by_label("Type").select_option("job")
-        assert urlsplit(cancelled.value.url).query == "type=rental"
-        expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
-        assert (urlsplit(page.url).query, len(pending), seen.console_messages) == ("type=job", 1, [])
+            page.get_by_role("link", name="Remove “bicycle”").click()
+        assert urlsplit(cancelled.value.url).query == "q=bicycle&sort=price"
+        expect(page.get_by_role("heading", name="All listings")).to_be_visible()
+        assert (urlsplit(page.url).query, len(pending), seen.console_messages) == ("sort=newest", 1, [])
 
 
 @pytest.mark.parametrize("has_htmx", [True, False])
@@ -175,13 +190,14 @@ def test_an_empty_search_returns_to_the_home_page(browser: Browser, market: Runn
         page = seen.open("/?q=bicycle")
         page.get_by_label("What are you looking for?").fill("")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="Find it in Aotearoa")).to_be_visible()
-        assert urlsplit(page.url).query == ""
+        expect(page.get_by_role("heading", name="All listings")).to_be_visible()
+        assert urlsplit(page.url).query == "sort=newest"
+        expect(page.get_by_label("What are you looking for?")).to_be_focused()
 
 
 def test_a_search_with_a_failed_connection_loads_the_page(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url) as seen:
-        page = seen.open("/")
+        page = seen.open("/?sort=newest")
         page.route("**/*q=bicycle", lambda route: route.abort() if route.request.resource_type == "xhr" else None)
         page.get_by_label("What are you looking for?").fill("bicycle")
         with page.expect_request(lambda request: request.is_navigation_request()) as navigation:
@@ -191,7 +207,7 @@ def test_a_search_with_a_failed_connection_loads_the_page(browser: Browser, mark
 
 def test_a_failed_search_shows_the_error_page(browser: Browser, tmp_path: Path) -> None:
     with run_market(tmp_path) as market, visit(browser, market.base_url) as seen:
-        page = seen.open("/")
+        page = seen.open("/?sort=newest")
         market.service.run(lambda services: store_of(services).close())
         page.get_by_label("What are you looking for?").fill("bicycle")
         page.keyboard.press("Enter")
@@ -211,7 +227,7 @@ def test_an_error_stays_at_its_field_until_corrected(browser: Browser, market: R
             expect(page.get_by_role("group", name="Price (NZD)").locator("#error-price_min")).to_have_text(message)
             expect(field).to_have_accessible_description(message)
             expect(page.locator("[aria-invalid]")).to_have_count(1 if message else 0)
-            expect(page.locator("#status")).to_have_text(message or re.compile("listings on this page"))
+            expect(page.locator("#status")).to_have_text(re.compile(f"^{message}.*All listings .*results"))
             expect(page.get_by_label("To", exact=True)).to_be_focused()
 
 
@@ -220,14 +236,15 @@ def test_live_results_equal_those_after_a_reload(browser: Browser, market: Runni
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         page = seen.open("/?sort=newest")
         for terms, heading, status in (
-            ("kakapo", "Results for “kakapo”", "Results for “kakapo”: 1 listing on this page"),
-            ("unicorn", "Nothing found", "Nothing found for “unicorn”"),
+            ("kakapo", "Results for “kakapo”", "Results for “kakapo” 1 result"),
+            ("unicorn", "Nothing found", "Results for “unicorn” 0 results"),
+            ("", "All listings", re.compile(r"^All listings \d+ results$")),
         ):
             page.get_by_label("What are you looking for?").fill(terms)
             page.keyboard.press("Enter")
             expect(page.get_by_role("heading", name=heading)).to_be_visible()
             expect(page.locator("#status")).to_have_text(status)
-            headings = page.locator("main :is(h1, h2, .groups, .empty)")
+            headings = page.locator("main :is(h1, h2, .total, .chips, .facets, .empty)")
             live = headings.all_inner_texts()
             page.reload()
             assert headings.all_inner_texts() == live
@@ -329,7 +346,9 @@ def test_the_search_placeholder_fits_a_small_phone(browser: Browser, market: Run
 def test_touch_targets_are_large_enough(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, viewport=PHONE) as seen:
         page = seen.open("/?q=bicycle&type=product")
-        for one in page.locator("header a:not(.skip), .search :is(button, input, select, summary), .more a").all():
+        page.get_by_text("Filters").click()
+        controls = "button, input:not([type=hidden]), select, summary, .chip, .facets a, .more a"
+        for one in page.locator(f"header a:not(.skip), .results :is({controls})").all():
             box = one.bounding_box()
             assert box is not None
             assert box["height"] >= 44, one.inner_text()

@@ -5,7 +5,7 @@ import pytest
 from starlette.datastructures import FormData
 
 from listings.domain import fields
-from listings.site.console import listing_form
+from listings.site.console.listings import form as listing_form
 from tests.examples import build_listing
 
 STORED = build_listing(

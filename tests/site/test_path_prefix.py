@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.routing import compile_path
 
+from listings.service.tokens import create_token, hash_token
 from listings.site import assets, console, market
 from tests.harness import Harness, Person, Reply
 from tests.site.console import PASSWORD, Tab, open_harness
@@ -88,7 +89,10 @@ def list_links(reply: Reply) -> list[str]:
 def test_every_link_stays_below_the_prefix_and_works(harness: Harness, seller: Tab) -> None:
     crawler = Crawler(seller, Tab(harness, HOST))
     token = harness.run(harness.services.invitations.create(EMAIL))
-    crawler.visit("/shop", "/shop/console", "/shop/docs", "/shop/robots.txt", f"/shop/invitations/{token}")
+    confirmation, now = create_token(), int(harness.clock())
+    harness.run(harness.store.add_email_token(1, hash_token(confirmation), EMAIL, now, now + 60))
+    crawler.visit("/shop", "/shop/console", "/shop/docs", "/shop/robots.txt")
+    crawler.visit(f"/shop/invitations/{token}", f"/shop/confirm-email/{confirmation}")
     shown = [path.removeprefix("/shop") for path, reply in crawler.replies.items() if reply.status == OK]
     routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
     pages = [compile_path(route.path)[0] for route in routes if "GET" in (route.methods or ())]

@@ -192,6 +192,16 @@ def test_events_written_in_a_thread_are_complete_and_in_order() -> None:
     assert events == [f"Event {number}" for number in range(100)]
 
 
+@pytest.mark.usefixtures("restore_logging")
+def test_events_and_requests_start_with_the_same_fields(log: RequestLog, lines: Lines) -> None:
+    logs.configure(lines, logging.INFO, as_json=True)
+    logging.getLogger("listings").info("Started")
+    record(log, 200)
+    log.close()
+    assert [list(line)[:3] for line in lines.parse()] == [["timestamp", "level", "event"]] * 2
+    assert {len(line["timestamp"]) for line in lines.parse()} == {len("2026-11-21T06:54:32Z")}
+
+
 def test_a_closed_stream_is_not_an_error(lines: Lines) -> None:
     log = RequestLog(lines)
     lines.close()

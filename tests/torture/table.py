@@ -12,6 +12,7 @@ import apsw
 
 from bench.machine import find_file_system
 from bench.report import today, write_result
+from listings import __version__
 from tests.postgres_server import find_programs
 from tests.torture.registry import InstrumentResult
 
@@ -64,7 +65,8 @@ def _parse_row(line: str) -> tuple[str, ...]:
 
 
 def _describe_machine(folder: Path) -> list[str]:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("listings", "uvicorn", "uvloop", "asyncpg"))
+    versions = (f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "asyncpg"))
+    packages = ", ".join((f"listings {__version__}", *versions))
     return [
         f"- Machine: {_processor()}, {os.cpu_count()} cores, data on {_get_file_system(folder)}.",
         f"- System: Linux {platform.release()}, Python {platform.python_version()}.",

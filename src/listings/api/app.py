@@ -197,7 +197,7 @@ class Application:
         """Check the key (401), its rate limit (429), plan and access (403), and the body (415, 413), in this order."""
         if endpoint.needs_key:
             services = self._services
-            request.caller = caller = await services.access.authenticate(_read_key(request))
+            request.caller = caller = await services.access.authenticate(request.read_key())
             if endpoint.counts:
                 request.decision = await services.access.count_request(caller)
                 if request.decision is not None and not request.decision.accepted:
@@ -278,19 +278,3 @@ def _body(method: str, response: Response) -> bytes:
 def _trace_context(request: Request) -> dict[str, str]:
     """Return the trace headers. Repeated ones are joined, so that two traceparent headers are invalid."""
     return {name: ",".join(request.header_values(name.encode())) for name in _TRACE_CONTEXT}
-
-
-def _read_key(request: Request) -> str | None:
-    """Return the API key of a request, or None if it has none (decisions G22, G23).
-
-    Raises Problem("invalid_api_key") for a header that is sent twice with different values.
-    """
-    values = request.header_values(b"x-api-key")
-    if not values:
-        values = request.header_values(b"authorization")
-        if len(values) == 1:
-            scheme, _, key = values[0].partition(" ")
-            return key.strip(" \t") if scheme.lower() == "bearer" else None
-    if len(values) > 1:
-        raise Problem("invalid_api_key", "Invalid API key")
-    return values[0] if values else None

@@ -5,8 +5,10 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from listings.api import codec
-from listings.contract.listings import Step, StepResult
+from listings.api.codec import Response
+from listings.contract.listings import BatchOutcome, Preview, Step, StepResult
 from listings.domain import fields
+from listings.domain.changes import format_values
 from listings.domain.errors import STATUS, Problem
 from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, Listing, ListingChange
@@ -41,10 +43,11 @@ class BatchRequest(NamedTuple):
     atomic: bool
     ignored: list[str]  # ignored fields of the batch and of its operations, without duplicates
 
-    def recorder(self, *, dry_run: bool) -> Callable[[Sequence[StepResult]], str]:
-        """Return a function that builds the response body from the results of the steps."""
+    def build_encoder(self, caller: Caller, *, dry_run: bool) -> Callable[[BatchOutcome], str]:
+        """Return a function that encodes the outcome for `build_response`."""
 
-        def record(results: Sequence[StepResult]) -> str:
+        def encode(outcome: BatchOutcome) -> str:
+            results, edit_revision = outcome
             undone = _find_failure(results) if self.atomic else None
             reported = [
                 _report(
@@ -54,9 +57,16 @@ class BatchRequest(NamedTuple):
                 )
                 for operation, result in zip(self.operations, results, strict=True)
             ]
-            return codec.encode({"results": reported}).decode()
+            tag = "" if edit_revision is None else f"{codec.format_state_tag(caller.account_id, edit_revision)}\n"
+            return tag + codec.encode({"results": reported}).decode()
 
-        return record
+        return encode
+
+
+def build_response(encoded: str, headers: bytes) -> Response:
+    """Return the response to a batch. Its tag, if it had an If-Match, and its body are lines of `encoded`."""
+    tag, _, body = encoded.rpartition("\n")
+    return Response(200, body.encode(), headers, tag=tag)
 
 
 def _find_failure(results: Sequence[StepResult]) -> Problem | None:
@@ -65,13 +75,15 @@ def _find_failure(results: Sequence[StepResult]) -> Problem | None:
     return None if failed is None else Problem("dependency_failed", f"Not applied: operations[{failed}] failed")
 
 
-def parse(body: bytes, *, strict: bool) -> BatchRequest:
+def parse(body: bytes, *, strict: bool, must_be_atomic: bool = False) -> BatchRequest:
     """Parse the body of a batch. An invalid operation is reported in its own result.
+
+    `must_be_atomic`: whether the batch has an If-Match, which applies to all of it (decision G48).
 
     Raises Problem: malformed_json, invalid_request.
     """
     content = codec.decode_body(body)
-    operations, atomic = _require(content, "operations"), content.get("atomic", False)
+    operations, atomic = _require(content, "operations"), content.get("atomic", must_be_atomic)
     if not isinstance(operations, list) or not 1 <= len(operations) <= MAX_OPERATIONS:
         actual = len(operations) if isinstance(operations, list) else json_type(operations)
         raise Problem(
@@ -79,6 +91,8 @@ def parse(body: bytes, *, strict: bool) -> BatchRequest:
         )
     if not isinstance(atomic, bool):
         raise Problem("invalid_request", f"atomic must be true or false, got {preview(atomic)}")
+    if must_be_atomic and not atomic:
+        raise Problem("invalid_request", "atomic must be true or absent with If-Match")
     unknown = [name for name in content if name not in {"operations", "atomic"}]
     if strict and unknown:
         raise Problem("invalid_request", f"{preview(unknown[0])} is not a field of a batch")
@@ -245,15 +259,24 @@ def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[
     report: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
         return report | {"status": STATUS[result.code], "code": result.code, "body": {"error": result.message}}
+    values: dict[str, object] = {}
+    if isinstance(result, Preview):
+        values, result = _report_preview(result), result.result
     if operation.is_put:
         report |= _report_put(result, dry_run=dry_run)
     if dry_run:
         message = _WOULD_BE_CREATED if isinstance(result, int) else operation.dry_run_message
-        return report | {"status": 200, "body": {"message": message}}
+        return report | {"status": 200, "body": {"message": message}} | values
     if isinstance(result, int):
         return report | {"status": 201, "etag": codec.NEW_ETAG, "body": codec.build_created_body(result)}
     body = {"message": operation.success_message}
     return report | {"status": 200, "etag": codec.format_etag(result), "body": body}
+
+
+def _report_preview(shown: Preview) -> dict[str, object]:
+    """Return what an operation of a dry run would change."""
+    before = None if shown.before is None else format_values(shown.before)
+    return {"before": before, "after": format_values(shown.after)}
 
 
 def _report_put(result: int | Listing, *, dry_run: bool) -> dict[str, object]:

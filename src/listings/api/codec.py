@@ -15,15 +15,17 @@ from listings.contract.listings import MAX_COUNTED, AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
 from listings.domain.changes import CHANGES_BEGIN, ChangeActor, ChangeEncoder
-from listings.domain.errors import STATUS, Code, Problem, Unavailable
+from listings.domain.errors import STATUS, Code, Problem
 from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
+from listings.service.listings import StateCondition
 
 T = TypeVar("T")
 
 LISTINGS_PATH = "/api/v1/listings"
 
 _VERSION = re.compile(r'(?:W/)?"v([0-9]{1,18})[.-][^"]*"')
+_STATE = re.compile(r'(?:W/)?"s([0-9]{1,18})\.([0-9]{1,18})(?:-[^"]*)?"')
 _TAG = re.compile(r'(?:W/)?"[^"]*"|\*')
 _TAGS = re.compile(rf"[ \t,]*(?:{_TAG.pattern})(?:[ \t]*,[ \t,]*(?:{_TAG.pattern}))*[ \t,]*")
 _IDEMPOTENCY_KEY = re.compile(r'"([\x20-\x7e]{1,255})"|([\x20-\x21\x23-\x7e][\x20-\x7e]{0,254})')
@@ -165,6 +167,14 @@ def format_etag(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> 
     return f'{listing.etag[:-1]}-{"-".join(sorted(include))}"' if include else listing.etag
 
 
+def format_state_tag(account_id: int, edit_revision: int) -> str:
+    """Return the entity tag of the state of an account's listings, with which the tag of a list begins (decision G48).
+
+    The account is part of it because all accounts share the URL, and a client may use several keys.
+    """
+    return f'"s{edit_revision}.{account_id}"'
+
+
 def build_problem_response(problem: Problem, decision: RateLimitDecision | None = None) -> Response:
     """Return the error response: {"error": message}, with the code in X-Error-Code (decision G27)."""
     headers = [f"x-error-code: {problem.code}\r\n"]
@@ -174,7 +184,7 @@ def build_problem_response(problem: Problem, decision: RateLimitDecision | None 
         headers.append('www-authenticate: Bearer realm="listings", error="invalid_token"\r\n')
     elif problem.code == "rate_limited" and decision is not None:
         headers.append(f"retry-after: {ceil(decision.reset)}\r\n")
-    if isinstance(problem, Unavailable):
+    if problem.retry_after:
         headers.append(f"retry-after: {problem.retry_after}\r\n")
     if isinstance(problem, MethodNotAllowed):
         headers.append(f"allow: {problem.allowed}\r\n")
@@ -231,18 +241,38 @@ def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[int] 
 
     Weak tags count as strong ones, because proxies that compress make tags weak. Raises Problem("invalid_request").
     """
+    tags = _parse_tags(values, name) if values else None
+    if tags is None:
+        return None
+    matches = (_VERSION.fullmatch(tag) for tag in tags)
+    return frozenset(int(match[1]) for match in matches if match is not None)
+
+
+def parse_state_condition(values: list[str], account_id: int) -> StateCondition | None:
+    """Return the states that If-Match allows for a batch, or None without it. Tags of lists name their state.
+
+    Raises Problem("invalid_request").
+    """
     if not values:
         return None
+    tags = _parse_tags(values, "If-Match")
+    if tags is None:
+        return StateCondition(None)
+    matches = (_STATE.fullmatch(tag) for tag in tags)
+    return StateCondition(
+        frozenset(int(match[1]) for match in matches if match is not None and int(match[2]) == account_id)
+    )
+
+
+def _parse_tags(values: list[str], name: str) -> list[str] | None:
+    """Return the tags in a header, or None if one of them is `*`. Raises Problem("invalid_request")."""
     for value in values:
         if _TAGS.fullmatch(value) is None:
             raise Problem(
                 "invalid_request", f'{name} must be one or more ETags, each in double quotes as in "v2.0", or *'
             )
     tags = [tag for value in values for tag in _TAG.findall(value)]
-    if "*" in tags:
-        return None
-    matches = (_VERSION.fullmatch(tag) for tag in tags)
-    return frozenset(int(match[1]) for match in matches if match is not None)
+    return None if "*" in tags else tags
 
 
 def _split_tags(values: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """One handler per endpoint: parse the request, call the use case, build the response."""
 
 from hashlib import sha256
+from time import perf_counter
 
 from listings.api import batch, codec, params, rate_limit_headers
 from listings.api.codec import Response
@@ -8,14 +9,15 @@ from listings.api.request import Request
 from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service import Services
+from listings.service.feed.waits import Poll
 from listings.service.listings import WriteOptions
 
 
 async def list_listings(services: Services, request: Request) -> Response:
     """GET /api/v1/listings."""
     wanted = params.parse_list(request.query, strict=request.strict)
-    revision = await services.listings.get_revision(request.caller)
-    tag = wanted.format_etag(request.caller.account_id, revision)
+    revisions = await services.listings.get_revisions(request.caller)
+    revision, tag = revisions.revision, wanted.format_etag(request.caller.account_id, revisions)
     current = request.find_current_tag(tag)
     if current:
         return codec.build_not_modified_response(current)
@@ -76,24 +78,27 @@ async def restore_listing(services: Services, request: Request) -> Response:
 
 async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
-    parsed = batch.parse(request.body, strict=request.strict)
-    options = _parse_options(request, idempotent=True)
+    state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
+    parsed = batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
+    options = _parse_options(request, idempotent=True)._replace(state=state)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
-    record = parsed.recorder(dry_run=options.dry_run)
-    outcome = await services.listings.run_batch(request.caller, steps, record, options, atomic=parsed.atomic)
+    encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
+    outcome = await services.listings.run_batch(request.caller, steps, encode, options, atomic=parsed.atomic)
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
-    if isinstance(outcome, str):  # the body that was recorded under the same Idempotency-Key
-        return Response(200, outcome.encode(), codec.REPLAYED + headers)
-    return Response(200, record(outcome).encode(), headers)
+    if isinstance(outcome, str):  # recorded under the same Idempotency-Key
+        return batch.build_response(outcome, codec.REPLAYED + headers)
+    return batch.build_response(encode(outcome), headers)
 
 
 async def list_changes(services: Services, request: Request) -> Response:
     """GET /api/v1/changes."""
-    after, count = params.parse_changes(request.query, strict=request.strict)
-    if count:
-        return await request.lists.get_changes(request.caller, after, count)
-    last = await services.changes.get_last_id(request.caller)
-    return codec.build_json_response({"change_sets": [], "last": last, "more": False})
+    poll = params.parse_changes(request.query, strict=request.strict)
+    if not poll.limit:
+        last = await services.changes.get_last_id(request.caller)
+        return codec.build_json_response({"change_sets": [], "last": last, "more": False})
+    if poll.timeout:
+        await _wait_for_changes(services, request, poll)
+    return await request.lists.get_changes(request.caller, poll.after, poll.limit)
 
 
 async def list_listing_changes(services: Services, request: Request) -> Response:
@@ -126,6 +131,15 @@ async def get_readiness(services: Services, _request: Request) -> Response:
     if degraded := await services.list_degradations():
         body["degraded"] = degraded
     return codec.build_json_response(body)
+
+
+async def _wait_for_changes(services: Services, request: Request, poll: Poll) -> None:
+    """Wait until the response is due. The key or the plan may have ended meanwhile."""
+    started = perf_counter()
+    await services.change_waits.wait(request.caller, poll, request.wait_for_close)
+    services.access.require_plan(await services.access.authenticate(request.read_key()))
+    if request.decision is not None:
+        request.decision = rate_limit_headers.advance(request.decision, perf_counter() - started)
 
 
 async def _read_plain_listing(services: Services, request: Request) -> Response:

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
+from listings.api import codec
+from listings.contract.freshness import Revisions
 from listings.domain import timestamps, tokenizer
 from listings.domain.errors import Problem
 from listings.domain.fields import (
@@ -25,6 +27,7 @@ from listings.domain.fields import (
 )
 from listings.domain.listing_json import INCLUDED_FIELDS
 from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
+from listings.service.feed.waits import MAX_WAIT_SECONDS, Poll
 
 EXTRAS = ("district", "latitude", "longitude")
 """The fields that `include=all` adds to a record. There will be no more of them (decision G1)."""
@@ -169,7 +172,12 @@ LISTING_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"include": LIST_PARAME
 WRITE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"dry_run": parse_bool}
 """The parameters of every write."""
 
-CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"after": Count(0, MAX_ID), "limit": Count(0, _MAX_LIMIT)}
+CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
+    "after": Count(0, MAX_ID),
+    "limit": Count(0, _MAX_LIMIT),
+    "timeout": Count(0, MAX_WAIT_SECONDS),
+    "gather": Count(0, MAX_WAIT_SECONDS),
+}
 """The parameters of the feed of change sets."""
 
 HISTORY_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"before": Count(1, MAX_ID), "limit": Count(1, _MAX_LIMIT)}
@@ -195,15 +203,13 @@ class ListRequest(NamedTuple):
         cursor = _encode_cursor(self.query, last)
         return f"{path}?{urlencode([*pairs, ('cursor', cursor)], quote_via=quote)}", cursor
 
-    def format_etag(self, account_id: int, revision: int) -> str:
-        """Return the entity tag: revision, account, query and included fields (decision G35).
-
-        The account is part of it because all accounts share the URL, and a client may use several keys.
-        """
+    def format_etag(self, account_id: int, revisions: Revisions) -> str:
+        """Return the entity tag: state and revision of the account, query and included fields (decisions G35, G48)."""
+        tag = f"{codec.format_state_tag(account_id, revisions.edit_revision)[:-1]}-r{revisions.revision}"
         if not self.pairs:
-            return f'"r{revision}.{account_id}"'
+            return f'{tag}"'
         content = msgspec.json.encode((_changed_fields(self.query), sorted(self.include)))
-        return f'"r{revision}.{account_id}-{sha256(content).hexdigest()[:12]}"'
+        return f'{tag}-{sha256(content).hexdigest()[:12]}"'
 
 
 PLAIN = ListRequest()
@@ -335,10 +341,15 @@ def _changed_fields(query: ListingQuery) -> dict[str, object]:
 # Change sets
 
 
-def parse_changes(query_string: bytes, *, strict: bool) -> tuple[int, int]:
-    """Return the change set to start after, and the maximum number of change sets. Raises like `parse_list`."""
+def parse_changes(query_string: bytes, *, strict: bool) -> Poll:
+    """Return the change set to start after, the maximum number, and how long to wait. Raises like `parse_list`."""
     values = _parse(_split(query_string), CHANGE_PARAMETERS, strict=strict)
-    return values.get("after", 0), values.get("limit", _DEFAULT_CHANGE_SETS)
+    return Poll(
+        after=values.get("after", 0),
+        limit=values.get("limit", _DEFAULT_CHANGE_SETS),
+        timeout=values.get("timeout", 0),
+        gather=values.get("gather", 0),
+    )
 
 
 def parse_history(query_string: bytes, *, strict: bool) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from math import ceil
 
+import msgspec
+
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.errors import Problem
 
@@ -41,6 +43,11 @@ class RateLimitHeaders:
             "rate_limited",
             f"Rate limit of {self._limit} requests per {window} exceeded: try again in {ceil(decision.reset)} seconds",
         )
+
+
+def advance(decision: RateLimitDecision, seconds: float) -> RateLimitDecision:
+    """Return the decision of a request that was counted `seconds` ago, as its headers show it now."""
+    return msgspec.structs.replace(decision, reset=max(0.0, decision.reset - seconds))
 
 
 def build_body(limiter: RateLimiter | None, decision: RateLimitDecision | None, now: float) -> dict[str, int | None]:

@@ -38,9 +38,8 @@ class Request:
     """The parts of a request that checks and handlers need, and their intermediate results."""
 
     __slots__ = (
-        "_get_body",
+        "_exchange",
         "_headers",
-        "_receive",
         "_repeated",
         "body",
         "cache",
@@ -69,8 +68,7 @@ class Request:
         self.segment = ""  # the part of the path that matches {id} or {guide}
         self.body = b""
         self.decision: RateLimitDecision | None = None
-        self._receive = exchange.receive
-        self._get_body = exchange.get_body
+        self._exchange = exchange
         self._headers = dict(headers)
         self._repeated = headers if len(self._headers) != len(headers) else None
         self.id = self._sent_id() or ids.next()
@@ -92,6 +90,21 @@ class Request:
             return [value] if value else []
         values = (value.decode("latin-1").strip(" \t") for header, value in self._repeated if header == name)
         return list(dict.fromkeys(value for value in values if value))
+
+    def read_key(self) -> str | None:
+        """Return the API key, or None if there is none (decisions G22, G23).
+
+        Raises Problem("invalid_api_key") for a header that is sent twice with different values.
+        """
+        values = self.header_values(b"x-api-key")
+        if not values:
+            values = self.header_values(b"authorization")
+            if len(values) == 1:
+                scheme, _, key = values[0].partition(" ")
+                return key.strip(" \t") if scheme.lower() == "bearer" else None
+        if len(values) > 1:
+            raise Problem("invalid_api_key", "Invalid API key")
+        return values[0] if values else None
 
     @property
     def names_encodings(self) -> bool:
@@ -134,7 +147,7 @@ class Request:
         """
         if any(value.lower() != "identity" for value in self.header_values(b"content-encoding")):
             raise Problem("unsupported_encoding", "Content-Encoding must be identity: send the body uncompressed")
-        whole = self._get_body()
+        whole = self._exchange.get_body()
         if whole is not None and len(whole) <= max_bytes:
             self.body = whole
             return
@@ -156,8 +169,12 @@ class Request:
         while more:
             _, more = await self._receive_chunk()
 
+    async def wait_for_close(self) -> None:
+        """Wait until the client has left, or the response should be sent soon. Call it after the body was read."""
+        await self._exchange.wait_for_close()
+
     async def _receive_chunk(self) -> tuple[bytes, bool]:
-        message = await self._receive()
+        message = await self._exchange.receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         return message.get("body", b""), message.get("more_body", False)

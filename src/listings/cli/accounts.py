@@ -53,7 +53,7 @@ def create(name: str, email: str, months: int | None, until: int | None) -> None
 @click.argument("account")
 @click.option("--months", type=_MONTHS, metavar="N", help="Extend the plan by N months, from its end or from now.")
 @click.option("--until", type=DATE, metavar="DATE", help="End the plan on DATE, which may be in the past.")
-@click.option("--expire", is_flag=True, help="End the plan now.")
+@click.option("--expire", is_flag=True, help="End the plan now, or decline a request for it.")
 @json_option
 def plan(
     account: str,
@@ -62,7 +62,7 @@ def plan(
     *,
     expire: bool,
 ) -> None:
-    """Start, extend or end the Business plan of ACCOUNT.
+    """Start, extend or end the Business plan of ACCOUNT, which answers the seller's request for it.
 
     \b
     Example: listings account plan alice@example.com --months 1
@@ -78,19 +78,33 @@ def plan(
     show(account_data(with_service(use)))
 
 
-@account.command(name="list")
+@account.command(name="list", short_help="List all accounts.")
+@click.option("--requests", is_flag=True, help="List only accounts that request the Business plan, oldest first.")
 @json_option
-def list_accounts() -> None:
-    """List all accounts.
+def list_accounts(*, requests: bool) -> None:
+    """List all accounts, or those that request the Business plan.
+
+    Answer a request with `listings account plan`: --months or --until grants it, --expire declines it.
 
     \b
     Example: listings account list
     """
+    columns = ("id", "name", "email", "plan_expires_at")
+    if requests:
+        show_rows((*columns, "requested_at"), with_service(_list_requests))
+    else:
+        show_rows((*columns, "disabled_at"), with_service(_list_accounts))
 
-    async def use(services: Services) -> list[Data]:
-        return [status_data(account) async for account in services.accounts.iterate()]
 
-    show_rows(("id", "name", "email", "plan_expires_at", "disabled_at"), with_service(use))
+async def _list_accounts(services: Services) -> list[Data]:
+    return [status_data(account) async for account in services.accounts.iterate()]
+
+
+async def _list_requests(services: Services) -> list[Data]:
+    return [
+        {**account_data(request.account), "requested_at": timestamps.format_timestamp(request.requested_at)}
+        for request in await services.plan_requests.list_open()
+    ]
 
 
 @account.command(name="show", short_help="Show an account.")

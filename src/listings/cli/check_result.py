@@ -1,12 +1,18 @@
 """The results of the checks of `listings doctor`, and the checks that both kinds of database share."""
 
 import time
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.settings import Settings
+from listings.store.inspection import Pending
+from listings.wiring import build_mail_server
 
 Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 _MAX_FUTURE_SECONDS = 300
+_MAX_MAIL_SECONDS = 3600
 
 
 class Finding(NamedTuple):
@@ -52,6 +58,34 @@ def check_schema(mismatch: str | None, pending: int) -> Finding:
         advice = "Run `listings migrate`, or start the service, which does the same"
         return warning(f"{pending} migrations are pending", advice)
     return ok("It is up to date")
+
+
+def check_pending(found: Pending, settings: Settings) -> Iterator[CheckResult]:
+    """Check that neither sellers nor mails wait for long."""
+    yield CheckResult("plan requests", *_check_plan_requests(found))
+    yield CheckResult("mail", *_check_mail(found, settings))
+
+
+def _check_mail(found: Pending, settings: Settings) -> Finding:
+    try:
+        is_on = build_mail_server(settings) is not None
+    except Problem as problem:
+        return fault(problem.message, "Set it, or unset LISTINGS_SMTP_URL")
+    text = f"{found.mails} queued, {found.given_up_mails} given up in the last 30 days"
+    is_late = found.mails > 0 and (found.oldest_mail or 0) < time.time() - _MAX_MAIL_SECONDS
+    if is_on and (found.given_up_mails or is_late):
+        return warning(text, "Look for mail in the service's log, and check LISTINGS_SMTP_URL and LISTINGS_MAIL_FROM")
+    if not is_on and found.mails:
+        return warning(f"Off, but {text}", "Set LISTINGS_SMTP_URL again, so that they are sent")
+    return ok(text if is_on else "Off, because LISTINGS_SMTP_URL is not set")
+
+
+def _check_plan_requests(found: Pending) -> Finding:
+    if found.plan_requests == 0:
+        return ok("There are none")
+    oldest = timestamps.format_timestamp(found.oldest_plan_request or 0)
+    text = f"{found.plan_requests} open, the oldest since {oldest}"
+    return warning(text, "`listings account list --requests` shows them, and `listings account plan` answers one")
 
 
 def check_stored_times(newest: int | None) -> Finding:

@@ -17,6 +17,7 @@ from listings.cli import postgres_checks
 from listings.cli.check_result import (
     CheckResult,
     Finding,
+    check_pending,
     check_schema,
     check_stored_times,
     fault,
@@ -49,7 +50,7 @@ def run_checks(
 ) -> Iterator[CheckResult]:
     """Run all checks. `unknown` are variables that look like settings but are not, `removed` errors about others."""
     settings = build_settings(given)
-    yield _check_settings(given, unknown, removed)
+    yield _check_settings(given, unknown, removed, settings.warning)
     if not any(value.error for value in given if value.setting.attribute == "database"):
         check_database = _check_sqlite_database if isinstance(settings.database, Path) else postgres_checks.run_checks
         yield from check_database(settings)
@@ -62,7 +63,9 @@ def run_checks(
     yield CheckResult("service", *_check_service(settings))
 
 
-def _check_settings(given: list[ResolvedSetting], unknown: Sequence[str], removed: Sequence[str]) -> CheckResult:
+def _check_settings(
+    given: list[ResolvedSetting], unknown: Sequence[str], removed: Sequence[str], ineffective: str
+) -> CheckResult:
     faults = [*(value.error for value in given if value.error), *removed]
     if faults:
         return CheckResult(
@@ -71,6 +74,8 @@ def _check_settings(given: list[ResolvedSetting], unknown: Sequence[str], remove
     if unknown:
         found = f"Not settings, and therefore ignored: {', '.join(unknown)}"
         return CheckResult("settings", "warning", found, "Correct the names; `listings settings` shows all settings")
+    if ineffective:
+        return CheckResult("settings", "warning", ineffective, "Unset it")
     count = sum(value.source != "default" for value in given)
     return CheckResult("settings", "ok", f"{count} set, the others have default values")
 
@@ -95,6 +100,8 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
         if not inspection.corruption:
             yield CheckResult("schema", *check_schema(inspection.mismatch, inspection.pending))
             yield CheckResult("stored times", *check_stored_times(inspection.newest))
+        if inspection.pending_work is not None:
+            yield from check_pending(inspection.pending_work, settings)
     database_id = inspection.database_id if inspection is not None else None
     checks: dict[str, Callable[[], Finding]] = {
         "file rights": lambda: _check_file_rights(database),
@@ -328,7 +335,7 @@ def _check_service(settings: Settings) -> Finding:
         response = connection.getresponse()
         return _check_readiness(address, response.status, response.read(_MIB))
     except ConnectionRefusedError:
-        return ok(f"Not running at {address}, or running at another address")
+        return ok(f"Nothing answers at {address} (set LISTINGS_PORT if the service has another port)")
     except (OSError, http.client.HTTPException) as error:
         return warning(f"{address} does not respond: {error}", "Look at the service's log, then restart it")
     finally:

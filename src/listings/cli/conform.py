@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from listings.cli.output import json_option, print_message, show_rows
+from listings.cli.output import Data, is_json_wanted, json_option, print_message, show_rows
 from listings.cli.parameters import Parsed
 from listings.conform.client import Address, parse_address
 from listings.conform.runner import run
@@ -83,10 +83,17 @@ def conform(
     if len(set(given)) < len(given):
         raise click.UsageError("--key, --other-key and --expired-key must differ: each is of another account.")
     results = run(base_url, Keys(key, other_key, expired_key), print_message, rate_limit=rate_limit, timeout=timeout)
-    columns = ("id", "sentence", "verdict", "happened")
-    show_rows(columns, [result._asdict() for result in results], _STYLES)
+    show_rows(("id", "verdict", "sentence"), map(_row, results), _STYLES)
     print_message(_summarize(results))
     return int(any(result.verdict in {Verdict.FAILED, Verdict.BLOCKED} for result in results))
+
+
+def _row(result: Result) -> Data:
+    """Return a result for the table, or all of it for JSON. In the table, what happened follows the sentence."""
+    row = result._asdict()
+    if result.happened and not is_json_wanted():
+        row["sentence"] += f" - {result.happened}"
+    return row
 
 
 def _summarize(results: list[Result]) -> str:

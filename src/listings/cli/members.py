@@ -74,8 +74,8 @@ def _default_base_url() -> str:
 def erase(account: str, *, yes: bool) -> None:
     """Permanently delete the personal data of ACCOUNT, and delete its listings.
 
-    This removes the account's name, email address, public contact, password, sessions, invitations, names of keys, the
-    external ids of its listings, the earlier values of their fields, activity and usage.
+    This removes the account's name, email address, public contact, password, sessions, invitations, queued mail, names
+    of keys, the external ids of its listings, the earlier values of their fields, activity and usage.
     It also revokes the keys, ends the plan, disables the account and deletes its listings as their owner could.
 
     These remain: the account id; the deleted listings with their texts, image URLs and the ids of the keys that created
@@ -127,7 +127,7 @@ def export(account: str, file: Path, *, force: bool) -> None:
 
 async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
     """Write each row as it is read, so that memory does not grow with the account."""
-    target.write(b'{"account":' + msgspec.json.encode({**status_data(owner), "public_contact": owner.public_contact}))
+    target.write(b'{"account":' + msgspec.json.encode(await _account_data(services, owner)))
     for name, rows in _sections(services, owner).items():
         target.write(b',\n"%b":[' % name.encode())
         separator = b""
@@ -136,6 +136,15 @@ async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
             separator = b",\n"
         target.write(b"]")
     target.write(b"}\n")
+
+
+async def _account_data(services: Services, owner: Account) -> Mapping[str, object]:
+    requested_at = await services.plan_requests.find(owner)
+    return {
+        **status_data(owner),
+        "plan_requested_at": timestamps.format_timestamp(requested_at) if requested_at is not None else None,
+        "email_confirmed": await services.own_account.is_email_confirmed(owner),
+    }
 
 
 def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], AsyncIterator[Any]]]:

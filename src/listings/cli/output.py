@@ -40,12 +40,13 @@ def json_option(command: C) -> C:
 
 def show_json(data: Data) -> bool:
     """Print data as JSON if the command was given --json. Return whether it was."""
-    if _is_json_wanted():
+    if is_json_wanted():
         click.echo(msgspec.json.encode(data))
-    return _is_json_wanted()
+    return is_json_wanted()
 
 
-def _is_json_wanted() -> bool:
+def is_json_wanted() -> bool:
+    """Return whether the command was given --json."""
     return bool(click.get_current_context().meta[_AS_JSON])
 
 
@@ -55,7 +56,7 @@ def show(data: Data) -> None:
         return
     width = max(map(len, data)) + 2
     for name, value in data.items():
-        click.echo(f"{name:<{width}}{_text(value)}")
+        click.echo(f"{name:<{width}}{_format(name, value)}")
 
 
 def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str, str] | None = None) -> None:
@@ -63,7 +64,7 @@ def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str,
 
     `styles` maps cell texts to terminal styles, such as {"fault": "bold red"}.
     """
-    if _is_json_wanted():
+    if is_json_wanted():
         for row in rows:
             click.echo(msgspec.json.encode(row))
         return
@@ -71,9 +72,15 @@ def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str,
     for name in names:
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
-        cells = [_text(row[name]) for name in names]
+        cells = [_format(name, row[name]) for name in names]
         table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in cells))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else _MAX_WIDTH).print(table)
+    if sys.stdout.isatty():
+        Console(file=sys.stdout).print(table)
+        return
+    console = Console(file=sys.stdout, width=_MAX_WIDTH)
+    with console.capture() as capture:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in capture.get().split("\n")), nl=False)
 
 
 @contextmanager
@@ -144,8 +151,15 @@ def key_data(key: ApiKey, secret: str | None = None) -> Data:
     return data if secret is not None else data | {"revoked_at": _date(key.revoked_at)}
 
 
+def _format(name: str, value: Value) -> str:
+    """Return the text of a named value."""
+    return f"{value:.2f}" if name == "price" and isinstance(value, float) else _text(value)
+
+
 def _text(value: Value) -> str:
     """Return printable text. Control characters are replaced: those in sellers' text could control the terminal."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     text = "-" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
 

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 
 from listings import maintenance
-from listings.cli.check_result import CheckResult, Finding, check_schema, check_stored_times, fault, ok, warning
+from listings.cli.check_result import (
+    CheckResult,
+    Finding,
+    check_pending,
+    check_schema,
+    check_stored_times,
+    fault,
+    ok,
+    warning,
+)
 from listings.domain.errors import Problem
 from listings.settings import Settings
 from listings.store.postgres.inspection import PostgresInspection
@@ -29,6 +38,8 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield CheckResult("database", "ok", f"{settings.redacted_database}, PostgreSQL {found.version}")
     yield CheckResult("schema", *check_schema(found.mismatch, found.pending_migrations))
     yield CheckResult("stored times", *check_stored_times(found.newest_time))
+    if found.pending_work is not None:
+        yield from check_pending(found.pending_work, settings)
     yield CheckResult("durability", *_check_durability(found))
     yield CheckResult("standby", *_check_standby(found))
     yield CheckResult("connections", *_check_connections(found, settings.database_connections))

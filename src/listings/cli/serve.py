@@ -61,6 +61,8 @@ def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
     if demo and "LISTINGS_MARKET_NAME" not in os.environ:
         flags["market_name"] = demonstration.MARKET_NAME
     settings = load_settings(**flags)
+    if settings.warning:
+        print_message(settings.warning)
     seed = seeding.read(settings.seed_file) if settings.seed_file is not None else None
     prepare = partial(_prepare, settings=settings, seed=seed, demo=demo) if demo or seed is not None else None
     if settings.workers > 1:

@@ -7,7 +7,7 @@ import click
 from listings.cli.output import Data, json_option, print_message, show_rows
 from listings.cli.parameters import survey_settings
 from listings.domain.errors import Problem
-from listings.settings import ResolvedSetting, find_removed_variables, find_unknown_variables
+from listings.settings import ResolvedSetting, build_settings, find_removed_variables, find_unknown_variables
 
 
 @click.command(short_help="Show every setting and the source of its value.")
@@ -25,6 +25,8 @@ def settings() -> None:
     show_rows(("setting", "value", "from"), map(_row, given))
     for name in find_unknown_variables(os.environ):
         print_message(f"{name} is not a setting and is ignored")
+    if warning := build_settings(given).warning:
+        print_message(warning)
     faults = [*(value.error for value in given if value.error), *find_removed_variables(os.environ)]
     if faults:
         raise Problem("invalid_setting", "; ".join(faults))

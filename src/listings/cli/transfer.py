@@ -65,7 +65,7 @@ def export(account: str, file: Path, *, force: bool) -> None:
                 print_message(f"Continuing after listing {done.last_id}: {done.listings} listings are exported")
             else:
                 part.write(file_format.header)
-            task = progress.add_task("Exporting", total=None, completed=done.listings)
+            task = progress.add_task("Exporting", total=None, completed=done.listings, unit="listings")
             unsaved_pages = 0
             async for page in services.transfer.read_pages(owner, part.progress.last_id):
                 part.write(file_format.encode(page), len(page), page[-1].id)
@@ -106,17 +106,17 @@ def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bo
             options = importer.ImportOptions(new_ids=new_ids, dry_run=dry_run, again=again)
             done = await services.transfer.run_import(owner, source, reporter, options)
         return {"account_id": owner.id, "file": str(file)} | {
-            "made": done.created,
-            "changed": done.updated,
+            "created": done.created,
+            "updated": done.updated,
             "unchanged": done.unchanged,
-            "refused": done.rejected,
+            "rejected": done.rejected,
         }
 
     counts = with_service(use, logger_name=importer.__name__)
     show(counts)
     if dry_run:
         print_message("This was a dry run: nothing was written")
-    return 1 if counts["refused"] else 0
+    return 1 if counts["rejected"] else 0
 
 
 class _Reporter:
@@ -125,7 +125,7 @@ class _Reporter:
     def __init__(self, path: Path, size: int, progress: Progress) -> None:
         self._path = path
         self._progress = progress
-        self._task = progress.add_task("Reading", total=size)
+        self._task = progress.add_task("Reading", total=size, unit="bytes")
         self._ignored: set[str] = set()
 
     def on_resume(self, done: ImportProgress) -> None:
@@ -146,13 +146,13 @@ class _Reporter:
 
 
 def _progress_bar() -> Progress:
-    """Return a progress bar that is visible only on a terminal."""
+    """Return a progress bar that is visible only on a terminal. Each task names its `unit`."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(show_speed=True),
-        TextColumn("{task.completed:,.0f}"),
+        TextColumn("{task.completed:,.0f} {task.fields[unit]}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from listings.contract.history import Actor
+from listings.contract.mail import NewMail
 from listings.domain.model import Account, ApiKey, Caller, KeyAccess
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
@@ -25,10 +26,18 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rotation(NamedTuple):
-    """The key that replaces another one, and the Unix time at which the old key expires."""
+    """The key that replaces another one, the Unix time at which the old key expires, and a mail about it."""
 
     new: NewKey
     old_expires_at: int
+    mail: NewMail | None = None
+
+
+class PlanRequest(NamedTuple):
+    """A seller's request for the Business plan. `requested_at` is a Unix time in seconds."""
+
+    account: Account
+    requested_at: int
 
 
 DecideRotation: TypeAlias = Callable[[ApiKey, Account, int | None], Rotation]
@@ -55,8 +64,24 @@ class AccountStore(Protocol):
     ) -> Account | None:
         """Write the changes that the pure function `decide` returns for an account.
 
-        Return the updated account, or None if it does not exist.
+        Return the updated account, or None if it does not exist. A later end of the plan, after the time of `actor`,
+        answers the account's request for the plan, which is deleted.
         """
+
+    async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:
+        """Store that an existing account requests the plan, and queue the mail.
+
+        Return False and store nothing if it has already requested it.
+        """
+
+    async def get_plan_request(self, account_id: int) -> int | None:
+        """Return the Unix time at which the account requested the plan, or None if no request is open."""
+
+    async def delete_plan_request(self, account_id: int) -> None:
+        """Delete the account's request for the plan, if there is one."""
+
+    async def list_plan_requests(self) -> list[PlanRequest]:
+        """Return the open requests for the plan, oldest first."""
 
 
 class KeyStore(Protocol):
@@ -71,11 +96,17 @@ class KeyStore(Protocol):
         Revoked and expired keys are included.
         """
 
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        """Store a key of an existing account. Return None and store nothing if the digest is taken."""
+    async def add_key(self, new: NewKey, actor: Actor | None = None, mail: NewMail | None = None) -> ApiKey | None:
+        """Store a key of an existing account, and queue the mail.
+
+        Return None and store nothing if the digest is taken.
+        """
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """Return the account's keys in order of their ids, including revoked and expired ones."""
+
+    async def list_successors(self, account_id: int) -> dict[int, int]:
+        """Return the id of the key that replaced each rotated one, as far as audit events are retained."""
 
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Store a new key and set the expiry of the old one, as the pure function `decide` returns them.

@@ -1,6 +1,6 @@
 """The store of change sets, and its types (decision G45)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from listings.domain.changes import Change
@@ -55,6 +55,9 @@ class ChangeStore(Protocol):
 
     async def get_edit_state(self, bucket: int, account_id: int) -> EditState:
         """Return the state of the account's change sets."""
+
+    async def list_edit_revisions(self, account_ids: Collection[int]) -> Mapping[int, int]:
+        """Return the last change set of each account, 0 for none. Ids without an account are ignored."""
 
     async def page_changes(self, bucket: int, account_id: int, after: ChangePosition, last: int) -> ChangePage:
         """Return changes after a position, up to the change set `last`.

@@ -1,7 +1,17 @@
 """The part of a store that tells a cache of listings which of its entries are current."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Revisions(NamedTuple):
+    """The revision of an account, and its edit revision: the number of its last change set.
+
+    Views of its listings raise only the former.
+    """
+
+    revision: int
+    edit_revision: int
 
 
 class Freshness(Protocol):
@@ -9,6 +19,9 @@ class Freshness(Protocol):
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
         """Return the account's revision: 0 at first, and higher after every edit of its listings."""
+
+    async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
+        """Return both revisions of the account, from one snapshot."""
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
         """Return the last revision that changed an existing listing, or a later one, but at most the current revision.

@@ -181,5 +181,5 @@ class HistoryStore(Protocol):
 
         `decide` is a pure function that receives the account and returns the new end of the plan as a Unix time.
         Return the updated account, or None if it does not exist. If the payment is already stored, change nothing and
-        return the account as it is.
+        return the account as it is. Otherwise the account's request for the plan is deleted.
         """

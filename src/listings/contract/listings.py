@@ -57,8 +57,30 @@ Step: TypeAlias = AddStep | ChangeStep | PutStep | Problem
 """A step of a batch. A Problem is a step that was rejected before the batch; it is also the result of the step."""
 
 
-StepResult: TypeAlias = int | Listing | Problem
-"""The id of the new listing, the changed listing without its content, or the reason why the step was rejected."""
+class Preview(NamedTuple):
+    """The result of a step of a dry run, with the changed attributes before and after it.
+
+    If the step creates a listing, `before` is None, and `after` has all attributes that can be set.
+    """
+
+    result: int | Listing
+    before: ListingChange | None
+    after: ListingChange
+
+
+StepResult: TypeAlias = int | Listing | Preview | Problem
+"""The id of the new listing, the changed listing without its content, or the reason why the step was rejected.
+
+The results of a dry run are previews, until they would have `MAX_PREVIEW_CHARACTERS` together."""
+
+MAX_PREVIEW_CHARACTERS = 4_000_000
+
+
+class BatchOutcome(NamedTuple):
+    """The result of each step, and the account's last change set after the batch, if `Batch.require_state` is set."""
+
+    results: Sequence[StepResult]
+    edit_revision: int | None = None
 
 
 class Batch(NamedTuple):
@@ -67,17 +89,8 @@ class Batch(NamedTuple):
     steps: Sequence[Step]
     atomic: bool  # roll back everything if a step is rejected
     dry_run: bool  # always roll back
-    record: Callable[[Sequence[StepResult]], str]  # pure; returns the result to store with the idempotency key
-
-
-class IndexStep(NamedTuple):
-    """The outcome of `MarketStore.index_market` or `MarketStore.index_accounts`."""
-
-    done: int  # listings indexed
-    left: bool = False  # whether more work is left
-    seconds: float = 0.0  # during which other writers may have been blocked
-    preparing_seconds: float = 0.0  # before that, with pauses in which others can write
-    contended: bool = False  # whether others have written since the previous step or together with this one
+    encode: Callable[[BatchOutcome], str]  # pure; returns the string to store with the idempotency key
+    require_state: Callable[[int], None] | None = None  # pure; raises a Problem unless it accepts the edit revision
 
 
 MAX_LIST_BYTES = 256 * 1024
@@ -202,11 +215,14 @@ class ListingStore(Protocol):
         batch: Batch,
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
-    ) -> Sequence[StepResult] | str:
+    ) -> BatchOutcome | str:
         """Run the steps of a batch and return the result of each, which is the same as if it had run on its own.
 
-        If the idempotency key was already used, do nothing and return the string that `batch.record` returned then.
+        If the idempotency key was already used, do nothing and return the string that `batch.encode` returned then.
         If the batch is rolled back, no idempotency record is stored.
+
+        Before the first step, `batch.require_state` receives the number of the account's last change set, and no
+        change set follows it until the batch ends. If it raises, nothing is written and the exception is raised.
 
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """

@@ -1,10 +1,26 @@
 """The store of the public market: search, index and views."""
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from listings.contract.listings import IndexStep
-from listings.domain.model import MarketEntry, MarketFacets, MarketQuery, SitemapEntry
+from listings.domain.model import MarketEntry, MarketFacets, MarketQuery, MarketTraits, SitemapEntry
+
+
+class WordCount(NamedTuple):
+    """A word, and the number of visible listings with it in the title, category or place."""
+
+    word: str
+    listings: int
+
+
+class IndexStep(NamedTuple):
+    """The outcome of `MarketStore.index_market` or `MarketStore.index_accounts`."""
+
+    done: int  # listings indexed
+    left: bool = False  # whether more work is left
+    seconds: float = 0.0  # during which other writers may have been blocked
+    preparing_seconds: float = 0.0  # before that, with pauses in which others can write
+    contended: bool = False  # whether others have written since the previous step or together with this one
 
 
 class MarketStore(Protocol):
@@ -14,8 +30,18 @@ class MarketStore(Protocol):
         """Return the publicly visible listings of all accounts that match a query, as far as they are indexed.
 
         A listing is visible if it is active and its account is not disabled. Disabling an account hides its listings
-        immediately. Terms match the title, content, category, location, region and district. Listings are sorted
-        newest first, or by price. Equal prices are sorted oldest first if prices ascend, newest first if they descend.
+        immediately. Words match the title, content, category, location, region and district, in the singular or plural,
+        and the beginnings of words of all of these but the content. Listings are sorted newest first, oldest first, or
+        by price. Equal prices are sorted oldest first if prices ascend, newest first if they descend.
+        """
+
+    async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
+        """Return the traits of at most `count` listings that match a query, whatever its order, cursor and limit."""
+
+    async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
+        """Return at most `count` words of visible listings with one of these skeletons, in no particular order.
+
+        A skeleton is that of `market_words.build_skeleton`.
         """
 
     async def list_market_facets(self, count: int) -> MarketFacets:
@@ -31,7 +57,7 @@ class MarketStore(Protocol):
         """Return at most `count` visible listings with market serials above `after`, lowest first."""
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
-        """Index at most `count` created or changed listings for the market.
+        """Index at most `count` listings for the market: created and changed ones, then those with outdated terms.
 
         `indexer` identifies the calling process, and `now` is a Unix time in seconds. Only the indexer that holds a
         lease does the work. The lease expires a few seconds after its last call. Until then, others find no work.

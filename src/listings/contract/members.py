@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from listings.contract.history import Actor
+from listings.contract.mail import NewMail
 from listings.domain.model import Account
 
 
@@ -56,8 +57,10 @@ class AttemptLimit(NamedTuple):
 class MemberStore(Protocol):
     """Stores members, their sessions and invitations, with the guarantees of `contract.store.Store`."""
 
-    async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
-        """Store an account without a plan, together with its password hash.
+    async def add_member(
+        self, name: str, email: str, password_hash: str, created_at: int, mail: NewMail | None = None
+    ) -> Account | None:
+        """Store an account without a plan, together with its password hash, and queue the mail.
 
         Return None and store nothing if the email address is taken.
         """
@@ -74,8 +77,10 @@ class MemberStore(Protocol):
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         """Store a new hash of the same password, unless the current hash is not `old`."""
 
-    async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
-        """Store a session of an existing account that signed in with the password of this hash.
+    async def add_session(
+        self, account_id: int, new: NewSession, password_hash: str, mail: NewMail | None = None
+    ) -> bool:
+        """Store a session of an existing account that signed in with the password of this hash, and queue the mail.
 
         Return False and store nothing if the hash has changed or the account is disabled.
         """
@@ -127,13 +132,15 @@ class MemberStore(Protocol):
     async def purge_attempts(self, oldest: int, now: int) -> None:
         """Delete subjects whose first attempt was before `oldest` or lies after `now`."""
 
-    async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:
-        """Store an invitation for an existing account. It replaces all earlier ones."""
+    async def add_invitation(
+        self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, replaces: bool = True
+    ) -> None:
+        """Store an invitation for an existing account. If `replaces`, it replaces all earlier ones."""
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
         """Return the account of an invitation, or None if there is no such invitation or it has expired."""
 
-    async def accept_invitation(self, digest: bytes, password: str, now: int) -> Account | None:
+    async def accept_invitation(self, digest: bytes, password_hash: str, now: int) -> Account | None:
         """Set the password hash of the invited account, as `set_password` does, and delete the invitation.
 
         Return None and write nothing if there is no such invitation or it has expired.
@@ -143,6 +150,6 @@ class MemberStore(Protocol):
         """Erase an account's personal data and the external ids of its listings, and disable it.
 
         The account and its keys get the given name, and the account gets the given email address. Its keys are revoked.
-        Its plan, public contact, password, sessions, invitations, activity, change sets, usage and idempotency records
-        are deleted.
+        Its plan, public contact, password, sessions, invitations, queued mail, activity, change sets, usage and
+        idempotency records are deleted.
         """

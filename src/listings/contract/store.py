@@ -8,8 +8,11 @@ from listings.contract.freshness import Freshness
 from listings.contract.history import HistoryStore
 from listings.contract.imports import ImportStore
 from listings.contract.listings import ListingStore
+from listings.contract.mail import MailStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
+from listings.contract.own_account import OwnAccountStore
+from listings.contract.tasks import TaskStore
 
 
 class Store(
@@ -21,6 +24,9 @@ class Store(
     KeyStore,
     MemberStore,
     HistoryStore,
+    MailStore,
+    OwnAccountStore,
+    TaskStore,
     Freshness,
     Protocol,
 ):

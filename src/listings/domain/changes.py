@@ -96,11 +96,11 @@ class ChangeEncoder:
 
 
 def _build_record(change: Change) -> _Record:
-    before = None if change.before is None else _format_values(change.before)
-    return _Record(change.listing_id, change.external_id, before, _format_values(change.after))
+    before = None if change.before is None else format_values(change.before)
+    return _Record(change.listing_id, change.external_id, before, format_values(change.after))
 
 
-def _format_values(values: ListingChange) -> dict[str, Any]:
+def format_values(values: ListingChange) -> dict[str, Any]:
     """Return the values of attributes by the name, and in the form, that a record has."""
     return {_NAMES.get(attribute, attribute): _format_value(attribute, value) for attribute, value in values.items()}
 

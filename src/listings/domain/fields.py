@@ -373,7 +373,8 @@ def _apply_rules(given: Body, *, strict: bool) -> tuple[dict[str, Value], list[s
 
 def _raise_invalid_fields(errors: Mapping[str, str]) -> None:
     if errors:
-        raise InvalidFieldsError(errors)
+        names = dict.fromkeys((*FIELDS, *errors))
+        raise InvalidFieldsError({name: errors[name] for name in names if name in errors})
 
 
 def raise_field_errors(errors: list[str]) -> None:

@@ -1,5 +1,6 @@
 """Encode listings as JSON and decode JSON objects, for the API and for files."""
 
+import json
 import re
 from collections.abc import Collection
 from typing import Any
@@ -11,6 +12,7 @@ from listings.domain.model import Listing
 
 NO_EXTRA_FIELDS: frozenset[str] = frozenset()
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PREVIEW_BYTES = 20
 # An escaped high surrogate without its low surrogate. msgspec reports it as truncated input.
 _UNPAIRED_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _TYPE_NAMES = {
@@ -100,7 +102,7 @@ def decode_object(text: bytes) -> dict[str, object]:
         reason = _describe_type_error(error)
     except msgspec.DecodeError as error:
         is_unpaired = "truncated" in str(error) and _UNPAIRED_SURROGATE.search(text)
-        reason = "contains an unpaired surrogate" if is_unpaired else f"is not valid JSON: {_strip_prefix(error)}"
+        reason = "contains an unpaired surrogate" if is_unpaired else f"is not valid JSON: {_locate(error, text)}"
     raise ValueError(reason)
 
 
@@ -110,5 +112,9 @@ def _describe_type_error(error: msgspec.ValidationError) -> str:
     return f"must be a JSON object, got {_TYPE_NAMES[got[1]]}" if got else "contains a number that is out of range"
 
 
-def _strip_prefix(error: msgspec.DecodeError) -> str:
-    return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")
+def _locate(error: msgspec.DecodeError, text: bytes) -> str:
+    """Return where the error is, or the start of a text that is no object at all, such as a form's."""
+    start = text.removeprefix(_BYTE_ORDER_MARK).lstrip()[:_PREVIEW_BYTES]
+    if not start or start.startswith(b"{"):
+        return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")
+    return f"it begins with {json.dumps(start.decode('utf-8', 'ignore'))}"

@@ -126,13 +126,13 @@ SORTED_BY: Mapping[SortKey, str] = {
 class MarketQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters, order and page of a search of the public market. None means no filter."""
 
-    words: tuple[str, ...] = ()  # from `tokenizer.tokenize`; the listing must contain each of them
+    text: str = ""  # search words as typed; the listing must contain each of them
     type: str | None = None
     category: str | None = None
     region: str | None = None
     price_min: int | None = None  # cents, inclusive
     price_max: int | None = None  # cents, inclusive
-    sort: Literal["newest", "price", "-price"] = "newest"
+    sort: Literal["newest", "oldest", "price", "-price"] = "newest"
     after: tuple[int, int] | None = None  # the cursor of the last entry on the previous page
     limit: int = 24
 
@@ -150,12 +150,20 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
     price_type: str
     location: str
     region: str
-    created_at: str
+    listed_at: str  # when the listing was created, or when the entry before this one was listed, if that is later
 
     @property
     def cursor(self) -> tuple[int, int]:
         """The price and the serial, which continue a search in any order."""
         return self.price_cents, self.serial
+
+
+class MarketTraits(NamedTuple):
+    """The properties of a listing on the market by which results are filtered."""
+
+    type: str
+    category: str
+    region: str
 
 
 class MarketFacets(NamedTuple):

@@ -54,6 +54,12 @@ class Exchange(Protocol):
     async def send(self, message: Message) -> None:
         """Send an ASGI message."""
 
+    async def wait_for_close(self) -> None:
+        """Wait until the client has left or will send nothing further, or the connection is about to close.
+
+        Call it after the body has arrived.
+        """
+
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
         """Send a complete response. `head` consists of header lines, each of which ends with CR LF."""
 
@@ -84,6 +90,10 @@ class AsgiExchange:
 
     async def send(self, message: Message) -> None:
         await self._send(message)
+
+    async def wait_for_close(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
         headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]

@@ -102,7 +102,7 @@ class HttpConnection(BaseConnection):
         self._ready: HttpExchange | None = None  # runs once the received bytes are parsed
         self._stepping = False
         self._problem: Problem | None = None  # the error to send to a rejected client
-        self._stopping = False  # close after the pending responses
+        self.stopping = False  # close after the pending responses
         self._upgrading = False
         self._target = b""  # in the current head
         self._heads_begun = 0  # in the bytes that are being parsed
@@ -155,7 +155,7 @@ class HttpConnection(BaseConnection):
         self.write_buffer.flush()
         if self._running is None or self._phase != "busy":
             return False
-        self._stopping = True
+        self._begin_stop()
         return True
 
     def data_received(self, data: bytes) -> None:
@@ -296,7 +296,7 @@ class HttpConnection(BaseConnection):
             self.headers,
             version,
             default_headers=self.server_state.default_headers,
-            keep_alive=version == "1.1" and self.parser.should_keep_alive() and not self._stopping,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive() and not self.stopping,
             expects_100_continue=self.expect_100_continue,
         )
         self.headers = []  # trailers after the body are not headers (RFC 9110, 6.5.1)
@@ -382,7 +382,7 @@ class HttpConnection(BaseConnection):
                 self._run_ready()
         elif self._problem is not None:
             self._send_problem(self._problem)
-        elif self._stopping:
+        elif self.stopping:
             self.close()
         elif self._phase == "busy":
             self._enter("idle")
@@ -435,10 +435,16 @@ class HttpConnection(BaseConnection):
 
         A connection without requests stays open until `close_if_idle` closes it.
         """
-        self._stopping = True
+        self._begin_stop()
         last = self.queued[-1] if self.queued else self._running
         if last is not None:
             last.keep_alive = False
+
+    def _begin_stop(self) -> None:
+        """Close after the pending responses, and wake a request that waits for more than its client."""
+        self.stopping = True
+        if self._running is not None:
+            self._running.message_event.set()
 
     def close_if_idle(self, now: float, idle_seconds: float) -> None:
         """Close if there is no request and nothing has arrived for `idle_seconds`."""

@@ -24,6 +24,7 @@ class ExchangeConnection(Protocol):
     write_buffer: WriteBuffer
 
     turn: asyncio.Lock
+    stopping: bool  # the connection closes after the pending responses
 
     def may_send(self, owner: int) -> bool:
         """Return whether a large response may be sent."""
@@ -129,6 +130,11 @@ class HttpExchange(BaseExchange):
     def get_body(self) -> bytes | None:
         """Return the body if it is complete and the client is not waiting for 100 Continue."""
         return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
+
+    async def wait_for_close(self) -> None:
+        while not (self._has_left() or self._connection.stopping):
+            self.message_event.clear()
+            await self.message_event.wait()
 
     async def run(self, app: HttpApplication) -> None:
         """Run the application, which handles its own errors. If one escapes, the protocol closes the connection."""

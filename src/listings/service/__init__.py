@@ -19,16 +19,23 @@ from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts
 from listings.service.activity import ACTIVITY_DAYS, Activity, Changes
+from listings.service.feed.waits import ChangeWaits
 from listings.service.indexing import Pause
 from listings.service.invitations import Invitations
 from listings.service.keys import Keys
 from listings.service.listings import Listings, Moderation
+from listings.service.mail import Mailer, MailOutcome
+from listings.service.mail.outbox import Outbox
+from listings.service.mail.reminders import PlanReminders
+from listings.service.mail.server import SmtpServer
 from listings.service.maintenance import run_maintenance
 from listings.service.market import Market
 from listings.service.member_keys import MemberKeys
+from listings.service.own_account import OwnAccount
 from listings.service.passwords import Passwords
 from listings.service.payments import Payments
 from listings.service.payments.provider import ManualPayments, PaymentProvider
+from listings.service.payments.requests import PlanRequests
 from listings.service.sessions import Sessions
 from listings.service.transfer import Transfer
 from listings.service.usage import RequestUsage
@@ -38,7 +45,7 @@ class ServiceInfo(NamedTuple):
     """What the operator tells the users of the API about the service."""
 
     base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
-    contact: str = ""  # an e-mail address or a URL
+    contact: str = ""  # an email address or a URL
     plan: PlanTerms = DEFAULT_PLAN
 
     @property
@@ -69,14 +76,19 @@ class Services:
         about: ServiceInfo = NO_INFO,
         pause: Pause = asyncio.sleep,
         change_days: int = ACTIVITY_DAYS,
+        mail_server: SmtpServer | None = None,
+        on_mail: Callable[[MailOutcome], None] = lambda _: None,
     ) -> None:
         """Create the services.
 
         `sign_up_open`: whether anyone may create an account. `market_open`: whether listings are indexed for the
         public market. `payments`: None means that the operator collects payments. `pause` sleeps between maintenance
-        tasks. `change_days`: how long change sets are stored.
+        tasks. `change_days`: how long change sets are stored. `mail_server`: None means that no mail is sent. `on_mail`
+        is called after each attempt to send a mail.
         """
         passwords = passwords if passwords is not None else Passwords()
+        operator = about.contact if "@" in about.contact and "/" not in about.contact else ""
+        outbox = Outbox(clock, is_on=mail_server is not None, operator=operator)
         self.limiter = limiter
         self.clock = clock
         self.about = about
@@ -87,14 +99,19 @@ class Services:
         self.moderation = Moderation(store, clock)
         self.market = Market(store, clock, pause)
         self.accounts = Accounts(store, clock)
-        self.keys = Keys(store, self.accounts, clock)
-        self.sessions = Sessions(store, passwords, clock, sign_up_open=sign_up_open)
+        self.keys = Keys(store, self.accounts, clock, outbox)
+        self.sessions = Sessions(store, passwords, clock, outbox, sign_up_open=sign_up_open)
         self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock)
+        self.own_account = OwnAccount(store, self.accounts, self.sessions, outbox, clock)
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
         self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
         self.changes = Changes(store, clock, change_days)
+        self.change_waits = ChangeWaits(store)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
+        self.plan_requests = PlanRequests(store, clock, outbox)
+        self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)
+        self.plan_reminders = PlanReminders(store, outbox, clock)
         self.transfer = Transfer(store, clock)
         self._store = store
         self._market_open = market_open

@@ -95,13 +95,15 @@ class Accounts:
         )
 
     async def expire_plan(self, reference: str) -> Account:
-        """End an active plan now. An expired or missing plan does not change."""
+        """End an active plan now, and decline a request for one. An expired or missing plan does not change."""
         now = int(self._clock())
 
         def decide(account: Account) -> AccountChange:
             return {"plan_expires_at": now} if is_plan_active(account.plan_expires_at, now) else {}
 
-        return await self._change(reference, decide)
+        account = await self._change(reference, decide)
+        await self._store.delete_plan_request(account.id)
+        return account
 
     async def rename(self, reference: str, name: str) -> Account:
         name = validate_name(name)
@@ -144,7 +146,7 @@ class Accounts:
             after = page[-1].id
             steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]
             if steps:
-                await self._store.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, record=str))
+                await self._store.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, encode=str))
 
     async def _change(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
         account = await self.find(reference)

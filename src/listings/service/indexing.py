@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 """Sleeps for a number of seconds."""

@@ -74,4 +74,4 @@ class Invitations:
 
 
 def _invalid_invitation() -> Problem:
-    return Problem("invitation_invalid", "This invitation was used or has expired: ask the operator for a new one")
+    return Problem("invitation_invalid", "This link was used or has expired. Request a new one")

@@ -11,6 +11,7 @@ from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey, Caller, KeyAccess, is_plan_active
 from listings.service.accounts import Accounts, require_not_erased, validate_name
+from listings.service.mail.outbox import Outbox
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +31,9 @@ class IssuedKey(msgspec.Struct, frozen=True):
 class Keys:
     """The use cases of API keys."""
 
-    def __init__(self, store: KeyStore, accounts: Accounts, clock: Callable[[], float]) -> None:
+    def __init__(self, store: KeyStore, accounts: Accounts, clock: Callable[[], float], outbox: Outbox) -> None:
         self._store = store
+        self._outbox = outbox
         self._accounts = accounts
         self._clock = clock
 
@@ -76,7 +78,8 @@ class Keys:
             expires_at=expires_at,
             access=access,
         )
-        key = await self._store.add_key(new, Actor(actor, new.created_at))
+        mail = self._outbox.write("key_created", account, name=new.name, hint=new.hint)
+        key = await self._store.add_key(new, Actor(actor, new.created_at), mail)
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} already exists")
         _log.info("Created key %d of account %d", key.id, key.account_id)
@@ -92,6 +95,10 @@ class Keys:
 
     def is_revoked_or_expired(self, key: ApiKey) -> bool:
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
+
+    async def list_successors(self, account: Account) -> dict[int, int]:
+        """Return the id of the key that replaced each rotated key of the account in the last 90 days."""
+        return await self._store.list_successors(account.id)
 
     async def rotate(self, key_id: int, grace_seconds: int, actor: int = OPERATOR) -> IssuedKey:
         """Replace a key with a new one of the same name, expiry and access.
@@ -116,7 +123,8 @@ class Keys:
                 access=old.access,
             )
             grace_end = now + grace_seconds
-            return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at))
+            mail = self._outbox.write("key_created", account, name=new.name, hint=new.hint)
+            return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at), mail)
 
         key = await self._store.rotate_key(key_id, decide, Actor(actor, now))
         if key is None:

@@ -7,21 +7,23 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from listings.contract.freshness import Freshness
+from listings.contract.freshness import Freshness, Revisions
 from listings.contract.history import OPERATOR, Actor
 from listings.contract.listings import (
     AddResult,
     AddStep,
     Batch,
+    BatchOutcome,
     ChangeStep,
+    Found,
     FoundPieces,
     IdempotencyRecord,
     LargeListError,
     ListingStore,
     Pieces,
+    Preview,
     PutStep,
     Step,
-    StepResult,
 )
 from listings.domain import timestamps
 from listings.domain.account_limits import AccountLimits
@@ -39,7 +41,7 @@ from listings.domain.model import (
 )
 
 Query = TypeVar("Query", ListingQuery, MarketQuery)
-Found = TypeVar("Found")
+Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +78,21 @@ class LargePage:
                 return
 
 
+class StateCondition(NamedTuple):
+    """The states of an account to which a batch applies."""
+
+    edit_revisions: frozenset[int] | None  # None: any
+
+    def require(self, edit_revision: int) -> None:
+        """Raise Problem("precondition_failed") unless this is the edit revision of such a state."""
+        if self.edit_revisions is not None and edit_revision not in self.edit_revisions:
+            raise Problem(
+                "precondition_failed",
+                "Your listings do not match If-Match: read the list again and send its current ETag, including the"
+                " quotes",
+            )
+
+
 class WriteOptions(NamedTuple):
     """Conditions and modes of a write."""
 
@@ -83,11 +100,12 @@ class WriteOptions(NamedTuple):
     dry_run: bool = False  # validate, but store nothing
     idempotency_key: str | None = None
     digest: bytes = b""  # SHA-256 of the request with this idempotency key
+    state: StateCondition | None = None  # of a batch
 
 
 DEFAULT_WRITE_OPTIONS = WriteOptions()
-EncodeResults: TypeAlias = Callable[[Sequence[StepResult]], str]
-"""Encodes the results of a batch, to be stored for a repeated request."""
+EncodeOutcome: TypeAlias = Callable[[BatchOutcome], str]
+"""Encodes the outcome of a batch, to be stored for a repeated request."""
 
 
 class _Store(ListingStore, Freshness, Protocol):
@@ -107,32 +125,36 @@ class Listings:
 
     async def find(self, caller: Caller, query: ListingQuery) -> Page:
         """Return the caller's listings that match a query (decision G17). Raises LargeListError."""
-        found, total = await self._store.find_listings(caller.bucket, caller.account_id, _add_one(query))
-        if query.limit is None or len(found) <= query.limit:
-            return Page(found, None, total)
-        return Page(found[: query.limit], query.cursor_of(found[query.limit - 1]), total)
+        return _build_page(await self._store.find_listings(caller.bucket, caller.account_id, _add_one(query)), query)
 
     async def find_by_external_id(self, caller: Caller, external_id: str) -> Listing | None:
         """Return the caller's listing with an external id, unless it is deleted."""
         return await self._store.find_by_external_id(caller.bucket, caller.account_id, external_id)
 
     async def find_unpriced_last(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
-        """Return a page of the caller's listings by ascending price, those without a price last (decision G5)."""
+        """Return a page of the caller's listings by ascending price, those without a price last (decision G5).
+
+        The listings of a large page have no content.
+        """
 
         async def search(query: ListingQuery) -> list[Listing]:
-            return (await self._store.find_listings(caller.bucket, caller.account_id, query)).listings
+            return (await self._find_any(caller, query)).listings
 
         found = await search_unpriced_last(search, query, limit + 1)
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
     async def find_summaries(self, caller: Caller, query: ListingQuery) -> Page:
         """Like `find`, for a page of any size. The listings of a large page have no content."""
+        return _build_page(await self._find_any(caller, _add_one(query)), query)
+
+    async def _find_any(self, caller: Caller, query: ListingQuery) -> Found:
+        partition = (caller.bucket, caller.account_id)
         try:
-            return await self.find(caller, query)
+            return await self._store.find_listings(*partition, query)
         except LargeListError:
-            async with self.read(caller, query) as page:
-                found = [msgspec.structs.replace(one, content="") async for piece in page.read() for one in piece]
-            return Page(found, page.next_cursor, page.total)
+            async with self._store.read_listings(*partition, query) as found:
+                listings = [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
+                return Found(listings, found.total)
 
     @asynccontextmanager
     async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator["LargePage"]:
@@ -143,6 +165,10 @@ class Listings:
     async def get_revision(self, caller: Caller) -> int:
         """Return the revision of the caller's listings. Read it before the listings that it describes."""
         return await self._store.get_revision(caller.bucket, caller.account_id)
+
+    async def get_revisions(self, caller: Caller) -> Revisions:
+        """Return the revisions of the caller's listings. Read them before the listings that they describe."""
+        return await self._store.get_revisions(caller.bucket, caller.account_id)
 
     async def get(self, caller: Caller, listing_id: int) -> Listing:
         """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
@@ -206,10 +232,14 @@ class Listings:
         return await self._edit(caller, self.build_restore_step(caller, listing_id, options), options)
 
     async def run_batch(
-        self, caller: Caller, steps: Sequence[Step], encode: EncodeResults, options: WriteOptions, *, atomic: bool
-    ) -> Sequence[StepResult] | str:
-        """Run several writes in one transaction; see `ListingStore.run_batch`."""
-        batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, record=encode)
+        self, caller: Caller, steps: Sequence[Step], encode: EncodeOutcome, options: WriteOptions, *, atomic: bool
+    ) -> BatchOutcome | str:
+        """Run several writes in one transaction; see `ListingStore.run_batch`.
+
+        Raises Problem: idempotency_key_reused, precondition_failed.
+        """
+        require_state = options.state.require if options.state is not None else None
+        batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, encode=encode, require_state=require_state)
         actor = Actor(caller.key_id, int(self._clock()))
         return await self._store.run_batch(
             caller.bucket, caller.account_id, batch, self._build_idempotency_record(options), actor
@@ -283,12 +313,12 @@ class Listings:
 
         Raises the Problem of the step.
         """
-        batch = Batch([step], atomic=True, dry_run=True, record=str)
+        batch = Batch([step], atomic=True, dry_run=True, encode=str)
         outcome = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
-        result = outcome if isinstance(outcome, str) else outcome[0]
+        result = outcome if isinstance(outcome, str) else outcome.results[0]
         if isinstance(result, Problem):
             raise result
-        return result
+        return result.result if isinstance(result, Preview) else result
 
     def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
         if options.idempotency_key is None:
@@ -365,8 +395,8 @@ class Moderation:
 
 
 async def search_unpriced_last(
-    search: Callable[[Query], Awaitable[list[Found]]], query: Query, limit: int
-) -> list[Found]:
+    search: Callable[[Query], Awaitable[list[Item]]], query: Query, limit: int
+) -> list[Item]:
     """Return at most `limit` results of a query by ascending price, those without a price after all others.
 
     A price of 0 means that none is stated (decision G5). A cursor with price 0 continues among those listings.
@@ -386,6 +416,13 @@ async def search_unpriced_last(
 def _add_one(query: ListingQuery) -> ListingQuery:
     """Return the query of a page and the first listing of the next one."""
     return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
+
+
+def _build_page(found: Found, query: ListingQuery) -> Page:
+    """Return the page of a query from what `_add_one` of it found."""
+    if query.limit is None or len(found.listings) <= query.limit:
+        return Page(found.listings, None, found.total)
+    return Page(found.listings[: query.limit], query.cursor_of(found.listings[query.limit - 1]), found.total)
 
 
 def _require_own(listing: Listing | None, caller: Caller) -> Listing:

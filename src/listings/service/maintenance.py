@@ -16,8 +16,10 @@ _log = logging.getLogger(__name__)
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
 _MAINTENANCE_SECONDS = 60
+_REPORT_SECONDS = 3600
 _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
+_MAIL_SECONDS = 2
 _USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 
@@ -29,6 +31,7 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         services.sessions.purge,
         services.activity.purge,
         services.changes.purge,
+        services.mailer.purge,
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(
@@ -37,6 +40,10 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
         group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
         group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
+        group.create_task(_repeat(pause, _REPORT_SECONDS, services.plan_requests.report, services.plan_reminders.queue))
+        group.create_task(_repeat(pause, _MAINTENANCE_SECONDS, services.own_account.erase_closed))
+        if services.mailer.is_on:
+            group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         if services.limiter is not None:
             group.create_task(services.limiter.run_maintenance())
         if market_open:

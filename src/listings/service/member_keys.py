@@ -82,7 +82,7 @@ class MemberKeys:
         if not form_id:
             return
         record = build_idempotency_record(f"console key {form_id}", hash_token(form_id), int(self._clock()))
-        empty = Batch((), atomic=False, dry_run=False, record=str)
+        empty = Batch((), atomic=False, dry_run=False, encode=str)
         partition = bucket_of(member.account.id), member.account.id
         if isinstance(await self._store.run_batch(*partition, empty, record), str):
             message = "This form has already created its key: for security, the key can't be shown again"

@@ -12,10 +12,12 @@ import msgspec
 
 from listings.contract.accounts import AccountStore
 from listings.contract.history import CONSOLE, Actor
+from listings.contract.mail import MailStore, NewMail
 from listings.contract.members import AttemptLimit, MemberStore, NewSession, Session, SessionCutoffs
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
 from listings.service.accounts import validate_email, validate_name
+from listings.service.mail.outbox import Outbox
 from listings.service.passwords import Passwords, validate_password
 from listings.service.tokens import create_token, hash_token, is_token
 
@@ -35,6 +37,9 @@ _MAX_ATTEMPTS_PER_ADDRESS = 30
 _MAX_ATTEMPTS_FROM_ALL_NETWORKS = 100  # on an account, in an hour
 _MAX_DEVICES = 10  # per account
 _MAX_SIGN_UPS_PER_ADDRESS = 10
+_MAX_RESETS_PER_ADDRESS = 10
+_MAX_RESETS = 3  # per email, in an hour
+_MAX_MAILS = 5  # that a member lets us send, in an hour
 _MAX_AGENT_LENGTH = 200
 _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one customer
 
@@ -42,11 +47,11 @@ _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one custom
 class Member(msgspec.Struct, frozen=True):
     """An account that is signed in to the console, with its session. Times are in seconds since 1970.
 
-    `session` is the public handle of the session, with which the owner can end it.
+    With `session_handle`, the owner can end the session.
     """
 
     account: Account
-    session: str
+    session_handle: str
     signed_in_at: int
     confirmed_at: int
     csrf_secret: str
@@ -66,16 +71,19 @@ class Member(msgspec.Struct, frozen=True):
         )
 
 
-class _Store(MemberStore, AccountStore, Protocol):
+class _Store(MemberStore, AccountStore, MailStore, Protocol):
     pass
 
 
 class Sessions:
     """The use cases of the console's users."""
 
-    def __init__(self, store: _Store, passwords: Passwords, clock: Callable[[], float], *, sign_up_open: bool) -> None:
+    def __init__(
+        self, store: _Store, passwords: Passwords, clock: Callable[[], float], outbox: Outbox, *, sign_up_open: bool
+    ) -> None:
         """`sign_up_open`: whether anyone may create an account."""
         self.sign_up_open = sign_up_open
+        self._outbox = outbox
         self._store = store
         self._passwords = passwords
         self._clock = clock
@@ -94,7 +102,8 @@ class Sessions:
         validate_password(password, name, email)
         await self._count_attempt([_limit(_MAX_SIGN_UPS_PER_ADDRESS, "sign-up", _find_network(address))])
         hashed = await self._passwords.hash(password)
-        account = await self._store.add_member(name, email, hashed, int(self._clock()))
+        mail = self._outbox.write_to_address("confirm_email", email)
+        account = await self._store.add_member(name, email, hashed, int(self._clock()), mail)
         if account is None:
             raise Problem("email_taken", "An account with this email already exists: sign in instead")
         _log.info("Account %d signed up", account.id)
@@ -115,7 +124,16 @@ class Sessions:
         await self._store.uncount_attempt([limit.subject for limit in limits])
         if account.disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled: ask the operator")
-        return await self.start(account, hashed, agent, device=device)
+        notice = await self._write_notice(account, device)
+        return await self.start(account, hashed, agent, device=device, notice=notice)
+
+    async def _write_notice(self, account: Account, device: str) -> NewMail | None:
+        """Return a mail about a sign-in, unless the owner has signed in in this browser before."""
+        if not self._outbox.is_on:
+            return None
+        if is_token(device) and await self._store.is_device(account.email, hash_token(device)):
+            return None
+        return self._outbox.write("new_sign_in", account)
 
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
         """Return the limits of a sign-in. A browser in which the owner has signed in has only its own.
@@ -184,7 +202,7 @@ class Sessions:
 
     async def end_others(self, member: Member) -> int:
         """End all sessions of the account except the member's own. Returns the number of ended sessions."""
-        count = await self._store.end_sessions(member.account.id, member.session)
+        count = await self._store.end_sessions(member.account.id, member.session_handle)
         _log.info("Ended %d other sessions of account %d", count, member.account.id)
         return count
 
@@ -200,7 +218,7 @@ class Sessions:
 
         Raises Problem: wrong_credentials, too_many_attempts.
         """
-        await self._check_own_password(member, password)
+        await self.require_password(member, password)
         return await self._renew_session(member)
 
     async def change_password(self, member: Member, old: str, new: str, *, device: str = "") -> str:
@@ -209,20 +227,53 @@ class Sessions:
         Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
         """
         validate_password(new, member.account.name, member.account.email)
-        stored = await self._check_own_password(member, old)
+        stored = await self.require_password(member, old)
         hashed = await self._passwords.hash(new)
-        if not await self._store.set_password(member.account.id, stored, hashed, self._by_console(), member.session):
+        if not await self._store.set_password(
+            member.account.id, stored, hashed, self._by_console(), member.session_handle
+        ):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("Changed the password of account %d", member.account.id)
         await self._remember_device(member.account, device)
         return await self._renew_session(member)
 
+    @property
+    def can_reset_passwords(self) -> bool:
+        """Whether members can reset their passwords, which needs mail."""
+        return self._outbox.is_on
+
+    async def request_reset(self, email: str, address: str) -> None:
+        """Queue a mail with a link to set a new password.
+
+        Whether an account has this email is checked when the mail is sent, so neither the result nor the time reveals
+        it. `address` is the client's IP address. Raises Problem: invalid_request, path_not_found (mail is off),
+        too_many_attempts.
+        """
+        email = validate_email(email)
+        mail = self._outbox.write_to_address("password_reset", email)
+        if mail is None:
+            raise Problem("path_not_found", "This service sends no email")
+        await self._count_attempt(
+            [
+                _limit(_MAX_RESETS_PER_ADDRESS, "reset address", _find_network(address)),
+                _limit(_MAX_RESETS, "reset", email, _ALL_NETWORKS_SECONDS),
+            ]
+        )
+        await self._store.add_mail(mail)
+
+    async def count_mail(self, member: Member) -> None:
+        """Count a mail that the member lets us send. Raises Problem("too_many_attempts")."""
+        await self._count_attempt([_limit(_MAX_MAILS, "mail", str(member.account.id), _ALL_NETWORKS_SECONDS)])
+
     async def is_password_correct(self, account: Account, password: str) -> bool:
         """Return whether the account has this password. Not limited, so it is only for the operator."""
         return await self._passwords.verify(await self._store.get_password(account.id), password) is not None
 
-    async def _check_own_password(self, member: Member, password: str) -> str:
-        """Return the stored hash of the password. Raises Problem: wrong_credentials, too_many_attempts."""
+    async def require_password(self, member: Member, password: str) -> str:
+        """Check the member's password and return its stored hash.
+
+        Raises Problem: wrong_credentials, too_many_attempts.
+        """
         limit = _limit(_MAX_ATTEMPTS, "member", str(member.account.id))
         with self._passwords.admit():
             await self._count_attempt([limit])
@@ -256,7 +307,9 @@ class Sessions:
     async def _find_session(self, token: str) -> tuple[Session, Account] | None:
         return await self._store.find_session(hash_token(token)) if is_token(token) else None
 
-    async def start(self, account: Account, hashed: str, agent: str, *, device: str = "") -> str:
+    async def start(
+        self, account: Account, hashed: str, agent: str, *, device: str = "", notice: NewMail | None = None
+    ) -> str:
         """Start a session and return its token. The browser with the token `device` is remembered.
 
         `hashed` is the checked hash. Raises Problem("wrong_credentials") if the password was changed since the check.
@@ -269,7 +322,7 @@ class Sessions:
             created_at=int(self._clock()),
             agent="".join(filter(str.isprintable, agent))[:_MAX_AGENT_LENGTH],
         )
-        if not await self._store.add_session(account.id, new, hashed):
+        if not await self._store.add_session(account.id, new, hashed, notice):
             raise Problem("wrong_credentials", _WRONG_CREDENTIALS)
         _log.info("Account %d signed in", account.id)
         await self._remember_device(account, device)
@@ -282,7 +335,9 @@ class Sessions:
 
     async def _renew_session(self, member: Member) -> str:
         token = create_token()
-        await self._store.confirm_session(member.account.id, member.session, hash_token(token), int(self._clock()))
+        await self._store.confirm_session(
+            member.account.id, member.session_handle, hash_token(token), int(self._clock())
+        )
         return token
 
     def _by_console(self) -> Actor:

@@ -12,12 +12,13 @@ from msgspec import Meta
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
-from listings.settings.values import Address, Currency, Host, Line, Password, RedisAddress
+from listings.settings.values import Address, Currency, Host, Line, Password, RedisAddress, SmtpAddress
 
 Timeout = Annotated[int, Meta(ge=1, le=3600)]
 
 _MIB = 1024 * 1024
 _MAX_WINDOW_SECONDS = 31 * 24 * 3600
+_DEFAULT_DATA_FOLDER = "data"
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
@@ -63,7 +64,9 @@ class Settings:
     database_timeout: Timeout = setting(
         "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection.", "5"
     )
-    data_folder: Path = setting("With PostgreSQL: the folder for the files of the rate limit.", "data", parser=Path)
+    data_folder: Path = setting(
+        "With PostgreSQL: the folder for the files of the rate limit.", _DEFAULT_DATA_FOLDER, parser=Path
+    )
     host: Host = setting("Address to listen on.", "127.0.0.1")
     port: Annotated[int, Meta(ge=0, le=values.MAX_PORT)] = setting(
         "Port to listen on; 0 lets the system choose one.", "8000", variables=("LISTINGS_PORT", "PORT")
@@ -110,7 +113,8 @@ class Settings:
         parser=values.parse_base_url,
     )
     contact: str = setting(
-        "E-mail address or URL of the people to ask about the API; shown in its OpenAPI document.",
+        "Email address or URL of the people to ask; shown in the OpenAPI document and in the console. Requests for the "
+        "plan are mailed to an email address.",
         parser=values.parse_contact,
     )
     market_name: Line = setting("Name of the market, shown on every page.", "Listings")
@@ -122,6 +126,13 @@ class Settings:
         "Links at the foot of every page, such as Terms=https://market.example/terms, separated by commas.",
         parser=values.parse_links,
     )
+    smtp_url: SmtpAddress | None = setting(
+        "SMTP server that sends mail: smtp+starttls://USER:PASSWORD@HOST:PORT, smtps:// (TLS), or smtp:// without TLS, "
+        "only on this machine. Needs LISTINGS_MAIL_FROM and LISTINGS_BASE_URL. Empty: no mail.",
+        parser=values.parse_smtp_url,
+        secret=True,
+    )
+    mail_from: str = setting("Email address that mail is sent from.", parser=values.parse_email)
     exact_locations: bool = setting(
         "on: pages show the coordinates of a listing as sent. off: rounded to two decimals, about a kilometre.", "off"
     )
@@ -168,7 +179,7 @@ class Settings:
         parser=values.parse_address,
     )
     tracing: bool = setting(
-        "on: send a span of each request to OpenTelemetry; needs the extra listings[tracing].", "off"
+        "on: send a span of each request to OpenTelemetry; needs the extra listings-server[tracing].", "off"
     )
     sign_up: bool = setting(
         "on: anyone can create an account in the console, without a plan. off: only the operator creates accounts.",
@@ -180,7 +191,7 @@ class Settings:
         parser=values.parse_price,
     )
     payment_provider: Literal["manual", "stripe"] = setting(
-        "Payments: manual (the operator collects them) or stripe; needs the extra listings[stripe].", "manual"
+        "Payments: manual (the operator collects them) or stripe; needs the extra listings-server[stripe].", "manual"
     )
     stripe_secret_key: Password = setting("Secret key of your Stripe account.", secret=True, is_password=True)
     stripe_webhook_secret: Password = setting(
@@ -194,6 +205,13 @@ class Settings:
     def file(self) -> Path:
         """The SQLite file. With PostgreSQL, the base name of this machine's own files."""
         return self.database if isinstance(self.database, Path) else self.data_folder / "postgresql"
+
+    @property
+    def warning(self) -> str:
+        """A sentence about a setting that has no effect with the others, or ""."""
+        if isinstance(self.database, Path) and str(self.data_folder) != _DEFAULT_DATA_FOLDER:
+            return "LISTINGS_DATA_FOLDER has no effect with SQLite: all files are next to the database"
+        return ""
 
     @property
     def reachable_host(self) -> str:

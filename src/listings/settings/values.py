@@ -4,9 +4,10 @@ Parsers raise ValueError, whose message begins with "must".
 """
 
 import re
+from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -32,6 +33,17 @@ _REDIS_URL = re.compile(
     r"(?(unix)(?P<path>/[^?#\0]+)(?:\?db=(?P<db>[0-9]{1,5}))?"
     r"|(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{1,5})?)?)"
 )
+_SMTP_URL = re.compile(  # without TLS only on the same machine
+    r"(?:(?P<scheme>smtp\+starttls|smtps|smtp(?=://(?:localhost|127\.0\.0\.1|\[::1\])(?::|\Z)))://)"
+    r"(?:(?P<user>[^:@/?#]+):(?P<password>[^@/?#]+)@)?"
+    r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+)
+_SMTP_SCHEMES: Mapping[str, tuple[Literal["starttls", "tls", "none"], int]] = {
+    "smtp+starttls": ("starttls", 587),
+    "smtps": ("tls", 465),
+    "smtp": ("none", 25),
+}
+_EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+")  # the addresses of HTML, in ASCII
 _BASE_URL = re.compile(
     r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
     r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*"  # segments that every client sends unchanged (RFC 3986, 2.3, 5.2.4)
@@ -48,6 +60,16 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+
+class SmtpAddress(NamedTuple):
+    """The address of an SMTP server and its credentials, which may be empty."""
+
+    host: str
+    port: int
+    security: Literal["starttls", "tls", "none"]
+    user: str
+    password: str
 
 
 class RedisAddress(NamedTuple):
@@ -128,6 +150,28 @@ def parse_redis_url(text: str) -> RedisAddress | None:
     )
 
 
+def parse_smtp_url(text: str) -> SmtpAddress | None:
+    """Parse `smtp+starttls://USER:PASSWORD@HOST:PORT`, `smtps://`, or `smtp://` on this machine. Empty means none."""
+    if not text:
+        return None
+    match = _SMTP_URL.fullmatch(text)
+    if match is None or int(match["port"] or 0) > MAX_PORT:
+        raise ValueError(
+            "must be like smtp+starttls://USER:PASSWORD@smtp.example:587, smtps://USER:PASSWORD@smtp.example or "
+            "smtp://127.0.0.1"
+        )
+    security, port = _SMTP_SCHEMES[match["scheme"]]
+    user, password = unquote(match["user"] or ""), unquote(match["password"] or "")
+    return SmtpAddress(match["host"].strip("[]"), int(match["port"] or port), security, user, password)
+
+
+def parse_email(text: str) -> str:
+    """Parse an email address. Empty means none."""
+    if text and not _EMAIL.fullmatch(text):
+        raise ValueError("must be an email address like no-reply@market.example")
+    return text
+
+
 def parse_optional_path(text: str) -> Path | None:
     """Parse a path. Empty means none."""
     return Path(text) if text else None
@@ -167,11 +211,9 @@ def parse_base_url(text: str) -> str:
 
 
 def parse_contact(text: str) -> str:
-    """Parse an e-mail address, or an http or https URL. Empty means none."""
+    """Parse an email address, or an http or https URL. Empty means none."""
     if text and not _CONTACT.fullmatch(text):
-        raise ValueError(
-            "must be an e-mail address like help@market.example, or a URL like https://market.example/help"
-        )
+        raise ValueError("must be an email address like help@market.example, or a URL like https://market.example/help")
     return text
 
 

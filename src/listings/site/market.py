@@ -1,7 +1,7 @@
 """The public market: the home page with its search, the page of a listing, robots.txt and the sitemaps."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
@@ -13,9 +13,10 @@ from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
 from listings.domain.model import MAX_ID, MarketEntry, MarketQuery, SitemapEntry
 from listings.domain.regions import REGIONS
-from listings.service.market import HIGHLIGHTS
+from listings.service.market import HIGHLIGHTS, Market
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
+from listings.site.search import results
 from listings.site.visitor import base_url_of, client_ip
 
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org
@@ -23,8 +24,6 @@ _QUERY_ROWS = 1_000
 _CACHE_ONE_HOUR = {"Cache-Control": "public, max-age=3600"}
 _PRIVATE = ("/api/", "/console", "/invitations/", "/sign-")
 _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
-
-
 _RAIL_MINIMUM = 4
 _NEWEST = 12
 _TILES = 8
@@ -43,51 +42,35 @@ class _Rail(NamedTuple):
 async def show_home(request: Request) -> Response:
     """Show the home page, or the results of a search."""
     await session.member_of(request)
-    if any(request.query_params.get(name) for name in search.Search._fields):
-        return await _show_results(request)
+    submitted = search.read(request.query_params)
+    if submitted != search.Search():
+        return await results.show_results(request, submitted)
     services = site_of(request).services
-    newest = (await services.market.search(MarketQuery(limit=_NEWEST))).entries
-    highlights = await services.market.list_highlights()
-    rails = [
-        _Rail(heading, _rail_url(query), entries)
-        for (heading, query), entries in zip(HIGHLIGHTS.items(), highlights, strict=True)
-        if len(entries) >= _RAIL_MINIMUM
-    ]
     places = await services.market.list_facets()
     return pages.page(
         request,
         "home.html",
         search=search.Search(),
-        rails=[_Rail("Just listed", search.Search().url(), newest), *rails] if newest else [],
+        rails=await _list_rails(services.market),
         categories=[tile for tile in places.categories.items() if tile[1] > 1][:_TILES],
-        regions=_options([name for name, number in places.regions.items() if number > 1 or name in REGIONS], ""),
+        regions=_list_regions(places.regions),
         now=services.clock(),
     )
+
+
+async def _list_rails(market: Market) -> list[_Rail]:
+    """Return the newest listings, and those of the highlights that are filled; nothing if the market is empty."""
+    newest = (await market.search(MarketQuery(limit=_NEWEST))).entries
+    rails = [_Rail("Just listed", search.Search().url(), newest)] if newest else []
+    for (heading, query), entries in zip(HIGHLIGHTS.items(), await market.list_highlights(), strict=True):
+        if len(entries) >= _RAIL_MINIMUM:
+            rails.append(_Rail(heading, _rail_url(query), entries))
+    return rails
 
 
 def _rail_url(query: MarketQuery) -> str:
     price_max = str(query.price_max // 100) if query.price_max is not None else ""
     return search.Search(type=query.type or "", price_max=price_max).url()
-
-
-async def _show_results(request: Request) -> Response:
-    services = site_of(request).services
-    submitted = search.read(request.query_params)
-    query, errors = submitted.query()
-    results = await services.market.search(query) if not errors else None
-    places = await services.market.list_facets()
-    cursor = results.next_cursor if results is not None else None
-    return pages.page(
-        request,
-        "results.html",
-        search=submitted,
-        errors=errors,
-        entries=results.entries if results is not None else [],
-        next_url=submitted.url(cursor) if cursor is not None else None,
-        categories=_options(places.categories, submitted.category),
-        regions=_options(places.regions, submitted.region),
-        now=services.clock(),
-    )
 
 
 async def show_listing(request: Request) -> Response:
@@ -192,10 +175,9 @@ def _is_view(request: Request) -> bool:
     return request.method == "GET" and "prefetch" not in purpose.lower()
 
 
-def _options(names: Iterable[str], selected: str) -> list[tuple[str, str]]:
-    """Return values and labels of a select element. The selected value is included even if it is not in the list."""
-    all_names = [*names, selected] if selected and selected not in names else names
-    return [(name, name) for name in presentation.sort_names(list(all_names))]
+def _list_regions(regions: Mapping[str, int]) -> list[str]:
+    """Return the sixteen regions that have listings, and other texts that several listings have."""
+    return presentation.sort_names([name for name, number in regions.items() if number > 1 or name in REGIONS])
 
 
 def _listing_url(request: Request, listing_id: int) -> str:

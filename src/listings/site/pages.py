@@ -88,7 +88,6 @@ def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
     templates.filters |= {
         "age": presentation.format_age,
         "browser": presentation.describe_browser,
-        "code_parts": presentation.split_code,
         "contact_url": presentation.contact_url,
         "counted": presentation.format_count,
         "date": presentation.format_date,
@@ -99,6 +98,7 @@ def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
         "moment": presentation.format_moment,
         "paragraphs": presentation.split_paragraphs,
         "picture": partial(presentation.picture_url, origin=path_prefix),
+        "pictures": partial(presentation.picture_urls, origin=path_prefix),
         "price": presentation.format_price,
         "recent_age": presentation.format_recent_age,
         "seller_count": presentation.format_seller_count,
@@ -126,6 +126,7 @@ def render(request: Request, template: str, **context: object) -> str:
     """Render a template: a page, or a part of a page that is streamed."""
     site = site_of(request)
     member = getattr(request.state, "member", None)
+    plan_end = member.account.plan_expires_at if member is not None else None
     shared = {
         "base_url": base_url_of(request),
         "contact": site.services.about.contact,
@@ -133,6 +134,7 @@ def render(request: Request, template: str, **context: object) -> str:
         "is_open": site.services.sessions.sign_up_open,
         "member": member,
         "plan": site.services.plan,
+        "plan_notice": presentation.describe_plan_end(plan_end, site.services.clock()),
         "path": request.scope["path"],
         "request_id": request_id_of(request),
         "token": security.form_token(member.csrf_secret) if member is not None else "",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
+from math import ceil
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -40,6 +41,7 @@ _SYSTEMS = (
 )
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _RECENT_DAYS = 7
+_PLAN_NOTICE_DAYS = 14
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
 _DEMO_PICTURE = re.compile(r"/static/demo/[a-z]+\.svg")
@@ -56,6 +58,14 @@ def price_parts(cents: int, price_type: str) -> tuple[str, str]:
     if cents == 0:
         return "Price on request", ""
     return f"${cents / 100:,.2f}".removesuffix(".00"), _UNITS.get(price_type, "")
+
+
+def format_price_range(lowest: int | None, highest: int | None) -> str:
+    """Return a price range in cents with at least one end: "$100 to $500", "From $100" or "Up to $500"."""
+    ends = ["" if cents is None else f"${cents / 100:,.2f}".removesuffix(".00") for cents in (lowest, highest)]
+    if all(ends):
+        return " to ".join(ends)
+    return f"From {ends[0]}" if ends[0] else f"Up to {ends[1]}"
 
 
 def format_place(*parts: str) -> str:
@@ -127,6 +137,16 @@ def format_moment(moment: int) -> str:
     return f"{format_date(moment)}, {_format_time(_local(moment))}"
 
 
+def describe_plan_end(plan_expires_at: int | None, now: float) -> str:
+    """Return a sentence about a plan that ends within 14 days or has ended, or "" if there is nothing to say."""
+    if plan_expires_at is None or plan_expires_at - now > _PLAN_NOTICE_DAYS * _DAY:
+        return ""
+    date, days = format_date(plan_expires_at), ceil((plan_expires_at - now) / _DAY)
+    if days <= 0:
+        return f"Your Business plan ended on {date}. Your live listings stay up, and your API keys are paused"
+    return f"Your Business plan ends {'within a day' if days == 1 else f'in {days} days'}, on {date}"
+
+
 def format_hour(moment: int) -> str:
     """Return day and hour in New Zealand, such as "9 Nov, 2 pm"."""
     hour = _local(moment)
@@ -164,11 +184,6 @@ def describe_browser(user_agent: str) -> str:
     systems = (name for mark, name in _SYSTEMS if mark in user_agent)
     browser, system = next(browsers, "A browser"), next(systems, "")
     return f"{browser} on {system}" if system else browser
-
-
-def split_code(text: str) -> list[tuple[str, bool]]:
-    """Split a text at its backticks. The flag of a part is true if it was between two of them."""
-    return [(part, number % 2 == 1) for number, part in enumerate(text.split("`"))]
 
 
 def timestamp_to_iso(timestamp: str) -> str:

@@ -17,7 +17,7 @@ from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
-_FLASH = re.compile(r"[a-z-]{1,20}(?:\.[0-9]{1,3})?")
+_FLASH = re.compile(r"[a-z-]+(?:\.[0-9]{1,6}\.[0-9]{1,6})?")
 _FLASH_SECONDS = 60
 _DEVICE_SECONDS = 365 * 24 * 3600
 _LOCALHOST = "localhost"

@@ -4,7 +4,7 @@ Filters are indexed as terms, too, with characters that no word of a text has. E
 every combination of its type, category and region. So a search needs a single term for all of its filters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from listings.domain import regions, tokenizer
+from listings.domain import market_words, regions, tokenizer
 from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.model import Listing, MarketQuery, bucket_of
 from listings.store.mapping import Row
@@ -20,10 +20,18 @@ from listings.store.mapping import Row
 HIDDEN, SHOWN, WITHHELD = 0, 1, 2
 """States of a listing in the market. A withheld listing is an active one whose account is disabled."""
 
+INDEX_VERSION: Final = 2
+"""Version of the terms. Until all entries have it, searches use the terms of version 1, which all of them have."""
+
+GET_INDEX_VERSION = "SELECT version FROM market_indexer WHERE id = 1"
+
 ENTRY_COLUMNS = (
     "serial, listing_id, title, type, category, image, price_cents, price_type, location, region, created_at"
 )
-"""The columns of a `model.MarketEntry`."""
+"""The columns of a `model.MarketEntry`. `created_at` is its `listed_at`."""
+
+MAX_TERMS: Final = 20
+"""Words of a search; further ones are ignored."""
 
 MAX_STEP_BYTES: Final = 200_000
 """Bytes of text after which an indexing step ends. The last listing may exceed it."""
@@ -50,11 +58,13 @@ def choose_state(listing: Listing, account_disabled_at: int | None) -> int:
     return SHOWN if account_disabled_at is None else WITHHELD
 
 
-def build_terms(listing: Listing) -> list[str]:
-    """Return all terms that find a listing, without duplicates."""
+def build_terms(listing: Listing, version: int) -> list[str]:
+    """Return all terms that find a listing, without duplicates. `version`: that of the whole index."""
     region = regions.fold_region(listing.region)
-    texts = (listing.title, listing.content, listing.category, listing.location, listing.region, listing.district)
-    found = dict.fromkeys(tokenizer.tokenize("\n".join(texts)))
+    names = f"{listing.title}\n{listing.category}\n{listing.location}\n{listing.region}\n{listing.district}"
+    found = dict.fromkeys([*market_words.list_title_terms(names), *market_words.list_terms(listing.content)])
+    if version < INDEX_VERSION:
+        found |= dict.fromkeys(tokenizer.tokenize(f"{names}\n{listing.content}"))
     return [
         *_build_facet_terms(listing.type, listing.category, region),
         price_class(listing.price_cents),
@@ -62,13 +72,25 @@ def build_terms(listing: Listing) -> list[str]:
     ]
 
 
-def build_query_terms(query: MarketQuery) -> list[str]:
-    """Return the terms of a search, the filter term first.
+def build_query_terms(query: MarketQuery, version: int) -> list[str]:
+    """Return the terms of a search, the filter term first. `version`: that of the whole index.
 
     The filter term is left out if the search has words but no filters, because every listing has that term.
     """
+    words = tokenizer.tokenize(query.text) if version < INDEX_VERSION else market_words.list_terms(query.text)
+    terms = list(dict.fromkeys(words))[:MAX_TERMS]
     is_filtered = any(it is not None for it in (query.type, query.category, query.region))
-    return [build_filter_term(query), *query.words] if is_filtered or not query.words else list(query.words)
+    return [build_filter_term(query), *terms] if is_filtered or not terms else terms
+
+
+def parse_index_version(rows: Sequence[Row]) -> int:
+    """Return the version of the index from the rows of `GET_INDEX_VERSION`. An index without a row is new."""
+    return int(rows[0][0]) if rows else INDEX_VERSION
+
+
+def list_spellings(title: str, category: str, location: str, region: str) -> set[str]:
+    """Return the words of a shown listing that can be suggested for a misspelt one."""
+    return market_words.list_spellings((title, category, location, region))
 
 
 def build_filter_term(query: MarketQuery) -> str:
@@ -90,7 +112,7 @@ def split_price_classes(min_cents: int, max_cents: int) -> tuple[list[str], list
     return inside, outside
 
 
-def build_entry_values(listing: Listing, state: int) -> Row:
+def build_entry_values(listing: Listing, state: int, listed_at: str) -> Row:
     """Return the values of a market row, which follow its serial."""
     return (
         bucket_of(listing.id),
@@ -105,8 +127,9 @@ def build_entry_values(listing: Listing, state: int) -> Row:
         listing.price_type,
         listing.location,
         regions.fold_region(listing.region),
-        listing.created_at,
+        listed_at,
         listing.updated_at,
+        INDEX_VERSION,
     )
 
 

@@ -93,6 +93,8 @@ WHERE i.digest = $1 AND i.expires_at > $2
 
 ACCEPT_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > $2 RETURNING account_id"
 
+DELETE_EXPIRED_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1 AND expires_at <= $2"
+
 DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 
 ERASE_ACCOUNT = """
@@ -210,6 +212,18 @@ DELETE FROM refusals WHERE bucket = $1 AND (account_id, moment, request_id) IN (
     SELECT account_id, moment, request_id FROM refusals WHERE bucket = $1 AND moment < $2 ORDER BY moment LIMIT $3)
 RETURNING moment
 """
+
+# Requests for the plan
+
+ADD_PLAN_REQUEST = """
+INSERT INTO plan_requests (account_id, requested_at) VALUES ($1, $2)
+ON CONFLICT (account_id) DO NOTHING
+RETURNING account_id
+"""
+
+GET_PLAN_REQUEST = "SELECT requested_at FROM plan_requests WHERE account_id = $1"
+
+DELETE_PLAN_REQUEST = "DELETE FROM plan_requests WHERE account_id = $1"
 
 # Payments
 

@@ -156,7 +156,7 @@ UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND NOT
 RETURNING id, title, content
 """
 
-GET_REVISION = "SELECT revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+GET_REVISIONS = "SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 
 FIND_IDEMPOTENCY_RECORD = """
 SELECT digest, result FROM idempotency WHERE bucket = $1 AND account_id = $2 AND key = $3 AND created_at >= $4
@@ -223,6 +223,12 @@ FIND_SUCCESSOR = """
 SELECT subject FROM activity
 WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated' AND detail = $3
 ORDER BY revision, number LIMIT 1
+"""
+
+LIST_SUCCESSORS = """
+SELECT detail, subject FROM activity
+WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated'
+ORDER BY revision, number
 """
 
 SET_KEY_EXPIRY = "UPDATE api_keys SET expires_at = $1 WHERE id = $2"

@@ -26,6 +26,8 @@ import structlog
 Level: TypeAlias = Literal["info", "warning", "error"]
 LEVELS: dict[str, int] = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_FIRST_FIELDS = ("timestamp", "level", "event")
 _FLUSH_SECONDS = 0.2
 _MAX_BUFFERED_LINES = 500
 _MAX_QUEUED_BATCHES = 100
@@ -81,11 +83,11 @@ def configure(stream: BinaryIO, level: int, *, as_json: bool, logger: str = "", 
     ]
     if pid is not None:
         shared.append(lambda _logger, _method, event: {**event, "pid": pid})
-    timestamper = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    timestamper = structlog.processors.TimeStamper(fmt=_TIME_FORMAT, utc=True)
     render: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
         cut = [_cut_exception] if pid is not None else []
-        render += [structlog.processors.format_exc_info, *cut, structlog.processors.JSONRenderer()]
+        render += [structlog.processors.format_exc_info, *cut, _order_fields, structlog.processors.JSONRenderer()]
     else:
         plain = structlog.dev.plain_traceback  # the other formatters show local variables
         render += [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
@@ -240,7 +242,7 @@ class RequestLog:
         second = int(time.time())
         if second != self._second:
             self._second = second
-            self._timestamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(second))
+            self._timestamp = time.strftime(_TIME_FORMAT, time.gmtime(second))
         return self._timestamp
 
 
@@ -259,6 +261,11 @@ def _cut_exception(_logger: object, _method: str, event: structlog.typing.EventD
     while (text := event.get("exception")) and (excess := len(json.dumps(event, default=repr)) - _MAX_EVENT_BYTES) > 0:
         event["exception"] = text[max(1, min(excess, len(text) // 4)) :]
     return event
+
+
+def _order_fields(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Start with the fields that start the line of a request."""
+    return {**dict.fromkeys(_FIRST_FIELDS), **event}
 
 
 def _format_text(line: RequestLine) -> bytes:

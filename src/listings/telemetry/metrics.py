@@ -106,6 +106,7 @@ class Metrics:
         self._add_requests(registry)
         self._add_writes(registry)
         self._add_limiter(registry)
+        self._add_mail(registry)
         self._add_files(registry, database)
         Info("listings_build", "The running version.", registry=registry).info({"version": __version__})
         prometheus_client.ProcessCollector(registry=registry)
@@ -171,6 +172,10 @@ class Metrics:
         if line.status == _RATE_LIMITED:
             self._rate_limited.inc()
 
+    def record_mail(self, outcome: str) -> None:
+        """Count an attempt to send a mail: sent, failed or given_up."""
+        self._mails.labels(outcome).inc()
+
     def record_batch(self, size: int, seconds: float, *, committed: bool) -> None:
         """Record a batch of writes. Called in the writer's thread."""
         self._batch_size.observe(size)
@@ -223,6 +228,11 @@ class Metrics:
         )
         self._failed_batches = Counter(
             "listings_write_batches_failed", "Batches that were not committed.", registry=registry
+        )
+
+    def _add_mail(self, registry: CollectorRegistry) -> None:
+        self._mails = Counter(
+            "listings_mails", "Attempts to send a mail: sent, failed or given_up.", ["outcome"], registry=registry
         )
 
     def _add_files(self, registry: CollectorRegistry, database: Path) -> None:

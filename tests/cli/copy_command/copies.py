@@ -11,7 +11,8 @@ from tests.store import databases
 TABLES = (
     *("accounts", "api_keys", "account_state", "listing_ids", "listings", "idempotency", "imports", "view_salts"),
     *("members", "sessions", "invitations", "sign_in_attempts", "payments", "activity", "changes", "usage_hours"),
-    *("refusals", "sign_in_devices", "views", "database_id"),
+    *("refusals", "sign_in_devices", "plan_requests", "periodic_tasks", "mails", "email_tokens", "confirmed_emails"),
+    *("closed_accounts", "plan_reminders", "views", "database_id"),
 )
 MARKET_COLUMNS = {"marketed", "market_version"}  # the state of the market index, which is not copied
 FLAGS = {"is_active", "indexed", "new_ids"}
@@ -133,6 +134,14 @@ def add_rows(source: Source) -> None:
         f"INSERT INTO invitations VALUES (randomblob(32), {bob}, 1, 2), (randomblob(32), {charlie}, 1, 2)",
         "INSERT INTO sign_in_attempts VALUES (randomblob(32), 1, 2), (randomblob(32), 3, 4)",
         f"INSERT INTO sign_in_devices VALUES ({bob}, randomblob(32), 1), ({charlie}, randomblob(32), 2)",
+        f"INSERT INTO plan_requests VALUES ({bob}, 1), ({charlie}, 2)",
+        f"INSERT INTO mails VALUES ('a', 'key_created', 'bob@ü', {bob}, '{{}}', 1, 2, 3)",
+        "INSERT INTO mails VALUES ('b', 'password_reset', 'nobody@x', NULL, '{}', 1, NULL, 3)",
+        f"INSERT INTO email_tokens VALUES (randomblob(32), {bob}, 'ü@x', 1), (randomblob(32), {bob}, 'b@x', 2)",
+        f"INSERT INTO confirmed_emails VALUES ({bob}, 'ü@x', 1), ({charlie}, 'c@x', 2)",
+        f"INSERT INTO closed_accounts VALUES ({charlie}, 1)",
+        f"INSERT INTO plan_reminders VALUES ({bob}, 1, 14), ({charlie}, 2, 0)",
+        "INSERT INTO periodic_tasks VALUES ('daily report', 1)",
         f"INSERT INTO payments VALUES ('stripe', 'cs_1', {bob}, 1, 2, 3), ('manual', 'ü', {bob}, 1, 2, 3)",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 0, 1, -1, 'updated', 7, '{{}}')",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 1, 1, 0, 'key_added', 7, '')",

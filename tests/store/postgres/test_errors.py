@@ -378,7 +378,7 @@ def test_concurrent_batches_changes_and_creates_all_succeed(url: str) -> None:
             async def batch(number: int) -> None:
                 rotated = ids[number % 6 :] + ids[: number % 6]
                 steps = [ChangeStep(one, rename(str(number))) for one in (rotated if number % 2 else rotated[::-1])]
-                await store.run_batch(1, 1, Batch(steps, atomic=True, dry_run=False, record=str))
+                await store.run_batch(1, 1, Batch(steps, atomic=True, dry_run=False, encode=str))
 
             creates = [
                 store.add_listing(1, 1, NEW, CREATED, IdempotencyRecord(f"k{n % 5}", b"d" * 32, 1, 0))

@@ -11,12 +11,13 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from listings.domain.model import MarketEntry, MarketQuery
-from listings.store import market_entries, sql
-from listings.store.postgres import market, market_index
+from listings.store import market_entries, migrations, sql
+from listings.store.postgres import market, market_index, migrate
 from listings.store.postgres.pool import connect
 from listings.store.postgres.store import PostgresStore
 from listings.store.scripts import market_index as scripts
 from tests.postgres_server import PostgresServer
+from tests.store import market_upgrade
 from tests.store.postgres.test_statements import LIMITS, Plans
 from tests.store.sqlite.test_market import COUNT, listing
 
@@ -26,6 +27,9 @@ STATEMENTS = {
     **{f"by price {sort}": statement for sort, statement in market.BY_PRICE.items()},
     **{f"free {sort}": statement for sort, statement in market.FREE.items()},
     **{f"by terms {sort}": statement for sort, statement in market.GATHER_BY_TERMS.items()},
+    **{f"in range {sort}": statement for sort, statement in market.GATHER_BY_PRICE.items()},
+    **{f"by serial {sort}": statement for sort, statement in market.BY_SERIAL.items()},
+    **{f"by serial in range {sort}": statement for sort, statement in market.BY_SERIAL_IN_RANGE.items()},
     **{
         name: value
         for module in (market, market_index, market_entries, scripts)
@@ -87,9 +91,9 @@ def test_no_statement_scans_a_whole_table(name: str, plans: Plans, default_plans
     assert "Seq Scan" not in default_plans.of(STATEMENTS[name])
 
 
-@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize("sort", ["newest", "oldest", "price", "-price"])
 def test_a_scan_follows_the_index_of_the_order(sort: Any, plans: Plans) -> None:
-    index = "(market_newest|market_pkey)" if sort == "newest" else "market_price"
+    index = "market_price" if "price" in sort else "(market_newest|market_pkey)"
     for statement in (market.SCAN[sort], market.HAS_MORE[sort]):
         plan = plans.of(statement)
         assert re.search(rf"Index (Only )?Scan( Backward)? using {index} on market", plan), plan
@@ -98,8 +102,10 @@ def test_a_scan_follows_the_index_of_the_order(sort: Any, plans: Plans) -> None:
 
 PART, PRICE = r"ARRAY\[\(serial >> 13\)\] @> ARRAY\[part", r"ARRAY\[width_bucket.*\] (@>|&&) "
 GATHERINGS = {
-    "NEWEST": PART,
-    "NEWEST_IN_RANGE": f"{PART}.*{PRICE}",
+    **{f"by serial {sort}": PART for sort in market.BY_SERIAL},
+    **{f"by serial in range {sort}": f"{PART}.*{PRICE}" for sort in market.BY_SERIAL_IN_RANGE},
+    "TRAITS": PART,
+    "TRAITS_IN_RANGE": f"{PART}.*{PRICE}",
     **{f"by price {sort}": PRICE for sort in market.BY_PRICE},
     **{f"free {sort}": f"{PART}.*{PRICE}" for sort in market.FREE},
 }
@@ -129,7 +135,8 @@ def test_the_sample_searches_parts_by_position_and_terms(plans: Plans) -> None:
 
 
 def test_a_small_price_range_is_searched_by_price(plans: Plans) -> None:
-    assert re.search("Scan (using|on) market_price", plans.of(market.GATHER_BY_PRICE))
+    for statement in (*market.GATHER_BY_PRICE.values(), market.TRAITS_BY_PRICE):
+        assert re.search("Scan (using|on) market_price", plans.of(statement))
     assert re.search("Scan using market_price", plans.of(market.COUNT_BY_PRICE))
 
 
@@ -168,7 +175,7 @@ async def count_rows(url: str, query: MarketQuery) -> tuple[int, int]:
     """Return how many rows a search reads, and how many it finds."""
     connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60, searching=True)
     rows: Any = RowCounter(connection)
-    found = await market.search(rows, query)
+    found = await market.search(rows, query, market_entries.INDEX_VERSION)
     await connection.close()
     return rows.count, len(found)
 
@@ -178,18 +185,18 @@ async def count_rows(url: str, query: MarketQuery) -> tuple[int, int]:
     ("filters", "expected"),
     [
         ({}, 24),
-        ({"words": ("bike",)}, 24),
-        ({"words": ("nth2", "nth3")}, 24),
-        ({"words": ("19999",)}, 1),
-        ({"words": ("nth500", "odd")}, 0),
-        ({"words": ("older",)}, 24),
-        ({"words": ("newer",)}, 24),
-        ({"words": ("newer", "older")}, 0),
-        ({"words": ("odd", "even")}, 0),
+        ({"text": "bike"}, 24),
+        ({"text": "nth2 nth3"}, 24),
+        ({"text": "19999"}, 1),
+        ({"text": "nth500 odd"}, 0),
+        ({"text": "older"}, 24),
+        ({"text": "newer"}, 24),
+        ({"text": "newer older"}, 0),
+        ({"text": "odd even"}, 0),
         ({"type": "job"}, 5),
         ({"region": "Rare", "category": "C1"}, 1),
         ({"price_min": 70_000, "price_max": 70_999}, 24),
-        ({"price_min": 70_000, "price_max": 70_999, "words": ("nth3",)}, 24),
+        ({"price_min": 70_000, "price_max": 70_999, "text": "nth3"}, 24),
         ({"price_min": 3, "price_max": 3}, 19),
         ({"price_min": 999_999}, 0),
     ],
@@ -202,56 +209,95 @@ def test_a_page_reads_few_rows_for_any_filter(large: str, filters: dict[str, Any
     assert rows <= 22_000
 
 
-def expected(words: tuple[str, ...], query: MarketQuery) -> list[tuple[int, int]]:
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [({}, 101), ({"text": "nth2"}, 101), ({"text": "nth500", "type": "product"}, 39), ({"price_max": 500}, 101)],
+    ids=str,
+)
+def test_the_traits_of_a_limited_number_of_listings_read_few_rows(
+    large: str, filters: dict[str, Any], expected: int
+) -> None:
+    async def count() -> tuple[int, int]:
+        connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60, searching=True)
+        rows: Any = RowCounter(connection)
+        found = await market.list_traits(rows, MarketQuery(**filters), market_entries.INDEX_VERSION, 101)
+        await connection.close()
+        return len(found), rows.count
+
+    found, rows = asyncio.run(count())
+    assert found == expected
+    assert rows <= 22_000
+
+
+def expected(words: set[str], query: MarketQuery) -> list[tuple[int, int]]:
     """Return the prices and serials of all listings that a search should find."""
     found = []
     for number in range(COUNT):
         new = listing(number).new
         price_max = new.price_cents if query.price_max is None else query.price_max
-        if (query.price_min or 0) <= new.price_cents <= price_max and set(words) <= set(
+        if (query.price_min or 0) <= new.price_cents <= price_max and words <= set(
             f"{new.title} {new.content}".split()
         ):
             found.append((new.price_cents, number + 1))
-    if query.sort == "newest":
-        return sorted(found, key=lambda entry: -entry[1])
+    if query.sort in {"newest", "oldest"}:
+        return sorted(found, key=lambda entry: entry[1], reverse=query.sort == "newest")
     return sorted(found, reverse=query.sort == "-price")
 
 
-@pytest.mark.parametrize("sort", ["newest", "price", "-price"])
+@pytest.mark.parametrize("sort", ["newest", "oldest", "price", "-price"])
 @pytest.mark.parametrize("prices", [(None, None), (0, 0), (0, 70_500), (500, None), (70_000, 70_400)], ids=str)
-@pytest.mark.parametrize("words", [("nth500",), ("older", "nth500"), ("newer", "older")], ids=str)
+@pytest.mark.parametrize("text", ["nth500", "older nth500", "newer older"])
 def test_the_pages_contain_every_listing_once_and_in_order(
-    large: str, words: tuple[str, ...], prices: tuple[int | None, int | None], sort: Any
+    large: str, text: str, prices: tuple[int | None, int | None], sort: Any
 ) -> None:
-    query = MarketQuery(words=words, price_min=prices[0], price_max=prices[1], sort=sort, limit=7)
+    query = MarketQuery(text=text, price_min=prices[0], price_max=prices[1], sort=sort, limit=7)
 
     async def read_all() -> list[tuple[int, int]]:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60, searching=True)
         rows: Any = RowCounter(connection)
         found: list[tuple[int, int]] = []
-        while page := await market.search(rows, replace(query, after=found[-1] if found else None)):
+        while page := await market.search(
+            rows, replace(query, after=found[-1] if found else None), market_entries.INDEX_VERSION
+        ):
             found += [MarketEntry(*row).cursor for row in page]
         await connection.close()
         return found
 
-    assert asyncio.run(read_all()) == expected(words, query)
+    assert asyncio.run(read_all()) == expected(set(text.split()), query)
 
 
 @pytest.mark.parametrize("sort", ["newest", "price", "-price"])
 @pytest.mark.parametrize("after", [(0, 1), (0, 12_001), (499, 5_000), (70_999, 1_000), (10**12, 2**62)], ids=str)
 def test_a_page_starts_after_any_cursor(large: str, after: tuple[int, int], sort: Any) -> None:
-    query = MarketQuery(words=("older", "nth3"), sort=sort, after=after)
+    query = MarketQuery(text="older nth3", sort=sort, after=after)
 
     async def read() -> list[tuple[int, int]]:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60, searching=True)
         rows: Any = RowCounter(connection)
-        found = await market.search(rows, query)
+        found = await market.search(rows, query, market_entries.INDEX_VERSION)
         await connection.close()
         return [MarketEntry(*row).cursor for row in found]
 
-    every = expected(("older", "nth3"), query)
+    every = expected({"older", "nth3"}, query)
     if sort == "newest":
         following = [entry for entry in every if entry[1] < after[1]]
     else:
         following = [entry for entry in every if (entry > after if sort == "price" else entry < after)]
     assert asyncio.run(read()) == following[:24]
+
+
+def test_older_entries_are_found_by_their_terms_until_all_are_indexed_again(postgres: PostgresServer) -> None:
+    shipped = migrations.shipped_migrations("postgres")
+    fill = market_upgrade.FILL.format(
+        true="true",
+        bytes="'x'",
+        words_column=", words",
+        first_words=", '{hawke,s,bikes,c}'",
+        second_words=", '{lamp,c}'",
+    )
+    with postgres.bare_database() as url:
+        asyncio.run(migrate.migrate(url, market_upgrade.migrations_before(shipped)))
+        for statement in fill.split(";\n")[:-1]:
+            postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+        asyncio.run(migrate.migrate(url, shipped))
+        assert asyncio.run(market_upgrade.upgrade(PostgresStore(url, LIMITS))) == market_upgrade.FOUND

@@ -31,7 +31,7 @@ Write: TypeAlias = Callable[[PostgresStore], Awaitable[object]]
 
 def run_batch(store: PostgresStore) -> Awaitable[object]:
     changes: list[Step] = [ChangeStep(listing_id, lambda _: {"title": "x"}) for listing_id in IDS[:50]]
-    batch = Batch(changes + [AddStep(NEW, STAMP)] * 50, atomic=True, dry_run=False, record=lambda _: "")
+    batch = Batch(changes + [AddStep(NEW, STAMP)] * 50, atomic=True, dry_run=False, encode=lambda _: "")
     return store.run_batch(1, 1, batch, IdempotencyRecord("k", b"d" * 32, 1_000, 900), ACTOR)
 
 

@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
 from listings.domain.errors import Unavailable
 from listings.domain.model import ImportedListing, ListingQuery, NewListing
 from listings.store.search_sql import MIN_INDEXED_LISTINGS

@@ -12,21 +12,24 @@ import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
-from listings.store import market_entries, sql
+from listings.store import market_entries, migrations, sql
 from listings.store.scripts import market_index as scripts
 from listings.store.sqlite import market, market_index
 from listings.store.sqlite.connections import open_reader
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
+from tests.store import databases, market_upgrade
 
 pytestmark = pytest.mark.uncovered
 
 COUNT = 20_000
 STAMP = "2026-11-21 10:00:00"
 STATEMENTS = {
-    "newest": market.NEWEST,
-    "newest of few": market.NEWEST_OF_FEW,
+    **{f"by serial {direction}": statement for direction, statement in market.BY_SERIAL.items()},
+    **{f"of few {direction}": statement for direction, statement in market.BY_SERIAL_OF_FEW.items()},
     **{f"by price {direction}": statement for direction, statement in market.BY_PRICE.items()},
+    "traits": market.TRAITS,
+    "traits in range": market.TRAITS_IN_RANGE,
 }
 
 
@@ -83,7 +86,7 @@ def test_a_search_uses_a_full_text_index_and_then_the_serial(reader: apsw.Connec
     assert "VIRTUAL TABLE INDEX" in plan
     assert "SEARCH market USING INTEGER PRIMARY KEY (rowid=?)" in plan
     assert "SCAN market;" not in plan
-    assert ("TEMP B-TREE" in plan) == (name == "newest of few")
+    assert ("TEMP B-TREE" in plan) == name.startswith("of few")
 
 
 def test_unindexed_listings_and_accounts_are_found_by_an_index(reader: apsw.Connection) -> None:
@@ -94,6 +97,8 @@ def test_unindexed_listings_and_accounts_are_found_by_an_index(reader: apsw.Conn
     assert entry == "SEARCH market USING INDEX sqlite_autoindex_market_1 (listing_id=?)"
     of_account = get_plan(reader, scripts.LISTINGS_OF_ACCOUNT)
     assert of_account == "SEARCH market USING COVERING INDEX market_account (account_id=? AND state=?)"
+    spellings = get_plan(reader, market.SPELLINGS)
+    assert "SEARCH market_spellings USING INDEX market_spellings_skeleton (skeleton=?)" in spellings
     closed = get_plan(reader, market.HAS_CLOSED)
     assert "accounts_unmarketed" in closed
 
@@ -113,6 +118,13 @@ class Steps:
 
     def count(self, query: MarketQuery) -> tuple[int, int]:
         """Return the hundreds of instructions and the number of entries found."""
+        return self._count(lambda: self.find(query))
+
+    def count_traits(self, query: MarketQuery, count: int) -> tuple[int, int]:
+        """Like `count`, for the traits of at most `count` listings."""
+        return self._count(lambda: market.list_traits(self._read, query, market_entries.INDEX_VERSION, count))
+
+    def _count(self, find: Callable[[], list[Any]]) -> tuple[int, int]:
         hundreds = 0
 
         def count_hundred() -> bool:
@@ -122,13 +134,13 @@ class Steps:
 
         self._reader.set_progress_handler(count_hundred, 100)
         try:
-            found = self.find(query)
+            found = find()
         finally:
             self._reader.set_progress_handler(None)
         return hundreds, len(found)
 
     def find(self, query: MarketQuery) -> list[MarketEntry]:
-        return market.search(self._read, query)
+        return market.search(self._read, query, market_entries.INDEX_VERSION)
 
     def _read(self, statement: str, values: Any) -> list[Any]:
         return self._reader.execute(sql.to_sqlite(statement), values).fetchall()
@@ -136,18 +148,18 @@ class Steps:
 
 FILTERS: list[tuple[dict[str, Any], int]] = [
     ({}, 24),
-    ({"words": ("bike",)}, 24),
-    ({"words": ("nth2", "nth3")}, 24),
-    ({"words": ("odd", "even")}, 0),
-    ({"words": ("older",)}, 24),
-    ({"words": ("newer", "older")}, 0),
-    ({"words": ("older", "nth500")}, 20),
-    ({"words": ("nth500", "odd")}, 0),
-    ({"words": ("19999",)}, 1),
-    ({"words": ("missing",)}, 0),
+    ({"text": "bike"}, 24),
+    ({"text": "nth2 nth3"}, 24),
+    ({"text": "odd even"}, 0),
+    ({"text": "older"}, 24),
+    ({"text": "newer older"}, 0),
+    ({"text": "older nth500"}, 20),
+    ({"text": "nth500 odd"}, 0),
+    ({"text": "19999"}, 1),
+    ({"text": "missing"}, 0),
     ({"type": "job"}, 5),
     ({"region": "Rare", "category": "C1"}, 1),
-    ({"type": "product", "region": "Common", "category": "C1", "words": ("nth3",)}, 24),
+    ({"type": "product", "region": "Common", "category": "C1", "text": "nth3"}, 24),
 ]
 
 
@@ -168,6 +180,17 @@ def test_a_price_range_sorted_by_price_takes_few_steps(
     reader: apsw.Connection, sort: Any, lowest: int | None, highest: int | None
 ) -> None:
     assert Steps(reader).count(MarketQuery(sort=sort, price_min=lowest, price_max=highest))[0] <= 20
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [({}, 101), ({"text": "nth2"}, 101), ({"text": "nth500", "type": "product"}, 39), ({"price_max": 500}, 101)],
+)
+def test_the_traits_of_a_limited_number_of_listings_take_few_steps(
+    reader: apsw.Connection, filters: dict[str, Any], expected: int
+) -> None:
+    hundreds, found = Steps(reader).count_traits(MarketQuery(**filters), 101)
+    assert (found, hundreds <= 40) == (expected, True)
 
 
 @pytest.mark.parametrize(("lowest", "highest", "count"), [(70_000, 70_999, 1_000), (3, 3, 19), (999_999, None, 0)])
@@ -194,9 +217,9 @@ def test_both_plans_for_a_price_range_find_the_same_listings(
     steps = Steps(reader)
     ends = (None, 0, 1, 3, 4, 255, 256, 900, 70_000, 70_500, 99_999_999_999, 2**62)
     queries = [
-        MarketQuery(price_min=lowest, price_max=highest, words=words, limit=1_000)
+        MarketQuery(price_min=lowest, price_max=highest, text=text, limit=1_000)
         for lowest, highest in product(ends, ends)
-        for words in ((), ("nth3",))
+        for text in ("", "nth3")
     ]
     gathered = [steps.find(query) for query in queries]
     monkeypatch.setattr(market, "_MAX_GATHERED", 0)
@@ -235,7 +258,7 @@ def write_during_preparation(
         await store.add_account("Alice", "alice@example.com", None, 1_000)
         await store.add_listing(1, 1, NewListing(title="Lamp", content="Brass"), STAMP)
         step, _ = await asyncio.gather(store.index_market(16, b"i" * 16, 1_000.0), write(store))
-        query = MarketQuery(words=(word,))
+        query = MarketQuery(text=word)
         found_first = await store.search_market(query)
         while (await store.index_market(16, b"i" * 16, 1_000.0)).done:
             pass
@@ -285,3 +308,13 @@ def test_other_tasks_run_while_a_step_is_prepared(tmp_path: Path) -> None:
     migrate.migrate(tmp_path / "listings.db")
     assert asyncio.run(scene()) == 20
     assert iterations >= 20
+
+
+def test_older_entries_are_found_by_their_terms_until_all_are_indexed_again(tmp_path: Path) -> None:
+    path = tmp_path / "listings.db"
+    migrate.migrate(path, market_upgrade.migrations_before(migrations.shipped_migrations()))
+    words = "INSERT INTO {} (rowid, words) VALUES (1, 'hawke s bikes c'), (2, 'lamp c')"
+    fill = market_upgrade.FILL.format(true="1", bytes="x'00'", words_column="", first_words="", second_words="")
+    databases.change(path, fill, words.format("market_words"), words.format("market_prices"))
+    migrate.migrate(path)
+    assert asyncio.run(market_upgrade.upgrade(SqliteStore(path))) == market_upgrade.FOUND

@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
+from listings.contract.freshness import Revisions
+from listings.contract.history import Actor
+from listings.contract.listings import IdempotencyRecord
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, NewListing
 from listings.store.scripts import listings
@@ -45,17 +48,18 @@ class CacheHarness:
 
     def read(self, account_id: int, revision: int) -> None:
         if self.revisions.can_record():
-            self.revisions.record(account_id, revision)
+            self.revisions.record(account_id, Revisions(revision, revision))
 
     def find(self, account_id: int) -> tuple[int | None, int | None]:
-        return self.revisions.find_revision(account_id), self.revisions.find_settled_revision(account_id)
+        found = self.revisions.find_revisions(account_id)
+        return found and found.revision, self.revisions.find_settled_revision(account_id)
 
     def create(self, *revisions: int) -> None:
         """Let this process write a batch that raises the revision of account 1 to each of these."""
         with self.lock.acquire():
             began_at = self.lock.sequence_at_acquire
         for revision in revisions:
-            self.revisions.record_create(1, revision)
+            self.revisions.record_create(1, Revisions(revision, revision))
         self.revisions.end_batch(began_at, 0, outcomes_known=True)
 
     def write_in_other_process(self) -> None:
@@ -90,7 +94,7 @@ def test_only_the_settled_revision_is_valid_during_a_batch(cache: CacheHarness) 
         cache.read(2, 9)
         began_at = cache.lock.sequence_at_acquire
     assert cache.find(1) == (None, 5)  # the end of the batch is not recorded yet
-    cache.revisions.record_create(1, 6)
+    cache.revisions.record_create(1, Revisions(6, 6))
     cache.revisions.end_batch(began_at, 0, outcomes_known=True)
     assert (cache.find(1), cache.find(2)) == ((6, 5), (9, 9))
 
@@ -100,7 +104,7 @@ def test_a_revision_read_during_a_batch_is_not_raised_again(cache: CacheHarness)
         began_at = cache.lock.sequence_at_acquire
         cache.read(1, 7)
     for revision in (6, 7):
-        cache.revisions.record_create(1, revision)
+        cache.revisions.record_create(1, Revisions(revision, revision))
     cache.revisions.end_batch(began_at, 0, outcomes_known=True)
     assert cache.find(1) == (7, 7)
 
@@ -251,6 +255,16 @@ def test_creates_by_this_process_keep_its_account_cached(two: TwoStores) -> None
     run(other.add_listing(*ALICE, BIKE, STAMP))
     assert store.get_cached_settled_revision(*ALICE) is None
     assert (run(store.get_settled_revision(*ALICE)), run(store.get_revision(*ALICE))) == (3, 3)
+
+
+@pytest.mark.parametrize("claim", [None, IdempotencyRecord("k", b"d" * 32, 1_000, 900)], ids=["no key", "key"])
+def test_a_create_raises_both_cached_revisions(two: TwoStores, claim: IdempotencyRecord | None) -> None:
+    store, run = two.stores[0], two.run
+    listing_id = run(store.add_listing(*ALICE, BIKE, STAMP)).listing_id
+    run(store.get_listing_and_revision(listing_id))
+    assert run(store.get_revisions(*ALICE)) == (1, 0)
+    run(store.add_listing(*ALICE, BIKE, STAMP, claim, Actor(1, 1_000)))
+    assert (store.get_cached_settled_revision(*ALICE), run(store.get_revisions(*ALICE))) == (1, (2, 1))
 
 
 def test_an_edit_keeps_the_settled_revision_of_other_accounts(two: TwoStores) -> None:

@@ -294,7 +294,8 @@ async def _create_batch(services: Services, person: Person, *, is_deleted: bool)
     caller: Caller = await services.access.authenticate(person.key)
     new = NewListing(title="Lamp", content="Bright.")
     steps = [services.listings.build_create_step(new) for _ in range(_BATCH_SIZE)]
-    results = await services.listings.run_batch(caller, steps, str, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
+    outcome = await services.listings.run_batch(caller, steps, str, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
+    results = () if isinstance(outcome, str) else outcome.results
     created = [result for result in results if isinstance(result, int)]
     if is_deleted:
         ends = [services.listings.build_delete_step(caller, listing_id) for listing_id in created]

@@ -27,7 +27,7 @@ from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import ForkServer, RestartableService, find_children
 
 _PASSWORD, _WRONG_PASSWORD = "canary Sings at 6 in the morning", "canary Sleeps until 9 at least"
-_EMAIL = "alice@example.com"
+_EMAIL, _OTHER_EMAIL = "alice@example.com", "bob@example.com"
 _ERASED_TEXT = "a text of the canary that was there once"
 _METRICS = re.compile(r"Metrics are at (?:http://)?([0-9.]+):(\d+)")
 
@@ -110,18 +110,31 @@ class Session:
 
     async def erase_account(self) -> None:
         """Replace a text of another account's listing, erase the account, and search all tables for the text."""
-        connection = Connection(self._service.port, await asyncio.to_thread(self._create_other_account))
+        await self._sign_up_other_account()
+        connection = Connection(self._service.port, await asyncio.to_thread(self._create_other_key))
         listing = await connection.fetch("POST", PATH, {"title": "t", "content": _ERASED_TEXT, "is_active": False})
         await connection.fetch("PATCH", f"{PATH}/{listing.json()['id']}", {"content": "c"})
         connection.close()
         assert await asyncio.to_thread(self._find_tables, _ERASED_TEXT) == ["changes"]
-        await asyncio.to_thread(self.run, "account", "erase", "bob@example.com", "--yes")
-        self.values_found = await asyncio.to_thread(self._find_tables, _ERASED_TEXT)
+        assert {"accounts", "mails", "email_tokens"} <= set(await asyncio.to_thread(self._find_tables, _OTHER_EMAIL))
+        await asyncio.to_thread(self.run, "account", "erase", _OTHER_EMAIL, "--yes")
+        for text in (_ERASED_TEXT, _OTHER_EMAIL):
+            self.values_found += await asyncio.to_thread(self._find_tables, text)
 
-    def _create_other_account(self) -> str:
-        """Create an account and return its key."""
-        self.run("account", "create", "--name", "Bob", "--email", "bob@example.com", "--months", "12")
-        created = self.run("key", "create", "bob@example.com", "--name", "b", "--json", prints_secret=True)
+    async def _sign_up_other_account(self) -> None:
+        """Create an account whose mail can't be sent, so that its address stays in the queue."""
+        mail = {"LISTINGS_SMTP_URL": "smtp://127.0.0.1:1", "LISTINGS_MAIL_FROM": "no-reply@market.example"}
+        settings = load(self._service.environment | mail | {"LISTINGS_BASE_URL": "https://market.example"}, {})
+        async with wiring.open_services(settings) as services:
+            self.secrets["a session after sign-up"] = await services.sessions.sign_up(
+                "Bob", _OTHER_EMAIL, _PASSWORD, "127.0.0.1"
+            )
+            await services.mailer.send_due()
+
+    def _create_other_key(self) -> str:
+        """Give the account a plan, create a key and return it."""
+        self.run("account", "plan", _OTHER_EMAIL, "--months", "12")
+        created = self.run("key", "create", _OTHER_EMAIL, "--name", "b", "--json", prints_secret=True)
         return str(json.loads(created)["key"])
 
     def _find_tables(self, text: str) -> list[str]:

@@ -15,7 +15,17 @@ from listings.api.docs.operations import (
     Operation,
     Success,
 )
-from listings.api.docs.schemas import ENUMS, FIELD_DOCS, READ_ONLY_FIELDS, Schema, allow_null, build_schema, refer
+from listings.api.docs.schemas import (
+    ENUMS,
+    FIELD_DOCS,
+    READ_ONLY_FIELDS,
+    TIME_FORMAT,
+    Schema,
+    allow_null,
+    build_image_url,
+    build_schema,
+    refer,
+)
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.errors import STATUS, Code
 from listings.domain.fields import FIELDS, REQUIRED, Images, get_default
@@ -185,6 +195,8 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
     "include": ["district", "deleted_at"],
     "after": 0,
     "before": 1201,
+    "timeout": 30,
+    "gather": 5,
     "count": True,
     "dry_run": True,
 }
@@ -269,6 +281,7 @@ def _build_schemas() -> dict[str, Schema]:
         **_build_changes(),
         "RateLimit": _build_rate_limit(),
         **ENUMS,
+        "ImageUrl": build_image_url(),
         "ErrorCode": {"type": "string", "enum": list(ERROR_DOCS)},
     }
 
@@ -365,7 +378,10 @@ def _build_batch() -> dict[str, Schema]:
     """Return the schemas of a batch and its operations."""
     kinds = _build_operations()
     items = {"minItems": 1, "maxItems": batch.MAX_OPERATIONS, "items": refer("schemas", "BatchOperation")}
-    atomic = {"type": "boolean", "description": "Whether to undo all operations if one fails. Default: `false`."}
+    atomic = {
+        "type": "boolean",
+        "description": "Whether to undo all operations if one fails. Default: `false`; with `If-Match` always `true`.",
+    }
     names = {kind: f"{kind.title()}Operation" for kind in kinds}
     return {
         "Batch": {
@@ -423,11 +439,13 @@ def _build_batch_results() -> dict[str, Schema]:
     code = {"code": refer("schemas", "ErrorCode")}
     listing_id = READ_ONLY_FIELDS["id"].schema | {"description": "The id of the listing that a put created or updated."}
     put = {"op": refer("schemas", "PutOutcome"), "id": listing_id}
+    changed = refer("schemas", "ChangedFields")
+    preview = {"before": allow_null(changed), "after": changed}
     kinds: Mapping[str, tuple[Schema, str, Schema, str]] = {
         "CreateResult": ({"const": 201}, "Created", put | etag, "A create that was applied, also by a put."),
         "ChangeResult": (
-            *({"const": 200}, "Confirmation", put | etag),
-            "An update, a delete, a restore, or any operation of a dry run.",
+            *({"const": 200}, "Confirmation", put | etag | preview),
+            "An update, a delete, a restore, or any operation of a dry run, with the fields that it would change.",
         ),
         "FailedResult": ({"enum": errors}, "ApiError", code, "An operation that was not applied."),
     }
@@ -464,7 +482,7 @@ def _build_changes() -> dict[str, Schema]:
     }
     change_set = {
         "id": number | {"description": "Ascends by one with each change set of the account."},
-        "time": READ_ONLY_FIELDS["created_at"].schema | {"description": "When it was written, in UTC."},
+        "time": READ_ONLY_FIELDS["created_at"].schema | {"description": f"When it was written, {TIME_FORMAT}."},
         "actor": refer("schemas", "ChangeActor"),
         "kind": refer("schemas", "ChangeKind"),
         "changes": {"type": "array", "items": refer("schemas", "Change")},

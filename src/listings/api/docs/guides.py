@@ -1,7 +1,7 @@
 """Render the guides. They are Markdown files that are also readable in the repository."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from urllib.parse import urlsplit
 
@@ -16,16 +16,18 @@ from listings.domain.errors import STATUS, Problem
 _BASE_URL = "https://market.example"  # in the samples
 
 
-def render_guide(name: str, base_url: str, links: Links, access: str) -> bytes:
-    """Return the page of a guide. Its samples send requests to `base_url`; `access` says how to get a key.
+def render_guide(name: str, base_url: str, links: Links, texts: Mapping[str, str]) -> bytes:
+    """Return the page of a guide. Its samples send requests to `base_url`; `texts` replace comments by their name.
 
     Raises Problem("path_not_found").
     """
     if name not in list_titles():
         raise Problem("path_not_found", f"Path not found: {urlsplit(base_url).path}/docs lists all paths")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = read_guide(name).replace(_BASE_URL, base_url).replace("<!-- access -->", access)
-    tokens = parser.parse(text.replace("<!-- errors -->", _format_errors()))
+    text = read_guide(name).replace(_BASE_URL, base_url)
+    for comment, replacement in {**texts, "errors": _format_errors()}.items():
+        text = text.replace(f"<!-- {comment} -->", replacement)
+    tokens = parser.parse(text)
     _resolve_links(tokens, urlsplit(base_url).path)
     title, *headings = _mark_headings(tokens)
     template = build_environment(base_url, links).get_template("guide.html")

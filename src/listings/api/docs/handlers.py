@@ -92,7 +92,8 @@ class DocsHandlers:
 def _render_guide(name: str, about: ServiceInfo, links: Links) -> bytes:
     from listings.api.docs.guides import render_guide  # noqa: PLC0415 - imports a Markdown parser, which few need
 
-    return render_guide(name, about.base_url or BASE_URL.decode(), links, describe_access(about.plan))
+    texts = {"access": describe_access(about.plan), "contact": f" to <{about.contact}>" if about.contact else ""}
+    return render_guide(name, about.base_url or BASE_URL.decode(), links, texts)
 
 
 def _respond_with_page(page: bytes, request: Request) -> Response:

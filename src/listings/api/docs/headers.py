@@ -24,14 +24,18 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     "Prefer": (
         (
             "`handling=strict` rejects fields and parameters that are ignored otherwise, and relative image URLs. "
-            "`return=representation` returns the whole record after a create, an update or a restore (RFC 7240)."
+            "`return=representation` returns the whole record after a create, an update or a restore (RFC 7240). The "
+            "response bodies of writes are described as they are without `return=representation`."
         ),
         _STRING,
         "handling=strict",
     ),
     "If-None-Match": ("The ETag of your copy. Returns 304 if your copy is current.", _STRING, '"v1.0"'),
     "If-Match": (
-        "The ETag of the listing as you read it, several ETags, or `*`. Returns 412 if the listing has changed since.",
+        (
+            "The ETag of the listing as you read it, several ETags, or `*`. Returns 412 if the listing has changed "
+            "since. For a batch, the ETag of a list, or of the batch before."
+        ),
         _STRING | {"pattern": rf"^(?:[ \t,]*{_TAG}(?:[ \t]*,[ \t,]*{_TAG})*[ \t,]*)?$"},
         "*",
     ),

@@ -11,6 +11,7 @@ from listings.api.docs.schemas import FIELD_DOCS
 from listings.domain.errors import Code
 from listings.domain.fields import FIELDS
 from listings.domain.listing_json import INCLUDED_FIELDS, Record
+from listings.service.feed.waits import MAX_WAITS
 
 Tag: TypeAlias = Literal["Listings", "Changes", "Rate limit"]
 
@@ -156,7 +157,10 @@ BATCH = Operation(
         "has the status and body of the single request, the listing's `etag` or the error's `code`, and your `ref`. If "
         "an operation fails, the others still apply. With `atomic`, all are undone instead; those that did not fail "
         "get status 424, and their error names the first one that failed. `put` updates the listing with your "
-        "`external_id`, or creates it if there is none; `op` in its result says which."
+        "`external_id`, or creates it if there is none; `op` in its result says which. With `If-Match` and the ETag of "
+        "a list, the batch is atomic, and is rejected if any of your listings has been edited since; `ETag` is the new "
+        "tag for the next batch. With `dry_run=true`, `before` and `after` of a result have the fields that would "
+        "change."
     ),
     responses=(
         Success(
@@ -174,12 +178,12 @@ BATCH = Operation(
                     {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}},
                 ]
             },
-            headers=("Idempotent-Replayed", *_PREFERENCES),
+            headers=(*_ETAG, "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=_BATCH_ERRORS,
+    codes=(*_BATCH_ERRORS, "precondition_failed"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "Idempotency-Key"),
+    headers=("Prefer", "Idempotency-Key", "If-Match"),
     body="Batch",
     examples={
         "mixed": Example(
@@ -314,10 +318,10 @@ CHANGES = Operation(
         "A create has `before: null`, and in `after` the fields as they are at the time of the request. Views are not "
         "changes. To keep a copy, request `limit=0` and remember `last`, then read the list with `status=all`. From "
         "then on, request the changes after `last`, and set the fields in `after` in your copy. An `after` that is too "
-        "old returns 410: begin again with the list."
+        "old returns 410: begin again with the list. With `timeout`, the response waits for a change if there is none."
     ),
     responses=(Success("The change sets.", "ChangeSets", _EXAMPLE_CHANGE_SETS),),
-    codes=("invalid_request", "changes_gone"),
+    codes=("invalid_request", "changes_gone", "too_many_waits"),
     parameters=params.CHANGE_PARAMETERS,
     parameter_texts={
         "limit": (
@@ -447,7 +451,7 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "Update the listing that the text names, or send a `put` in a batch, which does so.",
     ),
     "precondition_failed": ErrorDoc(
-        "The listing's current version does not match `If-Match`.",
+        "The listing's current version does not match `If-Match`, or your listings do not match that of a batch.",
         "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
         "Read the listing again, decide again, and send its current `ETag`.",
     ),
@@ -480,6 +484,11 @@ ERROR_DOCS: Mapping[Code, ErrorDoc] = {
         "The key has reached its rate limit. `Retry-After` says when to try again.",
         "Rate limit of 1000 requests per hour exceeded: try again in 1800 seconds",
         "Wait for the seconds in `Retry-After`, then send the request again.",
+    ),
+    "too_many_waits": ErrorDoc(
+        "Too many requests of the key wait for changes.",
+        f"This key already has {MAX_WAITS} requests that wait for changes: let one of them end first",
+        f"Wait with one request, and pass the changes on to your other programs. A key may have {MAX_WAITS} that wait.",
     ),
     "header_too_large": ErrorDoc(
         "There are more headers than the operator allows, or they are too large.",
@@ -539,6 +548,14 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
     ),
     "after": "Id of the last change set that you have, 0 for none. Default: 0.",
     "before": "Only change sets with lower ids.",
+    "timeout": (
+        "Seconds to wait for a change set if there is none after `after`. Without one, the response is then empty. "
+        "Default: 0. A response with `limit=0` does not wait."
+    ),
+    "gather": (
+        "Seconds to wait for further change sets once there is one, until there are `limit` or the `timeout` is over. "
+        "Default: 0. Without `timeout`, it has no effect."
+    ),
     "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
 }
 """Every query parameter."""

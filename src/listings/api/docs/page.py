@@ -23,7 +23,7 @@ from listings.api.docs.schemas import Schema
 from listings.domain.errors import STATUS
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
-_METHODS = ("get", "post", "put", "patch", "delete")
+_METHODS = ("get", "post", "patch", "put", "delete")
 _GUIDES = (
     *(
         "quick-start",

@@ -111,8 +111,13 @@ def _(rule: Coordinate) -> Schema:
 
 @build_schema.register
 def _(rule: Images) -> Schema:
-    address = {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": _URL}
-    return {"type": "array", "maxItems": rule.max_items, "items": address}
+    return {"type": "array", "maxItems": rule.max_items, "items": refer("schemas", "ImageUrl")}
+
+
+def build_image_url() -> Schema:
+    """Return the schema of the URL of an image, which several schemas refer to because its pattern is long."""
+    (rule,) = (field.rule for field in FIELDS.values() if isinstance(field.rule, Images))
+    return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": _URL}
 
 
 @build_schema.register
@@ -157,6 +162,7 @@ class ReadOnlyField(NamedTuple):
     example: object
 
 
+TIME_FORMAT = "in UTC as `YYYY-MM-DD HH:MM:SS`"
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$"}
 READ_ONLY_FIELDS: Mapping[str, ReadOnlyField] = {
     "id": ReadOnlyField(
@@ -165,10 +171,12 @@ READ_ONLY_FIELDS: Mapping[str, ReadOnlyField] = {
         1025,
     ),
     "view_count": ReadOnlyField({"type": "integer", "minimum": 0}, "Number of views of its public page.", 0),
-    "created_at": ReadOnlyField(_TIME, "Time of creation, in UTC.", "2026-11-21 06:54:32"),
-    "updated_at": ReadOnlyField(_TIME, "Time when a field last changed its value, in UTC.", "2026-11-21 06:54:32"),
+    "created_at": ReadOnlyField(_TIME, f"Time of creation, {TIME_FORMAT}.", "2026-11-21 06:54:32"),
+    "updated_at": ReadOnlyField(
+        _TIME, f"Time when a field last changed its value, {TIME_FORMAT}.", "2026-11-21 06:54:32"
+    ),
     "deleted_at": ReadOnlyField(
-        _TIME | {"type": ["string", "null"]}, "Time of deletion, in UTC; null if it is not deleted.", None
+        _TIME | {"type": ["string", "null"]}, f"Time of deletion, {TIME_FORMAT}; null if it is not deleted.", None
     ),
     "etag": ReadOnlyField(
         {"type": "string", "pattern": '^"[^"]+"$'}, "The tag of the listing, for `If-Match` and `if_match`.", '"v1.0"'

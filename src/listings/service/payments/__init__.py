@@ -7,7 +7,7 @@ from listings.contract.history import HistoryStore, Payment
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import compute_plan_end
-from listings.service.payments.provider import MAX_MONTHS, NextStep, PaymentProvider
+from listings.service.payments.provider import MAX_MONTHS, PaymentProvider
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +24,11 @@ class Payments:
     def provider_name(self) -> str:
         return self._provider.name
 
-    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
-        """Start a payment for 1 to 24 months. Raises Problem("invalid_request"), Unavailable."""
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> str:
+        """Start a payment for 1 to 24 months and return the URL of its page.
+
+        Raises Problem: invalid_request, payment_refused. Raises Unavailable.
+        """
         if not 1 <= months <= MAX_MONTHS:
             raise Problem("invalid_request", f"A plan can be extended by 1 to {MAX_MONTHS} months, got {months}")
         return await self._provider.start_checkout(account, months, return_url)

@@ -9,13 +9,6 @@ from listings.domain.model import Account
 MAX_MONTHS = 24
 
 
-class NextStep(NamedTuple):
-    """The next step of a payment: open a URL, or follow an instruction. One of the two is empty."""
-
-    url: str = ""
-    text: str = ""
-
-
 class PaidEvent(NamedTuple):
     """A confirmed payment for a number of months. A provider may report the same `payment_id` several times."""
 
@@ -31,8 +24,11 @@ class PaymentProvider(Protocol):
     def name(self) -> str:
         """The name that is stored with its payments."""
 
-    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
-        """Start a payment for a number of months. The seller returns to `return_url`. Raises Unavailable."""
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> str:
+        """Start a payment for a number of months and return the URL of its page.
+
+        The seller returns to `return_url`. Raises Problem("payment_refused"), Unavailable.
+        """
 
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:
         """Parse an event of the provider. Return None if it does not report a payment.
@@ -43,13 +39,16 @@ class PaymentProvider(Protocol):
 
 
 class ManualPayments:
-    """Payments that the operator takes. The operator extends the plan with a command."""
+    """Payments that the operator collects. Sellers request the plan (`listings.service.payments.requests`)."""
 
     name = "manual"
 
-    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:  # noqa: ARG002 - no page to return from
-        command = f"listings account plan {account.id} --months {months}"
-        return NextStep(text=f"Ask the operator to take the payment and extend the plan with `{command}`.")
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> str:  # noqa: ARG002 - no checkout
+        raise _takes_no_payments()
 
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:  # noqa: ARG002 - no event is accepted
-        raise Problem("payment_refused", "This service takes no payments")
+        raise _takes_no_payments()
+
+
+def _takes_no_payments() -> Problem:
+    return Problem("payment_refused", "This service takes no payments")

@@ -11,7 +11,7 @@ import stripe
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, Account
 from listings.domain.plan import PlanTerms
-from listings.service.payments.provider import MAX_MONTHS, NextStep, PaidEvent
+from listings.service.payments.provider import MAX_MONTHS, PaidEvent
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class StripePayments:
             base_addresses={"api": account.url} if account.url else {},
         )
 
-    async def start_checkout(self, account: Account, months: int, return_url: str) -> NextStep:
+    async def start_checkout(self, account: Account, months: int, return_url: str) -> str:
         """Return the URL of a Stripe page. Stripe receives the account's id and email."""
         parameters = self._build_parameters(account, months, return_url)
         try:
@@ -77,7 +77,7 @@ class StripePayments:
         url = getattr(session, "url", None)  # the library's objects lack the fields that were not sent
         if not url:
             raise Unavailable("The payment can't be started at the moment: try again in a minute")
-        return NextStep(url=url)
+        return str(url)
 
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:
         signature = headers.get("stripe-signature")

@@ -17,6 +17,7 @@ from listings.contract.imports import Position
 from listings.domain.errors import Problem
 from listings.domain.listing_json import EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing
+from listings.domain.price_text import parse_price
 from listings.service.transfer.rows import COLUMNS, Row
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
@@ -267,6 +268,13 @@ def _convert_number(cell: str) -> object:
     return float(text) if _NUMBER.fullmatch(text) else cell
 
 
+def _convert_price(cell: str) -> object:
+    """Return the dollars in a cell such as "$1,250.50" or "4.5e3", or else its text."""
+    number = _convert_number(cell)
+    amount = parse_price(cell) if isinstance(number, str) else None
+    return number if amount is None else amount
+
+
 def _convert_integer(cell: str) -> object:
     text = cell.strip()
     return int(text) if _INTEGER.fullmatch(text) and len(text) <= _MAX_INTEGER_LENGTH else cell
@@ -281,7 +289,7 @@ _COLUMN_NAMES = frozenset(COLUMNS)
 _CONVERTERS: Mapping[str, Callable[[str], object]] = {
     "id": _convert_integer,
     "images": str.split,
-    "price": _convert_number,
+    "price": _convert_price,
     "is_active": _convert_boolean,
     "view_count": _convert_integer,
     "latitude": _convert_number,

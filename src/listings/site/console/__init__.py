@@ -2,7 +2,8 @@
 
 from starlette.routing import Route
 
-from listings.site.console import account, activity, keys, listings, overview, plan, sign_in, transfer, usage
+from listings.site.console import account, activity, keys, overview, plan, sign_in, transfer, usage
+from listings.site.console.listings import edit, table
 
 ROUTES: list[Route] = [
     *sign_in.ROUTES,
@@ -10,7 +11,8 @@ ROUTES: list[Route] = [
     *keys.ROUTES,
     *usage.ROUTES,
     *plan.ROUTES,
-    *listings.ROUTES,
+    *table.ROUTES,
+    *edit.ROUTES,
     *transfer.ROUTES,
     *activity.ROUTES,
     *account.ROUTES,

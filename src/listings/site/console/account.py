@@ -1,4 +1,4 @@
-"""Account page: account data, password and sessions."""
+"""Account pages: name, email, password, sessions, and closing the account."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,8 +22,64 @@ _PATH = "/console/account"
 
 async def show_account(request: Request, member: Member, problem: Problem | None = None) -> Response:
     """Show the account and its sessions."""
-    sessions = await site_of(request).services.sessions.list_active(member)
-    return console_page(request, "account.html", problem=problem, sessions=sessions)
+    services = site_of(request).services
+    return console_page(
+        request,
+        "account.html",
+        problem=problem,
+        sessions=await services.sessions.list_active(member),
+        confirms_emails=services.own_account.confirms_emails,
+        is_confirmed=await services.own_account.is_email_confirmed(member.account),
+    )
+
+
+@for_member
+async def change_name(request: Request, member: Member) -> Response:
+    """Change the name of the account."""
+    try:
+        await site_of(request).services.own_account.change_name(member, get_text(await read_form(request), "name"))
+    except Problem as problem:
+        return await show_account(request, member, problem)
+    return redirect_with_notice(request, _PATH, "name")
+
+
+@for_member
+async def change_email(request: Request, member: Member) -> Response:
+    """Change the email address, or send a link to the new one."""
+    form, own_account = await read_form(request), site_of(request).services.own_account
+    try:
+        await own_account.change_email(member, get_text(form, "email"), get_text(form, "password"))
+    except Problem as problem:
+        return await show_account(request, member, problem)
+    return redirect_with_notice(request, _PATH, "email-link" if own_account.confirms_emails else "email")
+
+
+@for_member
+async def send_confirmation(request: Request, member: Member) -> Response:
+    """Send a link that confirms the email address."""
+    try:
+        await site_of(request).services.own_account.send_confirmation(member)
+    except Problem as problem:
+        return await show_account(request, member, problem)
+    return redirect_with_notice(request, _PATH, "email-link")
+
+
+@for_member
+async def show_closing(request: Request, member: Member) -> Response:  # noqa: ARG001 - the template shows the member
+    """Show what closing the account does, and the form that closes it."""
+    return console_page(request, "account_close.html")
+
+
+@for_member
+async def close_account(request: Request, member: Member) -> Response:
+    """Close the account."""
+    form = await read_form(request)
+    email, password = get_text(form, "email"), get_text(form, "password")
+    try:
+        await site_of(request).services.own_account.close(member, email, password)
+    except Problem as problem:
+        return console_page(request, "account_close.html", problem=problem)
+    return session.end(request, redirect_with_notice(request, "/sign-in", "account-closed"))
 
 
 @for_member
@@ -55,7 +111,7 @@ async def end_session(request: Request, member: Member) -> Response:
     """End one session. If it is the current one, sign out."""
     handle = get_text(await read_form(request), "session")
     await site_of(request).services.sessions.end(member, handle)
-    if handle == member.session:
+    if handle == member.session_handle:
         return session.end(request, redirect("/"))
     return redirect_with_notice(request, _PATH, "session")
 
@@ -70,6 +126,11 @@ async def end_other_sessions(request: Request, member: Member) -> Response:
 ROUTES = [
     Route(_PATH, for_member(show_account)),
     Route(f"{_PATH}/contact", set_public_contact, methods=["POST"]),
+    Route(f"{_PATH}/name", change_name, methods=["POST"]),
+    Route(f"{_PATH}/email", change_email, methods=["POST"]),
+    Route(f"{_PATH}/email/confirm", send_confirmation, methods=["POST"]),
+    Route(f"{_PATH}/close", show_closing),
+    Route(f"{_PATH}/close", close_account, methods=["POST"]),
     Route(f"{_PATH}/password", change_password, methods=["POST"]),
     Route(f"{_PATH}/session", end_session, methods=["POST"]),
     Route(f"{_PATH}/sessions", end_other_sessions, methods=["POST"]),

@@ -7,6 +7,7 @@ from listings.service.usage import Period
 from listings.site import presentation
 
 WIDTH, HEIGHT = 720, 160
+_TICKS = 4  # intervals between the labels below the chart
 _GAP = 0.25  # between two bars, as a share of a bar's slot
 _MIN_HEIGHT = 2.0  # so that the smallest number is visible
 _ROUND_DIGITS = (1, 2, 3, 4, 5, 6, 8)
@@ -24,24 +25,26 @@ class Bar(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Bars on a scale from 0 to `scale`, with the labels of the first and the last one."""
+    """Bars on a scale from 0 to `scale`, with the labels of five of them, and where the line of the limit is."""
 
     bars: list[Bar]
     scale: int
-    first: str
-    last: str
+    ticks: list[str]
+    limit_y: float | None
     rows: list[tuple[str, int, int]]  # label, requests, rejected requests; newest first
     total: int
 
 
-def build_chart(periods: Sequence[Period], label: Callable[[int], str]) -> Chart:
-    """Return the chart of consecutive periods; `label` formats the start of a period."""
-    scale = _round_up(max(period.responses for period in periods))
+def build_chart(periods: Sequence[Period], label: Callable[[int], str], limit: int = 0) -> Chart:
+    """Return the chart of consecutive periods; `label` formats the start of a period. `limit` is drawn as a line."""
+    scale = _round_up(max(limit, *(period.responses for period in periods)))
     slot = WIDTH / len(periods)
     bars = [_bar(period, number * slot, slot, scale, label(period.start)) for number, period in enumerate(periods)]
     rows = [(label(period.start), period.responses, period.rejected) for period in reversed(periods)]
     total = sum(period.responses for period in periods)
-    return Chart(bars, scale, label(periods[0].start), label(periods[-1].start), rows, total)
+    last = len(periods) - 1
+    ticks = [label(periods[round(last * part / _TICKS)].start) for part in range(_TICKS + 1)]
+    return Chart(bars, scale, ticks, round(HEIGHT * (1 - limit / scale), 1) if limit else None, rows, total)
 
 
 def _bar(period: Period, x: float, slot: float, scale: int, label: str) -> Bar:

@@ -14,7 +14,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
 from listings.service.sessions import Member
 from listings.site import pages, security, session
-from listings.site.console.listing_search import ACTIONS, describe_bulk_change
+from listings.site.console.listings.actions import ACTIONS, PRICE, describe_bulk_change
 from listings.site.context import site_of
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -24,15 +24,21 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_FIELDS = 300
 _SEE_OTHER = 303
 _MAX_KEY_LENGTH = 40
-_BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)")
+_BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)\.([0-9]+)")
 
 NOTICES: Mapping[str, str] = {
     "signed-out": "You were signed out and nothing was saved. Sign in and submit the form again.",
     "signed-up": "Welcome! Your account is ready.",
+    "name": "Name saved.",
+    "email": "Email saved.",
+    "email-link": "A link was sent to that address. Open it within a day to confirm the address.",
+    "email-confirmed": "Your email is confirmed.",
+    "account-closed": "Your account is closed. Its data will be erased within minutes.",
     "password": "Password changed. All other devices were signed out.",
     "contact": "Contact saved.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",
+    "plan-requested": "Your request was sent. We will contact you at the email of your account.",
     "revoked": "Key revoked. Requests using it now fail with 401.",
     "created": "Listing created.",
     "saved": "Listing saved.",
@@ -128,7 +134,7 @@ def redirect(path: str, **parameters: str) -> Response:
 
 
 def redirect_with_notice(request: Request, path: str, notice: str) -> Response:
-    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3"."""
+    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0"."""
     return session.set_flash(request, redirect(path), notice)
 
 
@@ -144,10 +150,10 @@ def require_plan(request: Request, member: Member) -> None:
 
 
 def _notice(name: str) -> str | None:
-    """Return the text of a notice; "pause.3" means that three listings were paused together."""
+    """Return the text of a notice; "pause.3.1" means that of four listings, three were paused and one already was."""
     bulk_change = _BULK_CHANGE.fullmatch(name)
-    if bulk_change is not None and bulk_change[1] in ACTIONS:
-        return describe_bulk_change(bulk_change[1], int(bulk_change[2]))
+    if bulk_change is not None and bulk_change[1] in {*ACTIONS, PRICE}:
+        return describe_bulk_change(bulk_change[1], int(bulk_change[2]), int(bulk_change[3]))
     return NOTICES.get(name)
 
 

@@ -38,12 +38,15 @@ async def show_keys(
     """Show all keys and the form to create one."""
     services = site_of(request).services
     usages = (await services.usage.get(member.account)).keys[::-1]
+    successors = await services.keys.list_successors(member.account)
+    by_id = {usage.key.id: usage.key for usage in usages}
     return console_page(
         request,
         "keys.html",
         problem=problem,
         usable=[usage for usage in usages if not services.keys.is_revoked_or_expired(usage.key)],
         ended=[usage for usage in usages if services.keys.is_revoked_or_expired(usage.key)],
+        successors={old: by_id[new] for old, new in successors.items() if new in by_id},
         values=values or {"name": "", "expires": "", "access": "write"},
         once=secrets.token_urlsafe(16),
         is_confirmed=services.sessions.is_confirmed(member),

@@ -5,24 +5,21 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.service.payments.provider import MAX_MONTHS, NextStep
+from listings.service.payments.provider import MAX_MONTHS
 from listings.service.sessions import Member
 from listings.site import pages
-from listings.site.console.guards import console_page, for_member, get_text, read_form
+from listings.site.console.guards import console_page, for_member, get_text, read_form, redirect_with_notice
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
 _PATH = "/console/plan"
+_MANUAL = "manual"
 
 
 @for_member
 async def show_plan(request: Request, member: Member) -> Response:
-    """Show the plan and, if the operator takes payments, how to pay."""
-    services = site_of(request).services
-    step = None
-    if services.payments.provider_name == "manual":
-        step = await services.payments.start_checkout(member.account, 1, base_url_of(request) + _PATH)
-    return _page(request, step)
+    """Show the plan, and how to pay for it or request it."""
+    return await _page(request, member)
 
 
 @for_member
@@ -34,12 +31,22 @@ async def renew_plan(request: Request, member: Member) -> Response:
     months = get_text(await read_form(request), "months")
     count = int(months) if months in map(str, range(1, MAX_MONTHS + 1)) else 0
     try:
-        step = await site_of(request).services.payments.start_checkout(
+        url = await site_of(request).services.payments.start_checkout(
             member.account, count, base_url_of(request) + _PATH
         )
     except Problem as problem:
-        return _page(request, None, problem)
-    return _page(request, step)
+        return await _page(request, member, problem=problem)
+    return await _page(request, member, url)
+
+
+@for_member
+async def request_plan(request: Request, member: Member) -> Response:
+    """Request the plan from the operator."""
+    services = site_of(request).services
+    if services.payments.provider_name != _MANUAL:
+        raise Problem("path_not_found", "Pay for the plan on its page")
+    await services.plan_requests.add(member.account)
+    return redirect_with_notice(request, _PATH, "plan-requested")
 
 
 async def receive_event(request: Request) -> Response:
@@ -59,17 +66,20 @@ async def receive_event(request: Request) -> Response:
 ROUTES = [
     Route(_PATH, show_plan),
     Route(_PATH, renew_plan, methods=["POST"]),
+    Route(f"{_PATH}/request", request_plan, methods=["POST"]),
     Route("/payments/{provider}/webhook", receive_event, methods=["POST"]),
 ]
 
 
-def _page(request: Request, step: NextStep | None, problem: Problem | None = None) -> Response:
+async def _page(request: Request, member: Member, payment_url: str = "", *, problem: Problem | None = None) -> Response:
     services = site_of(request).services
+    is_manual = services.payments.provider_name == _MANUAL
     return console_page(
         request,
         "plan.html",
         problem=problem,
-        step=step,
-        is_manual=services.payments.provider_name == "manual",
+        payment_url=payment_url,
+        is_manual=is_manual,
+        requested_at=await services.plan_requests.find(member.account) if is_manual else None,
         months=[1, 3, 6, 12, 24],
     )

@@ -1,4 +1,4 @@
-"""Sign-up, sign-in, sign-out and invitation pages."""
+"""Sign-up, sign-in and sign-out pages, and those that links in mail and invitations open."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -62,6 +62,42 @@ async def sign_up(request: Request) -> Response:
     return await _enter(request, form, start_session, "sign_up.html", name=name, email=email)
 
 
+async def show_reset(request: Request) -> Response:
+    """Show the form that requests a new password, or whom to ask if the service sends no mail."""
+    return _page(request, "reset.html", is_sent=False, can_reset=_can_reset(request), email="")
+
+
+async def request_reset(request: Request) -> Response:
+    """Send a link to set a new password. The response is the same whether an account has the email."""
+    form = await _read_form(request)
+    email, is_sent, problem = get_text(form, "email"), True, None
+    try:
+        security.require_form_token(session.form_secret(request), form.get("token"))
+        await site_of(request).services.sessions.request_reset(email, client_ip(request))
+    except Problem as caught:
+        is_sent, problem = False, caught
+    return _page(request, "reset.html", problem, is_sent=is_sent, can_reset=_can_reset(request), email=email)
+
+
+async def show_confirmation(request: Request) -> Response:
+    """Show the form that confirms an email address. Opening the link is not enough, because mail scanners do that."""
+    account, email = await site_of(request).services.own_account.find_confirmation(request.path_params["token"])
+    return _page(request, "confirm_email.html", name=account.name, email=email)
+
+
+async def confirm_email(request: Request) -> Response:
+    """Confirm an email address."""
+    form = await _read_form(request)
+    own_account, token = site_of(request).services.own_account, request.path_params["token"]
+    account, email = await own_account.find_confirmation(token)
+    try:
+        security.require_form_token(session.form_secret(request), form.get("token"))
+        await own_account.confirm_email(token)
+    except Problem as problem:
+        return _page(request, "confirm_email.html", problem, name=account.name, email=email)
+    return redirect_with_notice(request, "/console/account", "email-confirmed")
+
+
 async def show_invitation(request: Request) -> Response:
     """Show the form in which an invited account owner sets the password."""
     account = await site_of(request).services.invitations.find(request.path_params["token"])
@@ -91,6 +127,10 @@ ROUTES = [
     Route("/sign-up", show_sign_up),
     Route("/sign-up", sign_up, methods=["POST"]),
     Route("/sign-out", sign_out, methods=["POST"]),
+    Route("/reset-password", show_reset),
+    Route("/reset-password", request_reset, methods=["POST"]),
+    Route("/confirm-email/{token}", show_confirmation),
+    Route("/confirm-email/{token}", confirm_email, methods=["POST"]),
     Route("/invitations/{token}", show_invitation),
     Route("/invitations/{token}", accept_invitation, methods=["POST"]),
 ]
@@ -131,6 +171,10 @@ def _page(request: Request, template: str, problem: Problem | None = None, **con
     secret = session.form_secret(request)
     shown: dict[str, Any] = {**context, "token": security.form_token(secret)}
     return session.set_form_secret(request, console_page(request, template, problem=problem, **shown), secret)
+
+
+def _can_reset(request: Request) -> bool:
+    return site_of(request).services.sessions.can_reset_passwords
 
 
 def _browser(request: Request) -> dict[str, str]:

@@ -52,6 +52,18 @@ async def preview_import(request: Request, member: Member) -> Response:
 
 
 @for_member
+async def download_rejected(request: Request, member: Member) -> Response:
+    """Send a file with the rows of the uploaded file that an import would reject."""
+    form, max_bytes = await read_form(request), site_of(request).options.max_body_bytes
+    upload = unpack(get_text(form, "name"), get_text(form, "packed"), max_bytes)
+    new_ids = get_text(form, "new_ids") == "on"
+    report, _, _ = await _dry_run(site_of(request).services, member.account, upload, new_ids=new_ids)
+    content = upload.select_rows(report.rejected_lines)
+    headers = {"Content-Disposition": f'attachment; filename="rejected.{upload.format}"', "Cache-Control": "no-store"}
+    return Response(content, 200, headers, _FORMATS[upload.format][1])
+
+
+@for_member
 async def run_import(request: Request, member: Member) -> Response:
     """Import the previewed file. The page is streamed and grows as batches are imported."""
     form = await read_form(request)
@@ -82,6 +94,7 @@ ROUTES = [
     Route(_PATH, show_import),
     Route(_PATH, preview_import, methods=["POST"]),
     Route(f"{_PATH}/run", run_import, methods=["POST"]),
+    Route(f"{_PATH}/rejected", download_rejected, methods=["POST"]),
     Route("/console/export", export),
 ]
 
@@ -141,7 +154,10 @@ async def _stream_import(
         result = await task
     except Problem as caught:
         problem = caught
-    yield pages.render(request, "console/parts/import_result.html", result=result, problem=problem, report=report)
+    packed = pack(upload, site_of(request).options.max_body_bytes) if report.rejected else ""
+    outcome = {"result": result, "problem": problem, "report": report}
+    form = {"name": upload.name, "packed": packed, "new_ids": options.new_ids}
+    yield pages.render(request, "console/parts/import_result.html", **outcome, **form)
     yield rest
 
 

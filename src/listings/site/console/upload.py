@@ -5,7 +5,7 @@ import hashlib
 import io
 import zlib
 from binascii import Error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +46,14 @@ class Upload:
 
     def rows(self, start: Position) -> Iterator[Row]:
         return self._format.read_rows(_NamedBytes(self.content, self.name), start)
+
+    def select_rows(self, lines: Collection[int]) -> bytes:
+        """Return the file with its header, if it has one, and of its rows only those that begin in `lines`."""
+        text, rows = io.BytesIO(self.content).readlines(), list(self.rows(Position()))
+        header = text[: rows[0].line - 1] if rows else []
+        return b"".join(
+            header + [line for row in rows if row.line in lines for line in text[row.line - 1 : row.end.line]]
+        )
 
 
 class _NamedBytes(io.BytesIO):
@@ -105,13 +113,14 @@ class RowReport(NamedTuple):
 class ImportReport:
     """The rows of an import that a page shows (`listings.service.transfer.importer.ImportProgressListener`).
 
-    Only the first rows and the first rejected rows are stored.
+    Only the first rows and the first rejected rows are stored, and the lines of all rejected ones.
     """
 
     def __init__(self, on_batch: Callable[[int], None] | None = None) -> None:
         """`on_batch` is called after each imported batch with the byte offset up to which the file is done."""
         self.rows: list[RowReport] = []
         self.rejected: list[RowReport] = []
+        self.rejected_lines: set[int] = set()
         self.ignored_columns: list[str] = []
         self.count = 0
         self.resumed_after_line = 0
@@ -129,6 +138,8 @@ class ImportReport:
         report = _report_row(row, outcome)
         if len(self.rows) < _MAX_ROWS:
             self.rows.append(report)
+        if report.reason:
+            self.rejected_lines.add(row.line)
         if report.reason and len(self.rejected) < _MAX_ROWS:
             self.rejected.append(report)
 

@@ -19,10 +19,16 @@ _MINUTE = 60
 
 @for_member
 async def show_usage(request: Request, member: Member) -> Response:
-    """Show the last hour, the last 24 hours and 30 days, responses by status, and rejected requests."""
+    """Show the last hour, the last 24 hours and 30 days, responses by status, and rejected requests.
+
+    The parameter `key` selects the requests of one key.
+    """
     services = site_of(request).services
     usage = await services.usage.get(member.account)
     limit = services.limiter.limit if services.limiter is not None else 0
+    chosen = next((one for one in usage.keys if str(one.key.id) == request.query_params.get("key")), None)
+    counts = chosen.counts if chosen is not None else usage.total
+    rejected = [one for one in usage.rejected_requests if chosen is None or one.key_id == chosen.key.id]
     return console_page(
         request,
         "usage.html",
@@ -33,11 +39,12 @@ async def show_usage(request: Request, member: Member) -> Response:
             for one in reversed(usage.keys)
             if one.limit is not None and not services.keys.is_revoked_or_expired(one.key)
         ],
-        by_hour=build_chart(usage.total.hours, presentation.format_hour),
-        by_day=build_chart(usage.total.days, presentation.format_utc_day),
-        statuses=[(status, _phrase(status), count) for status, count in usage.total.by_status.items()],
+        chosen=chosen,
+        by_hour=build_chart(counts.hours, presentation.format_hour, limit if chosen or len(usage.keys) == 1 else 0),
+        by_day=build_chart(counts.days, presentation.format_utc_day),
+        statuses=[(status, _phrase(status), count) for status, count in counts.by_status.items()],
         keys={one.key.id: one.key for one in usage.keys},
-        rejected=[(one, one.moment // _MICROSECOND) for one in usage.rejected_requests],
+        rejected=[(one, one.moment // _MICROSECOND) for one in rejected],
     )
 
 

@@ -26,10 +26,48 @@ if (type) {
   type.addEventListener("change", () => category.setAttribute("list", `categories-${type.value}`));
 }
 
+// Select all listings on the page, and say how many are selected.
 for (const label of document.querySelectorAll("[data-select-all]")) {
-  label.hidden = false;
   const all = label.querySelector("input");
-  all.addEventListener("change", () => {
-    for (const box of all.form.querySelectorAll("[name=id]")) box.checked = all.checked;
+  const form = all.form;
+  const boxes = [...form.querySelectorAll("[name=id]")];
+  const output = form.querySelector("[data-selected]");
+  label.hidden = false;
+  form.addEventListener("change", (event) => {
+    if (event.target === all) for (const box of boxes) box.checked = all.checked;
+    const count = boxes.filter((box) => box.checked).length;
+    all.checked = count === boxes.length;
+    output.textContent = form.elements.all?.checked ? "All that match" : `${count} selected`;
   });
+}
+
+// Warn before unsaved edits are lost.
+for (const form of document.querySelectorAll("[data-warn-unsaved]")) {
+  const state = () => JSON.stringify([...new FormData(form)]);
+  const saved = state();
+  let submitted = false;
+  form.addEventListener("submit", () => { submitted = true; });
+  window.addEventListener("beforeunload", (event) => {
+    if (!submitted && state() !== saved) event.preventDefault();
+  });
+}
+
+// Preview the pictures of a listing's form.
+for (const preview of document.querySelectorAll("[data-preview]")) {
+  const field = document.getElementById(preview.dataset.preview);
+  const show = () => {
+    const urls = field.value.split("\n").map((line) => line.trim()).filter((line) => /^https?:\/\//i.test(line));
+    preview.replaceChildren(...urls.slice(0, 50).map((url) => {
+      const item = document.createElement("li");
+      const image = new Image(96, 72);
+      image.alt = "";
+      image.referrerPolicy = "no-referrer";
+      image.addEventListener("error", () => { item.textContent = `Does not load: ${url}`; });
+      image.src = url;
+      item.append(image);
+      return item;
+    }));
+  };
+  field.addEventListener("change", show);
+  show();
 }

@@ -55,20 +55,14 @@ for (const share of document.querySelectorAll("[data-share]")) {
   send.addEventListener("click", () => navigator.share({ title: document.title, url: link }).catch(() => {}));
 }
 
-// Omit empty fields from the URL of a search, so that people can read and share it.
+// Omit empty fields, and the usual order, from the URL of a search, so that people can read and share it.
 document.addEventListener("formdata", (event) => {
   if (event.target.method !== "get") return;
   for (const [name, value] of [...event.formData]) {
     if (value === "") event.formData.delete(name);
   }
-});
-
-// Without search terms and filters, open the home page.
-document.addEventListener("htmx:beforeRequest", (event) => {
-  const { elt, requestConfig } = event.detail;
-  if (!elt.matches(".search") || [...new FormData(elt).values()].some(Boolean)) return;
-  event.preventDefault();
-  location.assign(requestConfig.path);
+  const isUsual = event.formData.get("sort") === "newest";
+  if (isUsual && [...event.formData].length > 1) event.formData.delete("sort");
 });
 
 // If a search fails, load its page instead, which shows the reason.
@@ -76,22 +70,15 @@ for (const failure of ["htmx:responseError", "htmx:sendError"]) {
   document.addEventListener(failure, (event) => location.assign(event.detail.pathInfo.finalRequestPath));
 }
 
-// Mark the fields that have an error message, and return all messages.
-function markErrors() {
-  const errors = [...document.querySelectorAll(".search .field-error")];
-  for (const error of errors) {
-    const field = document.querySelector(`[aria-describedby="${error.id}"]`);
-    if (error.textContent) field.setAttribute("aria-invalid", "true");
-    else field.removeAttribute("aria-invalid");
-  }
-  return errors.map((error) => error.textContent).filter(Boolean).join(" ");
-}
+// Leave the filters open while they are used.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (!document.querySelector(".refine[open]")) return;
+  event.detail.serverResponse = event.detail.serverResponse.replace('<details class="refine">', '<details class="refine" open>');
+});
 
-// Announce new results to screen readers.
-document.addEventListener("htmx:afterSwap", (event) => {
-  if (event.target.id !== "results") return;
-  const count = event.target.querySelectorAll(".card").length;
-  const heading = event.target.querySelector("h2");
-  const listings = count === 1 ? ": 1 listing on this page" : `: ${count} listings on this page`;
-  document.getElementById("status").textContent = markErrors() || heading.textContent + (count ? listings : "");
+// Announce new results and errors to screen readers.
+document.addEventListener("htmx:afterSwap", () => {
+  const results = document.getElementById("results");
+  const parts = [...results.querySelectorAll(".field-error"), ...results.querySelectorAll("h1, .total")];
+  document.getElementById("status").textContent = parts.map((part) => part.textContent).filter(Boolean).join(" ");
 });

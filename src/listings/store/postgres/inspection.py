@@ -6,6 +6,7 @@ from typing import NamedTuple
 import asyncpg
 
 from listings.domain.errors import Problem, Unavailable
+from listings.store.inspection import COUNT_PENDING, Pending
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import citus, errors
 from listings.store.postgres.market_index import HAS_WORK, NEXT_LISTINGS
@@ -40,6 +41,7 @@ class PostgresInspection(NamedTuple):
     mismatch: str | None  # the message if the schema is not this program's
     pending_migrations: int
     newest_time: int | None  # the latest stored Unix time in seconds
+    pending_work: Pending | None  # None if migrations are pending
     unsafe_settings: list[str]  # are off, so that an acknowledged write can be lost
     is_standby: bool
     free_connections: int
@@ -76,6 +78,7 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         mismatch=mismatch,
         pending_migrations=pending,
         newest_time=newest,
+        pending_work=Pending(*(await connection.fetch(COUNT_PENDING))[0]) if is_current else None,
         unsafe_settings=unsafe,
         is_standby=is_standby,
         free_connections=int(free),

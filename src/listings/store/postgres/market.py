@@ -14,7 +14,9 @@ from listings.domain.model import MAX_ID, MarketQuery
 from listings.store import market_entries
 from listings.store.postgres.pool import Rows, Session
 
-SortOrder: TypeAlias = Literal["newest", "price", "-price"]
+SerialOrder: TypeAlias = Literal["newest", "oldest"]
+PriceOrder: TypeAlias = Literal["price", "-price"]
+SortOrder: TypeAlias = SerialOrder | PriceOrder
 
 _MAX_SCANNED = 2_000
 """Listings that a search scans in the requested order."""
@@ -33,28 +35,33 @@ _CLOSED = "marketed <> CAST(disabled_at IS NULL AS integer) AND disabled_at IS N
 _OPEN = f"account_id NOT IN (SELECT id FROM accounts WHERE {_CLOSED})"  # needed until the index has hidden the listings
 _ORDER: Mapping[SortOrder, str] = {
     "newest": "serial DESC",
+    "oldest": "serial",
     "price": "price_cents, serial",
     "-price": "price_cents DESC, serial DESC",
 }
 _AFTER: Mapping[SortOrder, str] = {  # $4, $5: the cursor
     "newest": "serial < $5 AND CAST($4 AS bigint) IS NOT NULL",
+    "oldest": "serial > $5 AND CAST($4 AS bigint) IS NOT NULL",
     "price": "(price_cents, serial) > ($4, $5)",
     "-price": "(price_cents, serial) < ($4, $5)",
 }
 _AFTER_UNINDEXED: Mapping[SortOrder, str] = {
     "newest": "serial + 0 < $5 AND CAST($4 AS bigint) IS NOT NULL",
+    "oldest": "serial + 0 > $5 AND CAST($4 AS bigint) IS NOT NULL",
     "price": "(price_cents + 0, serial) > ($4, $5)",
     "-price": "(price_cents + 0, serial) < ($4, $5)",
 }
 _ORDER_UNINDEXED: Mapping[SortOrder, str] = {
     "newest": "serial + 0 DESC",
+    "oldest": "serial + 0",
     "price": "price_cents + 0, serial",
     "-price": "price_cents + 0 DESC, serial DESC",
 }
 _PRICE = "price_cents BETWEEN $2 AND $3"
 _PRICE_UNINDEXED = "price_cents + 0 BETWEEN $2 AND $3"
 _NEXT: Mapping[SortOrder, str] = {
-    "newest": f"{_AFTER['newest']}",
+    "newest": _AFTER["newest"],
+    "oldest": _AFTER["oldest"],
     "price": f"{_PRICE} AND {_AFTER['price']}",
     "-price": f"{_PRICE} AND {_AFTER['-price']}",
 }
@@ -71,6 +78,7 @@ WHERE words @> $1 AND {_PRICE} AND {_OPEN} ORDER BY {_ORDER[sort]} LIMIT $6
 }
 _NEXT_BY_POSITION: Mapping[SortOrder, str] = {  # like _NEXT, with only the parameters it needs
     "newest": "serial < $1",
+    "oldest": "serial > $1",
     "price": "price_cents BETWEEN $1 AND $2 AND (price_cents, serial) > ($3, $4)",
     "-price": "price_cents BETWEEN $1 AND $2 AND (price_cents, serial) < ($3, $4)",
 }
@@ -86,13 +94,17 @@ SELECT count(*) FROM (
     SELECT 1 FROM market WHERE state = 1 AND price_cents BETWEEN $1 AND $2
     ORDER BY price_cents LIMIT {_MAX_BY_PRICE}) AS few
 """
-GATHER_BY_PRICE = f"""
+_HAS_TERMS_UNINDEXED = "words || CAST('{}' AS text[]) @> $1"
+_SERIAL_ORDERS: tuple[SerialOrder, ...] = ("newest", "oldest")
+GATHER_BY_PRICE = {
+    sort: f"""
 WITH found AS MATERIALIZED (
     SELECT {_COLUMNS} FROM market
-    WHERE words || CAST('{{}}' AS text[]) @> $1 AND state = 1 AND {_PRICE} AND {_AFTER_UNINDEXED["newest"]}
-        AND {_OPEN})
-SELECT {_COLUMNS} FROM found ORDER BY {_ORDER["newest"]} LIMIT $6
+    WHERE {_HAS_TERMS_UNINDEXED} AND state = 1 AND {_PRICE} AND {_AFTER_UNINDEXED[sort]} AND {_OPEN})
+SELECT {_COLUMNS} FROM found ORDER BY {_ORDER[sort]} LIMIT $6
 """
+    for sort in _SERIAL_ORDERS
+}
 _PARTS = {  # parts of 8192 serials each, from the part of the next listing on
     "DESC": "generate_series((SELECT serial >> 13 FROM market WHERE serial < $5 ORDER BY serial DESC LIMIT 1), 0, -1)",
     "ASC": "generate_series((SELECT serial >> 13 FROM market WHERE serial > $5 ORDER BY serial LIMIT 1), "
@@ -100,13 +112,14 @@ _PARTS = {  # parts of 8192 serials each, from the part of the next listing on
 }
 _FIRST_CLASS = "market_price_class(GREATEST(CAST($2 AS bigint), CAST($4 AS bigint)))"
 _LAST_CLASS = "market_price_class(LEAST(CAST($3 AS bigint), CAST($4 AS bigint)))"
-_CLASSES: Mapping[SortOrder, str] = {  # price classes except that of 0, from the class of the next listing on
+_CLASSES: Mapping[PriceOrder, str] = {  # price classes except that of 0, from the class of the next listing on
     "price": f"generate_series(GREATEST({_FIRST_CLASS}, 1), market_price_class($3))",
     "-price": f"generate_series({_LAST_CLASS}, GREATEST(market_price_class($2), 1), -1)",
 }
 _PRICE_KEYS = "market_price_places(market_price_class(price_cents))"
 _BY_PART = "ARRAY[serial >> 13] @> ARRAY[part]"
 _BY_CLASS = f"{_PRICE_KEYS} @> ARRAY[class]"
+_IN_RANGE = f"{_PRICE_KEYS} && (SELECT market_price_range(market_price_class($2), market_price_class($3)))"
 
 
 def _build_gather(parts: str, condition: str, sort: SortOrder) -> str:
@@ -137,18 +150,45 @@ SELECT total, entry.* FROM (SELECT count(*) AS total FROM found) AS every LEFT J
 """
     for sort in _ORDER
 }
-NEWEST = _build_gather(f"{_PARTS['DESC']} AS part", _BY_PART, "newest")
-NEWEST_IN_RANGE = _build_gather(
-    f"{_PARTS['DESC']} AS part",
-    f"{_BY_PART} AND {_PRICE_KEYS} && (SELECT market_price_range(market_price_class($2), market_price_class($3)))",
-    "newest",
-)
+BY_SERIAL: Mapping[SerialOrder, str] = {
+    "newest": _build_gather(f"{_PARTS['DESC']} AS part", _BY_PART, "newest"),
+    "oldest": _build_gather(f"{_PARTS['ASC']} AS part", _BY_PART, "oldest"),
+}
+BY_SERIAL_IN_RANGE: Mapping[SerialOrder, str] = {
+    "newest": _build_gather(f"{_PARTS['DESC']} AS part", f"{_BY_PART} AND {_IN_RANGE}", "newest"),
+    "oldest": _build_gather(f"{_PARTS['ASC']} AS part", f"{_BY_PART} AND {_IN_RANGE}", "oldest"),
+}
 BY_PRICE = {sort: _build_gather(f"{classes} AS class", _BY_CLASS, sort) for sort, classes in _CLASSES.items()}
 _IS_FREE = f"{_BY_PART} AND {_PRICE_KEYS} @> '{{0}}'"
-FREE: Mapping[SortOrder, str] = {  # price 0 may be very common, so its listings are collected by parts of serials
+FREE: Mapping[PriceOrder, str] = {  # price 0 may be very common, so its listings are collected by parts of serials
     "price": _build_gather(f"{_PARTS['ASC']} AS part", _IS_FREE, "price"),
     "-price": _build_gather(f"{_PARTS['DESC']} AS part", _IS_FREE, "-price"),
 }
+
+
+def _build_traits(condition: str) -> str:
+    """Return the statement that collects traits from one part after the other. $1 terms, $2 and $3 prices, $4 limit."""
+    return f"""
+SELECT entry.* FROM generate_series((SELECT max(serial) >> 13 FROM market), 0, -1) AS part CROSS JOIN LATERAL (
+    SELECT {_TRAITS} FROM market
+    WHERE words @> $1 AND {condition} AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_OPEN} LIMIT $4) AS entry
+LIMIT $4
+"""
+
+
+_TRAITS = "type, category, region"
+TRAITS = _build_traits(_BY_PART)
+TRAITS_IN_RANGE = _build_traits(f"{_BY_PART} AND {_IN_RANGE}")
+TRAITS_BY_TERMS = f"""
+SELECT {_TRAITS} FROM market WHERE words @> $1 AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_OPEN} LIMIT $4
+"""
+TRAITS_BY_PRICE = f"""
+SELECT {_TRAITS} FROM market WHERE {_HAS_TERMS_UNINDEXED} AND state = 1 AND {_PRICE} AND {_OPEN} LIMIT $4
+"""
+SPELLINGS = """
+SELECT word, listings FROM market_spellings
+WHERE skeleton = ANY (ARRAY(SELECT json_array_elements_text(CAST($1 AS json)))) LIMIT $2
+"""
 SITEMAP = f"""
 SELECT serial, listing_id, updated_at FROM market WHERE state = 1 AND serial > $1 AND {_OPEN}
 ORDER BY serial LIMIT $2
@@ -166,24 +206,36 @@ class _Parameters(NamedTuple):
     limit: int
 
 
-async def search(session: Session, query: MarketQuery) -> Rows:
-    """Return the entries that match a query, in its order."""
-    if any("\0" in word for word in query.words):
-        return []
-    values = _build_parameters(query)
+async def search(session: Session, query: MarketQuery, version: int) -> Rows:
+    """Return the entries that match a query, in its order. `version`: that of the index."""
+    values = _build_parameters(query, version)
     found = await session.fetch(SCAN[query.sort], *values)
     if len(found) == query.limit or not await _has_more(session, query, values):
         return found
-    is_ranged = query.price_min is not None or query.price_max is not None
-    if query.sort == "newest" and is_ranged and await _has_few_in_range(session, values):
-        return await session.fetch(GATHER_BY_PRICE, *values)
+    if query.sort in GATHER_BY_PRICE and _is_ranged(query) and await _has_few_in_range(session, values):
+        return await session.fetch(GATHER_BY_PRICE[query.sort], *values)
     if (await session.fetch_one(SAMPLE, values.terms))[0] < _MIN_SAMPLED:
         total, rows = await _gather_by_terms(session, query.sort, values)
         if total < _MAX_BY_TERMS:
             return rows
-    if query.sort != "newest":
+    if query.sort == "price" or query.sort == "-price":  # noqa: PLR1714 - narrows the type
         return await _search_by_price(session, query.sort, values)
-    return await session.fetch(NEWEST_IN_RANGE if is_ranged else NEWEST, *values)
+    return await session.fetch((BY_SERIAL_IN_RANGE if _is_ranged(query) else BY_SERIAL)[query.sort], *values)
+
+
+async def list_traits(session: Session, query: MarketQuery, version: int, count: int) -> Rows:
+    """Return the traits of at most `count` listings that match a query."""
+    values = _build_parameters(query, version)
+    limits = values.terms, values.price_min, values.price_max, count
+    if _is_ranged(query) and await _has_few_in_range(session, values):
+        return await session.fetch(TRAITS_BY_PRICE, *limits)
+    if (await session.fetch_one(SAMPLE, values.terms))[0] < _MIN_SAMPLED:
+        return await session.fetch(TRAITS_BY_TERMS, *limits)
+    return await session.fetch(TRAITS_IN_RANGE if _is_ranged(query) else TRAITS, *limits)
+
+
+def _is_ranged(query: MarketQuery) -> bool:
+    return query.price_min is not None or query.price_max is not None
 
 
 async def _has_few_in_range(session: Session, values: _Parameters) -> bool:
@@ -200,7 +252,7 @@ async def _gather_by_terms(session: Session, sort: SortOrder, values: _Parameter
     return rows[0][0], [row[1:] for row in rows if row[1] is not None]
 
 
-async def _search_by_price(session: Session, sort: SortOrder, values: _Parameters) -> Rows:
+async def _search_by_price(session: Session, sort: PriceOrder, values: _Parameters) -> Rows:
     """Return a page sorted by price. Listings with price 0 have a statement of their own."""
     free_values = values if values.price == 0 else values._replace(serial=-1 if sort == "price" else MAX_ID)
     steps = [(FREE[sort], free_values), (BY_PRICE[sort], values)]
@@ -215,17 +267,17 @@ async def _search_by_price(session: Session, sort: SortOrder, values: _Parameter
 
 async def _has_more(session: Session, query: MarketQuery, values: _Parameters) -> bool:
     """Return whether there are listings after the scanned ones."""
-    if query.sort == "newest":
+    if query.sort in BY_SERIAL:
         return bool((await session.fetch_one(HAS_MORE[query.sort], values.serial))[0])
     cursor = (values.price_min, values.price_max, values.price, values.serial)
     return bool((await session.fetch_one(HAS_MORE[query.sort], *cursor))[0])
 
 
-def _build_parameters(query: MarketQuery) -> _Parameters:
+def _build_parameters(query: MarketQuery, version: int) -> _Parameters:
     price_min = min(max(query.price_min or 0, 0), MAX_ID)
     price_max = MAX_ID if query.price_max is None else min(max(query.price_max, -1), MAX_ID)
     cursor = _choose_cursor(query, price_min, price_max)
-    return _Parameters(market_entries.build_query_terms(query), price_min, price_max, *cursor, query.limit)
+    return _Parameters(market_entries.build_query_terms(query, version), price_min, price_max, *cursor, query.limit)
 
 
 def _choose_cursor(query: MarketQuery, price_min: int, price_max: int) -> tuple[int, int]:
@@ -234,4 +286,4 @@ def _choose_cursor(query: MarketQuery, price_min: int, price_max: int) -> tuple[
         return max(query.after or (price_min, -1), (price_min, -1))
     if query.sort == "-price":
         return min(query.after or (price_max, MAX_ID), (price_max, MAX_ID))
-    return query.after or (MAX_ID, MAX_ID)
+    return query.after or ((MAX_ID, MAX_ID) if query.sort == "newest" else (-1, -1))

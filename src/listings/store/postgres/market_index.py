@@ -15,6 +15,7 @@ _PENDING = "marketed <> CAST(disabled_at IS NULL AS integer)"
 HAS_WORK = f"""
 SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)
     OR EXISTS (SELECT 1 FROM accounts WHERE {_PENDING} LIMIT 1)
+    OR EXISTS (SELECT 1 FROM market_indexer WHERE id = 1 AND version < {market_entries.INDEX_VERSION} LIMIT 1)
 """
 """Citus rejects a subquery without columns, and without a limit it would collect all rows of it."""
 
@@ -54,16 +55,16 @@ class PostgresMarketStorage:
     def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
         return [build_listing(row) for row in (yield Query(GET_LISTINGS, (max_bytes, bucket_of(ids[0]), ids)))]
 
-    def write_entries(self, changes: Sequence[EntryChange]) -> Script[None]:
+    def write_entries(self, changes: Sequence[EntryChange], version: int) -> Script[None]:
         yield QueryMany(
             _SET_ENTRY,
             (  # an iterator, because tokenizing long texts takes long
                 (
                     serial,
-                    *market_entries.build_entry_values(listing, state),
-                    market_entries.build_terms(listing) if state == SHOWN else [],
+                    *market_entries.build_entry_values(listing, state, listed_at),
+                    market_entries.build_terms(listing, version) if state == SHOWN else [],
                 )
-                for serial, listing, state, _ in changes
+                for serial, listing, state, listed_at, _ in changes
             ),
         )
 

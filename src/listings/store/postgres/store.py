@@ -4,11 +4,12 @@ Reads and creates take one round trip. Every other write is a transaction of its
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
+from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_LIST_BYTES,
@@ -17,24 +18,28 @@ from listings.contract.listings import (
     Found,
     FoundPieces,
     IdempotencyRecord,
-    IndexStep,
     LargeListError,
     Pieces,
 )
+from listings.contract.market import IndexStep
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
+    BUCKETS,
     Caller,
     Listing,
     ListingQuery,
     MarketEntry,
     MarketQuery,
+    MarketTraits,
     NewListing,
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
-from listings.store.market_entries import COUNT_SELLER, LIST_FACETS, PAGE_SELLER
+from listings.store.mail_queue import ScriptedMailStore
+from listings.store.market_entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
+from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
@@ -50,6 +55,7 @@ from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import ScriptedAccountStore, ScriptedChangeStore, ScriptedListingStore
+from listings.store.tasks import ScriptedTaskStore
 
 T = TypeVar("T")
 
@@ -68,7 +74,7 @@ def _build_merge(statement: str, order: str) -> str:
     return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
 
 
-GET_REVISION = "SELECT account_id, revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+GET_REVISIONS = "SELECT account_id, revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 PAGE_LISTINGS = f"""
 SELECT {sql.LISTING_COLUMNS} FROM (
     SELECT *, sum({_SIZE}) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
@@ -84,8 +90,15 @@ SELECT COALESCE(sum({_SIZE}), 0) FROM (
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
 PAGE_CREATES = _build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
+LIST_EDIT_REVISIONS = f"""
+SELECT account_id, edit_revision FROM unnest(CAST($1 AS bigint[])) AS wanted (id)
+JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND account_id = wanted.id
+"""
 SEARCHES = frozenset(
-    {market.SITEMAP, LIST_FACETS, PAGE_SELLER, COUNT_SELLER, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS}
+    {
+        *(market.SITEMAP, market.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER, COUNT_SELLER),
+        *(PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
+    }
 )
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
 
@@ -104,10 +117,14 @@ class PostgresStore(
     ScriptedAccountStore,
     ScriptedMemberStore,
     ScriptedHistoryStore,
+    ScriptedMailStore,
+    ScriptedOwnAccountStore,
+    ScriptedTaskStore,
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     sitemap_statement = market.SITEMAP
+    spellings_statement = market.SPELLINGS
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
     page_events_statement = PAGE_EVENTS
@@ -127,7 +144,7 @@ class PostgresStore(
         self._clock = clock
         self._listings = BatchedLookups(sql.GET_LISTING, self._use)
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
-        self._revisions = BatchedLookups(GET_REVISION, self._use)
+        self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
         self._written_before: int | None = None  # the value of `_written` after the last step of the market index
         self._turn = asyncio.Lock()  # one piece of a list is read at a time
@@ -259,10 +276,20 @@ class PostgresStore(
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
 
+        version = await self._get_index_version()
+
         async def search(session: Session) -> Rows:
-            return await market.search(session, query)
+            return await market.search(session, query, version)
 
         return [MarketEntry(*row) for row in await self._use(search, searching=True)]
+
+    async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
+        version = await self._get_index_version()
+
+        async def search(session: Session) -> Rows:
+            return await market.list_traits(session, query, version, count)
+
+        return [MarketTraits(*row) for row in await self._use(search, searching=True)]
 
     async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
@@ -282,11 +309,19 @@ class PostgresStore(
         self._written_before = self._written
         return step._replace(seconds=self._clock() - started, contended=contended)
 
+    # Change sets
+
+    async def list_edit_revisions(self, account_ids: Collection[int]) -> Mapping[int, int]:
+        return dict(await self._read(LIST_EDIT_REVISIONS, list(account_ids)))
+
     # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
+        return (await self.get_revisions(bucket, account_id)).revision
+
+    async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         row = await self._revisions.find(bucket, account_id)
-        return 0 if row is None else int(row[1])
+        return Revisions(0, 0) if row is None else Revisions(*row[1:])
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
         return await self.get_revision(bucket, account_id)  # the server does not record what the last edit changed
@@ -372,6 +407,7 @@ class PostgresStore(
         """Clear all caches, because the new server may lag: it may be a standby, or its data may have been restored."""
         self._callers.clear()
         self._indexed.clear()
+        self._is_index_current = False
         self._on_reset()
 
     def _record_indexed(self, account_id: int) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from listings.contract.accounts import AccountChange
 from listings.contract.history import Actor
+from listings.contract.mail import NewMail
 from listings.domain.model import Account, bucket_of
-from listings.store import sql
+from listings.store import mail_queue, member_sql, sql
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, Script
 
@@ -32,6 +33,21 @@ def change(account_id: int, decide: Callable[[Account], AccountChange], actor: A
     if not changes:
         return account
     rows = yield Query(sql.build_account_update(tuple(changes)), (account_id, *changes.values()))
+    if actor is not None and _is_extended(account, changes, actor.moment):
+        yield Query(member_sql.DELETE_PLAN_REQUEST, (account_id,))
     if actor is not None:
         yield from record_event(account_id, actor, "account_changed", detail=changes)
     return Account(*rows[0])
+
+
+def add_plan_request(account_id: int, requested_at: int, mail: NewMail | None) -> Script[bool]:
+    """Store a request for the plan. Return False if there is one already."""
+    if not (yield Query(member_sql.ADD_PLAN_REQUEST, (account_id, requested_at))):
+        return False
+    yield from mail_queue.add(mail)
+    return True
+
+
+def _is_extended(account: Account, changes: AccountChange, now: int) -> bool:
+    end = changes.get("plan_expires_at")
+    return isinstance(end, int) and end > max(now, account.plan_expires_at or 0)

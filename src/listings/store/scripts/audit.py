@@ -21,7 +21,7 @@ def record_event(
 ) -> Script[None]:
     """Store an event that is not an edit of a listing, with the next number of the account's current revision."""
     partition = (bucket_of(account_id), account_id)
-    rows = yield Query(sql.GET_REVISION, partition, locks=True)
+    rows = yield Query(sql.GET_REVISIONS, partition, locks=True)
     revision = int(rows[0][0])
     rows = yield Query(member_sql.GET_LAST_NUMBER, (*partition, revision))
     values = (revision, int(rows[0][0]) + 1, actor.moment, actor.key_id, kind, subject, _encode(detail))
@@ -32,7 +32,7 @@ def record_batch(
     partition: Partition, actor: Actor, change_set: int, ids_by_kind: Mapping[str, list[int]]
 ) -> Script[None]:
     """Store one event for a batch. `change_set` is its edit revision, `ids_by_kind` are the listings that it edited."""
-    rows = yield Query(sql.GET_REVISION, partition)
+    rows = yield Query(sql.GET_REVISIONS, partition)
     detail = _encode({kind: ids for kind, ids in ids_by_kind.items() if ids})
     yield _build_edit(partition, int(rows[0][0]), actor, "batch", detail, change_set)
 
@@ -51,7 +51,7 @@ def record_import(key: ImportKey, before: ImportProgress, outcomes: Sequence[Row
     found, import_id = rows[0]
     if found is not None and (yield Query(member_sql.SET_EVENT_DETAIL, (*partition, found, _encode(detail)))):
         return
-    rows = yield Query(sql.GET_REVISION, partition)
+    rows = yield Query(sql.GET_REVISIONS, partition)
     revision = int(rows[0][0])
     yield _build_edit(partition, revision, actor, "import", _encode(detail), import_id)
     yield Query(member_sql.SET_IMPORT_REVISION, (*astuple(key), revision))

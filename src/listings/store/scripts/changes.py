@@ -22,9 +22,14 @@ MARKER_INTERVAL = 256
 _MAX_PENDING_BYTES = 1024 * 1024  # of the changes of one transaction that are in memory
 
 
+def list_names(changes: ListingChange) -> list[str]:
+    """Return the names of the attributes that an edit changes, without the time that every edit sets."""
+    return sorted(changes.keys() - {"updated_at"})
+
+
 def encode_values(before: Listing, changes: ListingChange) -> tuple[str, str]:
     """Return the changed columns, and the old and the new value of each, as JSON."""
-    names = sorted(changes.keys() - {"updated_at"})
+    names = list_names(changes)
     values = [(getattr(before, name), changes[name]) for name in names]
     return encode(names).decode(), encode(values).decode()
 

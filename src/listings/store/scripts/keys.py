@@ -6,13 +6,14 @@ from msgspec.structs import astuple
 
 from listings.contract.accounts import DecideRotation, NewKey
 from listings.contract.history import Actor
+from listings.contract.mail import NewMail
 from listings.domain.model import Account, ApiKey, bucket_of
-from listings.store import sql
+from listings.store import mail_queue, sql
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, QueryMany, Script
 
 
-def add(new: NewKey, actor: Actor | None) -> Script[ApiKey | None]:
+def add(new: NewKey, actor: Actor | None, mail: NewMail | None) -> Script[ApiKey | None]:
     """Store a key. Return None if the digest is taken."""
     rows = yield Query(sql.ADD_KEY, astuple(new))
     if not rows:
@@ -20,6 +21,7 @@ def add(new: NewKey, actor: Actor | None) -> Script[ApiKey | None]:
     key = ApiKey(*rows[0])
     if actor is not None:
         yield from record_event(key.account_id, actor, "key_added", key.id)
+    yield from mail_queue.add(mail)
     return key
 
 
@@ -36,6 +38,7 @@ def rotate(key_id: int, decide: DecideRotation, actor: Actor | None) -> Script[A
     key = ApiKey(*rows[0])
     if actor is not None:
         yield from record_event(key.account_id, actor, "key_rotated", key.id, key_id)
+    yield from mail_queue.add(rotation.mail)
     return key
 
 

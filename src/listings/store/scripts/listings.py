@@ -2,16 +2,20 @@
 
 from typing import NamedTuple, TypeAlias
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, astuple, replace
 
+from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
+    MAX_PREVIEW_CHARACTERS,
     AddResult,
     AddStep,
     Batch,
+    BatchOutcome,
     ChangeStep,
     Decide,
     IdempotencyRecord,
+    Preview,
     PutStep,
     Step,
     StepResult,
@@ -37,18 +41,18 @@ NO_EVENT: CreateEvent = (None, None, None)
 
 
 class RollbackError(Exception):
-    """Rolls back a batch's transaction. Carries the results of the steps."""
+    """Rolls back a batch's transaction."""
 
-    def __init__(self, results: list[StepResult]) -> None:
+    def __init__(self, outcome: BatchOutcome) -> None:
         super().__init__()
-        self.results = results
+        self.outcome = outcome
 
 
 class Added(NamedTuple):
-    """The result of a create, and the account's revision after it, or None if nothing was created."""
+    """The result of a create, and the account's revisions after it, or None if nothing was created."""
 
     result: AddResult
-    revision: int | None
+    revisions: Revisions | None
 
 
 class _Edit(NamedTuple):
@@ -79,10 +83,10 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
         earlier = yield from _find_earlier_result(partition, idempotency)
         if earlier is not None:
             return Added(AddResult(int(earlier), replayed=True), None)
-    listing_id, revision = yield from _add_new(engine, partition, new, created_at, actor)
+    listing_id, revisions = yield from _add_new(engine, partition, new, created_at, actor)
     if idempotency is not None:
         yield _store_result(partition, idempotency, str(listing_id))
-    return Added(AddResult(listing_id), revision)
+    return Added(AddResult(listing_id), revisions)
 
 
 def change(engine: Engine, listing_id: int, decide: Decide, actor: Actor | None) -> Script[Listing]:
@@ -126,8 +130,8 @@ def _add_new(  # noqa: PLR0913, PLR0917 - the listing, and how to record it
     created_at: str,
     actor: Actor | None = None,
     change_set: ChangeSet | None = None,
-) -> Script[tuple[int, int | None]]:
-    """Store a listing and return its id and the account's revision.
+) -> Script[tuple[int, Revisions | None]]:
+    """Store a listing and return its id and the account's revisions.
 
     With an `actor`, the create is an audit event and a change set of its own, otherwise it belongs to the `change_set`.
     While a large account is being indexed, the listing may be left to the index steps.
@@ -142,6 +146,7 @@ def _add_new(  # noqa: PLR0913, PLR0917 - the listing, and how to record it
     if not rows:
         yield from require_room(engine, partition, size)
     count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, None)
+    revisions = Revisions(*rows[0][2:]) if rows else None
     rows = yield Query(sql.NEXT_SERIAL, partition[:1])
     listing_id = int(rows[0][0]) * BUCKETS + partition[0]
     event = NO_EVENT
@@ -159,7 +164,7 @@ def _add_new(  # noqa: PLR0913, PLR0917 - the listing, and how to record it
         yield from engine.index_words(partition[1], [(listing_id, new.title, new.content)])
     if count >= search_sql.MIN_INDEXED_LISTINGS and not indexed:
         yield from engine.start_indexing(partition)
-    return listing_id, revision
+    return listing_id, revisions
 
 
 def _edit(engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> Script[_Edit]:
@@ -211,11 +216,8 @@ def find_holder(partition: Partition, external_id: str) -> Script[int | None]:
 
 def run(
     engine: Engine, partition: Partition, batch: Batch, idempotency: IdempotencyRecord | None, actor: Actor | None
-) -> Script[list[StepResult] | str]:
-    """Run the steps of a batch. Raises RollbackError if the batch must be rolled back.
-
-    No step needs a savepoint, because a step is rejected before it writes anything.
-    """
+) -> Script[BatchOutcome | str]:
+    """Run the steps of a batch. Raises RollbackError if the batch must be rolled back."""
     additions = sum(isinstance(step, AddStep | PutStep) for step in batch.steps)
     if additions or idempotency is not None:
         yield from engine.lock_counter(partition[0])
@@ -228,45 +230,91 @@ def run(
     ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
     external_ids = [step.external_id for step in batch.steps if isinstance(step, PutStep)]
     known = (yield from engine.lock_listings(partition, ids, external_ids)) if ids or external_ids else {}
-    change_set = ChangeSet(partition, actor)
-    results = yield from run_all(_run_step(engine, partition, step, known, change_set) for step in batch.steps)
+    state = yield from _require_state(partition, batch)
+    steps = _Steps(engine, partition, known, ChangeSet(partition, actor), with_previews=batch.dry_run)
+    results = yield from run_all(steps.run(step) for step in batch.steps)
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
-        raise RollbackError(results)
+        raise RollbackError(BatchOutcome(results, state))
+    change_set = steps.change_set
     if actor is not None and change_set.edit_revision is not None:
         yield from audit.record_batch(partition, actor, change_set.edit_revision, change_set.ids_by_kind)
         yield from change_set.write()
+        state = None if state is None else change_set.edit_revision
+    outcome = BatchOutcome(results, state)
     if idempotency is not None:
-        yield _store_result(partition, idempotency, batch.record(results))
-    return results
+        yield _store_result(partition, idempotency, batch.encode(outcome))
+    return outcome
 
 
-def _run_step(
-    engine: Engine, partition: Partition, step: Step, known: dict[int, Listing], change_set: ChangeSet
-) -> Script[StepResult]:
-    """Run one step. `known` are the account's locked listings by id."""
-    try:
-        if isinstance(step, PutStep):
-            holder = yield from find_holder(partition, step.external_id)
-            step = step.create if holder is None else ChangeStep(holder, step.decide)
-        if isinstance(step, Problem):
-            return step
-        if isinstance(step, AddStep):
-            added = _add_new(engine, partition, step.new, step.created_at, change_set=change_set)
-            return (yield from added)[0]
-        listing = known.get(step.listing_id)
+def _require_state(partition: Partition, batch: Batch) -> Script[int | None]:
+    """Check and return the account's edit revision, if the batch depends on it. Locks the account's state."""
+    if batch.require_state is None:
+        return None
+    rows = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+    edit_revision = int(rows[0][2]) if rows else 0
+    batch.require_state(edit_revision)
+    return edit_revision
+
+
+class _Steps:
+    """Runs the steps of a batch. None needs a savepoint, because a step is rejected before it writes anything."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        partition: Partition,
+        known: dict[int, Listing],
+        change_set: ChangeSet,
+        *,
+        with_previews: bool,
+    ) -> None:
+        """`known` are the account's locked listings by id."""
+        self._engine = engine
+        self._partition = partition
+        self._known = known
+        self._preview_room = MAX_PREVIEW_CHARACTERS if with_previews else 0
+        self.change_set = change_set
+
+    def run(self, step: Step) -> Script[StepResult]:
+        """Run one step."""
+        try:
+            if isinstance(step, PutStep):
+                holder = yield from find_holder(self._partition, step.external_id)
+                step = step.create if holder is None else ChangeStep(holder, step.decide)
+            if isinstance(step, Problem):
+                return step
+            if isinstance(step, AddStep):
+                added = _add_new(self._engine, self._partition, step.new, step.created_at, change_set=self.change_set)
+                return self._preview((yield from added)[0], None, asdict(step.new))
+            return (yield from self._change(step))
+        except Problem as problem:
+            return problem
+
+    def _change(self, step: ChangeStep) -> Script[StepResult]:
+        listing = self._known.get(step.listing_id)
         if listing is None:
             rows = yield Query(sql.GET_LISTING, (bucket_of(step.listing_id), step.listing_id))
             listing = build_listing(rows[0]) if rows else None
-        edit = yield from _edit(engine, step.listing_id, listing, step.decide)
-    except Problem as problem:
-        return problem
-    if edit.changes:
-        rows = yield Query(sql.RAISE_REVISION, (*partition, *edit.growth, change_set.step))
-        change_set.begin(rows[0][1])
-        yield from change_set.add_changed(edit.before, edit.changes)
-    if step.listing_id in known:
-        known[step.listing_id] = edit.listing
-    return replace(edit.listing, content="")  # the results of many batches are in memory together
+        edit = yield from _edit(self._engine, step.listing_id, listing, step.decide)
+        if edit.changes:
+            rows = yield Query(sql.RAISE_REVISION, (*self._partition, *edit.growth, self.change_set.step))
+            self.change_set.begin(rows[0][1])
+            yield from self.change_set.add_changed(edit.before, edit.changes)
+        if step.listing_id in self._known:
+            self._known[step.listing_id] = edit.listing
+        result = replace(edit.listing, content="")  # the results of many batches are in memory together
+        names = changes.list_names(edit.changes)
+        before = {name: getattr(edit.before, name) for name in names}
+        return self._preview(result, before, {name: edit.changes[name] for name in names})
+
+    def _preview(self, result: int | Listing, before: ListingChange | None, after: ListingChange) -> StepResult:
+        """Return the result, with a preview while there is room for it."""
+        values = [*(before or {}).values(), *after.values()] if self._preview_room else []
+        self._preview_room -= sum(len(value) for value in values if isinstance(value, str))
+        if self._preview_room <= 0:
+            self._preview_room = 0
+            return result
+        return Preview(result, before, after)
 
 
 # Idempotency records

@@ -8,11 +8,23 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
+from listings.domain import market_words, timestamps
 from listings.domain.model import Listing, bucket_of
 from listings.domain.regions import fold_region
-from listings.store.market_entries import HIDDEN, MAX_STEP_BYTES, SHOWN, WITHHELD, choose_state, list_facets
+from listings.store.mapping import build_listing
+from listings.store.market_entries import (
+    HIDDEN,
+    INDEX_VERSION,
+    MAX_STEP_BYTES,
+    SHOWN,
+    WITHHELD,
+    choose_state,
+    list_facets,
+    list_spellings,
+)
 from listings.store.scripts.script import Query, QueryMany, Script
+from listings.store.sql import GET_LISTING
 
 _LEASE_SECONDS = 3
 _MAX_LEASE_SECONDS = 6  # an end further ahead comes from a wrong clock
@@ -22,7 +34,7 @@ _ACQUIRE_LEASE = f"""
 INSERT INTO market_indexer AS mine (id, holder, until) VALUES (1, $1, $2 + {_LEASE_SECONDS})
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE mine.holder = $1 OR mine.until <= $2 OR mine.until > $2 + {_MAX_LEASE_SECONDS}
-RETURNING id
+RETURNING version, reindexed
 """
 LISTINGS_OF_ACCOUNT = """
 SELECT listing_id FROM market /*INDEXED BY market_account*/ WHERE account_id = $1 AND state = $2
@@ -33,18 +45,28 @@ _PARTLY_MARKETED = 2  # `marketed` of an account: 0 if its listings are hidden, 
 _MARK_PARTLY = f"UPDATE accounts SET marketed = {_PARTLY_MARKETED} WHERE id = $1 AND marketed = 1"
 MARK_LISTING = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
 _GET_DISABLED = "SELECT id, disabled_at FROM accounts WHERE id = $1 AND disabled_at IS NOT NULL"
-GET_ENTRY = "SELECT listing_id, serial, state, price_cents, category, region FROM market WHERE listing_id = $1"
-_LAST_SERIAL = "SELECT COALESCE(max(serial), 0) FROM market"
+GET_ENTRY = """
+SELECT listing_id, serial, state, price_cents, title, category, location, region, created_at, version FROM market
+WHERE listing_id = $1
+"""
+LAST_ENTRY = "SELECT serial, created_at FROM market ORDER BY serial DESC LIMIT 1"
+NEXT_ENTRIES = "SELECT listing_id, serial FROM market WHERE serial > $1 ORDER BY serial LIMIT $2"
+_SET_REINDEXED = "UPDATE market_indexer SET version = $1, reindexed = $2 WHERE id = 1"
 _COUNT_FACET = """
 INSERT INTO market_places AS it (kind, name, listings) VALUES ($1, $2, $3)
 ON CONFLICT (kind, name) DO UPDATE SET listings = it.listings + excluded.listings
 """
 _ENTRY_COLUMNS = (
     *("serial", "bucket", "listing_id", "account_id", "state", "title", "type", "category", "image", "price_cents"),
-    *("price_type", "location", "region", "created_at", "updated_at"),
+    *("price_type", "location", "region", "created_at", "updated_at", "version"),
 )
 _FIXED_COLUMNS = {"serial", "bucket", "listing_id", "account_id", "created_at"}
 _DELETE_FACET = "DELETE FROM market_places WHERE kind = $1 AND name = $2 AND listings <= 0"
+_COUNT_SPELLING = """
+INSERT INTO market_spellings AS it (word, skeleton, listings) VALUES ($1, $2, $3)
+ON CONFLICT (word) DO UPDATE SET listings = it.listings + excluded.listings
+"""
+_DELETE_SPELLING = "DELETE FROM market_spellings WHERE word = $1 AND listings <= 0"
 
 
 class Entry(NamedTuple):
@@ -53,8 +75,19 @@ class Entry(NamedTuple):
     serial: int
     state: int
     price_cents: int
+    title: str
     category: str
+    location: str
     region: str
+    listed_at: str
+    version: int
+
+
+class _Place(NamedTuple):
+    """The place of an entry in the order of the market."""
+
+    serial: int
+    listed_at: str
 
 
 class EntryChange(NamedTuple):
@@ -63,6 +96,7 @@ class EntryChange(NamedTuple):
     serial: int
     listing: Listing
     state: int
+    listed_at: str
     before: Entry | None
 
 
@@ -78,8 +112,8 @@ class MarketStorage(Protocol):
     def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
         """Return listings of one account until their texts reach `max_bytes`. The last one may exceed them."""
 
-    def write_entries(self, changes: Sequence[EntryChange]) -> Script[None]:
-        """Write entries and the words of those that are shown."""
+    def write_entries(self, changes: Sequence[EntryChange], version: int) -> Script[None]:
+        """Write entries and the terms of those that are shown. `version`: that of the whole index."""
 
     def finish(self) -> Script[None]:
         """Write the collected rows at the end of the step."""
@@ -89,11 +123,14 @@ def run_step(storage: MarketStorage, count: int, indexer: bytes, now: float) -> 
     """Index at most `count` listings.
 
     Accounts that were disabled or enabled come first, so that their listings are hidden or shown before new ones.
+    Entries with terms of an earlier version come last.
     """
-    if not (yield Query(_ACQUIRE_LEASE, (indexer, int(now)))):
+    lease = yield Query(_ACQUIRE_LEASE, (indexer, int(now)))
+    if not lease:
         return IndexStep(0)
-    rows = yield Query(_LAST_SERIAL, ())
-    changes = _Changes(storage, count, rows[0][0])
+    version, reindexed = lease[0]
+    last = yield Query(LAST_ENTRY, ())
+    changes = _Changes(storage, count, version, _Place(*last[0]) if last else _Place(0, ""), now)
     while not changes.is_full:
         accounts = yield Query(storage.next_account, ())
         if not accounts:
@@ -103,8 +140,11 @@ def run_step(storage: MarketStorage, count: int, indexer: bytes, now: float) -> 
     if not changes.is_full:
         found = yield from storage.read_outdated(room, changes.remaining_bytes)
     yield from changes.index(found)
+    is_left = changes.is_full or len(found) == room
+    if version < INDEX_VERSION:
+        is_left = (yield from changes.reindex(reindexed)) or is_left
     yield from changes.write()
-    return IndexStep(changes.done, left=changes.is_full or len(found) == room)
+    return IndexStep(changes.done, left=is_left)
 
 
 def build_set_entry(*more_columns: str) -> str:
@@ -120,18 +160,32 @@ def count_bytes(listing: Listing) -> int:
     return len(listing.title.encode()) + len(listing.content.encode())
 
 
+def read_in_order(ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
+    """Return listings in this order until their texts reach `max_bytes`. The last one may exceed them."""
+    found: list[Listing] = []
+    for listing_id in ids:
+        if max_bytes <= 0:
+            break
+        rows = yield Query(GET_LISTING, (bucket_of(listing_id), listing_id))
+        found.append(build_listing(rows[0]))
+        max_bytes -= count_bytes(found[-1])
+    return found
+
+
 class _Changes:
     """The changes of a step. Listings are marked last, in the order in which all transactions lock them."""
 
-    def __init__(self, storage: MarketStorage, count: int, last_serial: int) -> None:
+    def __init__(self, storage: MarketStorage, count: int, version: int, last: _Place, now: float) -> None:
         self.done = 0
         self._storage = storage
         self._count = count
         self._bytes = 0
-        self._last_serial = last_serial
+        self._version = version
+        self._last, self._now = last, timestamps.format_timestamp(now)
         self._versions: dict[int, int] = {}  # of the indexed listings by id
         self._withheld: set[int] = set()
         self._facets: Counter[tuple[str, str]] = Counter()
+        self._spellings: Counter[str] = Counter()
 
     @property
     def is_full(self) -> bool:
@@ -165,7 +219,24 @@ class _Changes:
         owners = sorted({listing.account_id for listing in listings})
         disabled = dict((yield QueryMany(_GET_DISABLED, [(owner,) for owner in owners])))
         changes = [self._record(it, before.get(it.id), disabled.get(it.account_id)) for it in listings]
-        yield from self._storage.write_entries([change for change in changes if change is not None])
+        yield from self._storage.write_entries([change for change in changes if change is not None], self._version)
+
+    def reindex(self, serial: int) -> Script[bool]:
+        """Write the terms of the entries after a serial again, until the step is full. Return whether more may remain.
+
+        If there are no more, the index gets the current version.
+        """
+        if self.is_full:
+            return True
+        rows = yield Query(NEXT_ENTRIES, (serial, self.remaining_listings))
+        if not rows:
+            yield Query(_SET_REINDEXED, (INDEX_VERSION, 0))
+            return False
+        serials = dict(rows)
+        found = yield from read_in_order(list(serials), self.remaining_bytes)
+        yield Query(_SET_REINDEXED, (self._version, serials[found[-1].id]))
+        yield from self.index(found)
+        return True
 
     def write(self) -> Script[None]:
         """Write the counts and the marks at the end of the step."""
@@ -176,6 +247,10 @@ class _Changes:
                 yield Query(_COUNT_FACET, (*facet, difference))
             if difference < 0:
                 yield Query(_DELETE_FACET, facet)
+        words = sorted((word, difference) for word, difference in self._spellings.items() if difference)
+        counts = [(word, market_words.build_skeleton(word), difference) for word, difference in words]
+        yield QueryMany(_COUNT_SPELLING, counts)
+        yield QueryMany(_DELETE_SPELLING, [(word,) for word, difference in words if difference < 0])
         yield from self._storage.finish()
         marks = [(bucket_of(listing_id), listing_id, version) for listing_id, version in self._versions.items()]
         yield QueryMany(MARK_LISTING, sorted(marks))
@@ -188,12 +263,22 @@ class _Changes:
         state = choose_state(listing, disabled_at)
         if state == WITHHELD:
             self._withheld.add(listing.account_id)
+        self._count_words(listing, state, before)
+        if before is not None:
+            return EntryChange(before.serial, listing, state, before.listed_at, before)
+        if state == HIDDEN:
+            return None
+        listed_at = max(self._last.listed_at, min(listing.created_at, self._now))
+        self._last = _Place(self._last.serial + 1, listed_at)
+        return EntryChange(self._last.serial, listing, state, listed_at, None)
+
+    def _count_words(self, listing: Listing, state: int, before: Entry | None) -> None:
+        """Count the facets and the spellings of a listing instead of those of its current entry."""
         if before is not None and before.state == SHOWN:
             self._facets.subtract(list_facets(before.category, before.region))
+            if before.version == INDEX_VERSION:
+                self._spellings.subtract(list_spellings(before.title, before.category, before.location, before.region))
         if state == SHOWN:
-            self._facets.update(list_facets(listing.category, fold_region(listing.region)))
-        if before is None and state == HIDDEN:
-            return None
-        if before is None:
-            self._last_serial += 1
-        return EntryChange(self._last_serial if before is None else before.serial, listing, state, before)
+            region = fold_region(listing.region)
+            self._facets.update(list_facets(listing.category, region))
+            self._spellings.update(list_spellings(listing.title, listing.category, listing.location, region))

@@ -1,6 +1,7 @@
 """`MemberStore` and `HistoryStore`, implemented with scripts that every engine can run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from listings.contract.history import (
@@ -14,6 +15,7 @@ from listings.contract.history import (
     UsageCount,
     UsageKey,
 )
+from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account
 from listings.store import member_sql
@@ -26,8 +28,10 @@ T = TypeVar("T")
 class ScriptedMemberStore(ScriptedStore):
     """Implements `MemberStore`."""
 
-    async def add_member(self, name: str, email: str, password: str, created_at: int) -> Account | None:
-        return await self._run_script(lambda: members.add(name, email, password, created_at))
+    async def add_member(
+        self, name: str, email: str, password_hash: str, created_at: int, mail: NewMail | None = None
+    ) -> Account | None:
+        return await self._run_script(lambda: members.add(name, email, password_hash, created_at, mail))
 
     async def get_password(self, account_id: int) -> str | None:
         rows = await self._fetch(member_sql.GET_PASSWORD, account_id)
@@ -39,8 +43,10 @@ class ScriptedMemberStore(ScriptedStore):
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         await self._run_script(lambda: run_query(member_sql.REPLACE_PASSWORD, account_id, old, new))
 
-    async def add_session(self, account_id: int, new: NewSession, password: str) -> bool:
-        return await self._run_script(lambda: members.add_session(account_id, new, password))
+    async def add_session(
+        self, account_id: int, new: NewSession, password_hash: str, mail: NewMail | None = None
+    ) -> bool:
+        return await self._run_script(lambda: members.add_session(account_id, new, password_hash, mail))
 
     async def find_session(self, digest: bytes) -> tuple[Session, Account] | None:
         rows = await self._fetch(member_sql.FIND_SESSION, digest)
@@ -79,15 +85,18 @@ class ScriptedMemberStore(ScriptedStore):
     async def purge_attempts(self, oldest: int, now: int) -> None:
         await self._run_script(lambda: members.purge_attempts(oldest, now))
 
-    async def add_invitation(self, account_id: int, digest: bytes, created_at: int, expires_at: int) -> None:
-        await self._run_script(lambda: members.add_invitation(account_id, digest, created_at, expires_at))
+    async def add_invitation(
+        self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, replaces: bool = True
+    ) -> None:
+        add = partial(members.add_invitation, account_id, digest, created_at, expires_at, replaces=replaces)
+        await self._run_script(add)
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
         rows = await self._fetch(member_sql.FIND_INVITATION, digest, now)
         return Account(*rows[0]) if rows else None
 
-    async def accept_invitation(self, digest: bytes, password: str, now: int) -> Account | None:
-        return await self._run_script(lambda: members.accept_invitation(digest, password, now))
+    async def accept_invitation(self, digest: bytes, password_hash: str, now: int) -> Account | None:
+        return await self._run_script(lambda: members.accept_invitation(digest, password_hash, now))
 
     async def erase_account(self, account_id: int, name: str, email: str, now: int) -> None:
         await self._run_script(lambda: members.erase(account_id, name, email, now), changes_callers=True)

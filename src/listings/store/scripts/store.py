@@ -4,18 +4,39 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from secrets import token_bytes
 
+import msgspec
 from msgspec.structs import astuple
 
-from listings.contract.accounts import AccountChange, DecideRotation, NewKey
+from listings.contract.accounts import AccountChange, DecideRotation, NewKey, PlanRequest
 from listings.contract.changes import ChangePage, ChangePosition, EditState, ListingChangePage
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, RowOutcome
-from listings.contract.listings import Batch, Decide, IdempotencyRecord, StepResult
+from listings.contract.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
+from listings.contract.mail import NewMail
+from listings.contract.market import WordCount
 from listings.domain.account_limits import AccountLimits
-from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketEntry, MarketFacets, SitemapEntry
-from listings.store import change_reads, change_sql, sql
+from listings.domain.model import (
+    Account,
+    ApiKey,
+    Listing,
+    ListingCounts,
+    MarketEntry,
+    MarketFacets,
+    SitemapEntry,
+    bucket_of,
+)
+from listings.store import change_reads, change_sql, member_sql, sql
+from listings.store.inspection import LIST_PLAN_REQUESTS
 from listings.store.mapping import build_listing
-from listings.store.market_entries import COUNT_SELLER, FACET_KINDS, LIST_FACETS, PAGE_SELLER
+from listings.store.market_entries import (
+    COUNT_SELLER,
+    FACET_KINDS,
+    GET_INDEX_VERSION,
+    INDEX_VERSION,
+    LIST_FACETS,
+    PAGE_SELLER,
+    parse_index_version,
+)
 from listings.store.scripts import accounts, changes, imports, keys, listings
 from listings.store.scripts import views as view_scripts
 from listings.store.scripts.engine import Engine
@@ -44,11 +65,28 @@ class ScriptedAccountStore(ScriptedStore):
     ) -> Account | None:
         return await self._run_script(lambda: accounts.change(account_id, decide, actor), changes_callers=True)
 
-    async def add_key(self, new: NewKey, actor: Actor | None = None) -> ApiKey | None:
-        return await self._run_script(lambda: keys.add(new, actor))
+    async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:
+        return await self._run_script(lambda: accounts.add_plan_request(account_id, requested_at, mail))
+
+    async def get_plan_request(self, account_id: int) -> int | None:
+        rows = await self._fetch(member_sql.GET_PLAN_REQUEST, account_id)
+        return int(rows[0][0]) if rows else None
+
+    async def delete_plan_request(self, account_id: int) -> None:
+        await self._run_script(lambda: run_query(member_sql.DELETE_PLAN_REQUEST, account_id))
+
+    async def list_plan_requests(self) -> list[PlanRequest]:
+        return [PlanRequest(Account(*row[1:]), row[0]) for row in await self._fetch(LIST_PLAN_REQUESTS)]
+
+    async def add_key(self, new: NewKey, actor: Actor | None = None, mail: NewMail | None = None) -> ApiKey | None:
+        return await self._run_script(lambda: keys.add(new, actor, mail))
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]
+
+    async def list_successors(self, account_id: int) -> dict[int, int]:
+        rows = await self._fetch(sql.LIST_SUCCESSORS, bucket_of(account_id), account_id)
+        return {int(old): int(new) for old, new in rows}
 
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         return await self._run_script(lambda: keys.rotate(key_id, decide, actor), changes_callers=True)
@@ -92,6 +130,8 @@ class ScriptedListingStore(ScriptedStore):
 
     engine: Engine
     sitemap_statement: str
+    spellings_statement: str
+    _is_index_current = False
     page_listings_statement = sql.PAGE_LISTINGS
 
     @property
@@ -120,17 +160,29 @@ class ScriptedListingStore(ScriptedStore):
         batch: Batch,
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
-    ) -> Sequence[StepResult] | str:
+    ) -> BatchOutcome | str:
         partition = (bucket, account_id)
         try:
             return await self._run_script(lambda: listings.run(self.engine, partition, batch, idempotency, actor))
         except listings.RollbackError as rollback:
-            return rollback.results
+            return rollback.outcome
 
     async def purge_idempotency_records(self, oldest: int) -> None:
         await self._run_script(lambda: run_query(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))
 
     # The market
+
+    async def _get_index_version(self) -> int:
+        """Return the version of the market's index. The current one is cached, because it never changes back."""
+        if not self._is_index_current:
+            version = parse_index_version(await self._fetch(GET_INDEX_VERSION))
+            self._is_index_current = version == INDEX_VERSION
+            return version
+        return INDEX_VERSION
+
+    async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
+        values = msgspec.json.encode(skeletons).decode()
+        return [WordCount(*row) for row in await self._fetch(self.spellings_statement, values, count)]
 
     async def list_market_facets(self, count: int) -> MarketFacets:
         category, region = [dict(await self._fetch(LIST_FACETS, kind, count)) for kind in FACET_KINDS]

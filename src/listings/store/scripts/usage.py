@@ -45,5 +45,6 @@ def add_payment(payment: Payment, decide: Callable[[Account], int], moment: int)
     if not (yield Query(member_sql.ADD_PAYMENT, values)):
         return account
     rows = yield Query(sql.build_account_update(("plan_expires_at",)), (account.id, plan_expires_at))
+    yield Query(member_sql.DELETE_PLAN_REQUEST, (account.id,))
     yield from record_payment(payment, plan_expires_at, moment)
     return Account(*rows[0])

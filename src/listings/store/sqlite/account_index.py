@@ -7,7 +7,7 @@ a very large account they are indexed on creation, so that continuous writes can
 
 from typing import NamedTuple
 
-from listings.contract.listings import IndexStep
+from listings.contract.market import IndexStep
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Query, Script
 from listings.store.sql import IS_INDEXED

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from apsw import Connection
 
+from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, IdempotencyRecord
 from listings.domain.account_limits import AccountLimits, AccountSize, measure_new
@@ -90,6 +91,7 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
     if not rows:
         run_script(connection, listings.require_room(engine, partition, size))
     count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, 0)
+    revisions = Revisions(*rows[0][2:]) if rows else None
     rows = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
     listing_id = int(rows[0][0]) * BUCKETS + partition[0]
     index_now = engine.is_indexed_on_create(indexed, count)
@@ -103,4 +105,4 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
         run_script(connection, engine.index_words(partition[1], [(listing_id, new.title, new.content)]))
     if count >= MIN_INDEXED_LISTINGS and not indexed:
         run_script(connection, engine.start_indexing(partition))
-    return listings.Added(AddResult(listing_id), revision)
+    return listings.Added(AddResult(listing_id), revisions)

@@ -4,7 +4,7 @@ A full-text index returns its rows in the order of their rowids only, so there a
 and one whose rowids start with the price. A page then reads only the first rows that match after its cursor.
 """
 
-from listings.domain.model import MarketEntry, MarketQuery
+from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.store import market_entries
 from listings.store.mapping import Row
 from listings.store.sqlite.rows import Read
@@ -19,11 +19,16 @@ _COLUMNS = ", ".join(f"market.{name}" for name in market_entries.ENTRY_COLUMNS.s
 _CLOSED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
 _OPEN = f"market.account_id NOT IN ({_CLOSED})"  # until the next index steps hide the listings of disabled accounts
 HAS_CLOSED = f"SELECT EXISTS ({_CLOSED})"
-NEWEST = f"""
+_DIRECTIONS = {"newest": "DESC", "oldest": "ASC", "price": "ASC", "-price": "DESC"}
+BY_SERIAL = {
+    direction: f"""
 SELECT {_COLUMNS} FROM market_words CROSS JOIN market ON market.serial = market_words.rowid
-WHERE market_words MATCH $1 AND market_words.rowid BETWEEN 1 AND $2 AND market.price_cents BETWEEN $3 AND $4 AND {_OPEN}
-ORDER BY market_words.rowid DESC LIMIT $5
+WHERE market_words MATCH $1 AND market_words.rowid BETWEEN $2 AND $3 AND market.price_cents BETWEEN $4 AND $5
+    AND {_OPEN}
+ORDER BY market_words.rowid {direction} LIMIT $6
 """
+    for direction in ("ASC", "DESC")
+}
 BY_PRICE = {
     direction: f"""
 SELECT {_COLUMNS} FROM market_prices CROSS JOIN market ON market.serial = market_prices.rowid & {LAST_SERIAL}
@@ -36,12 +41,28 @@ COUNT_FEW = f"""
 SELECT count(*) FROM (
     SELECT 1 FROM market_prices WHERE market_prices MATCH $1 AND rowid BETWEEN $2 AND $3 LIMIT {_MAX_GATHERED}) AS few
 """
-NEWEST_OF_FEW = f"""
+BY_SERIAL_OF_FEW = {
+    direction: f"""
 WITH found AS MATERIALIZED (
     SELECT rowid & {LAST_SERIAL} AS serial FROM market_prices
-    WHERE market_prices MATCH $1 AND rowid BETWEEN $2 AND $3 AND rowid & {LAST_SERIAL} <= $4
-    ORDER BY rowid & {LAST_SERIAL} DESC LIMIT $5)
-SELECT {_COLUMNS} FROM found CROSS JOIN market ON market.serial = found.serial ORDER BY found.serial DESC
+    WHERE market_prices MATCH $1 AND rowid BETWEEN $2 AND $3 AND rowid & {LAST_SERIAL} BETWEEN $4 AND $5
+    ORDER BY rowid & {LAST_SERIAL} {direction} LIMIT $6)
+SELECT {_COLUMNS} FROM found CROSS JOIN market ON market.serial = found.serial ORDER BY found.serial {direction}
+"""
+    for direction in ("ASC", "DESC")
+}
+_TRAITS = "market.type, market.category, market.region"
+TRAITS = f"""
+SELECT {_TRAITS} FROM market_words CROSS JOIN market ON market.serial = market_words.rowid
+WHERE market_words MATCH $1 AND {_OPEN} ORDER BY market_words.rowid DESC LIMIT $2
+"""
+TRAITS_IN_RANGE = f"""
+SELECT {_TRAITS} FROM market_prices CROSS JOIN market ON market.serial = market_prices.rowid & {LAST_SERIAL}
+WHERE market_prices MATCH $1 AND market_prices.rowid BETWEEN $2 AND $3 AND {_OPEN}
+ORDER BY market_prices.rowid LIMIT $4
+"""
+SPELLINGS = """
+SELECT word, listings FROM market_spellings WHERE skeleton IN (SELECT value FROM json_each($1)) LIMIT $2
 """
 SITEMAP = f"""
 SELECT serial, listing_id, updated_at FROM market WHERE serial > $1 AND state = {market_entries.SHOWN} AND {_OPEN}
@@ -49,9 +70,21 @@ ORDER BY serial LIMIT $2
 """
 
 
-def search(read: Read, query: MarketQuery) -> list[MarketEntry]:
-    """Return a page of entries in the requested order."""
-    return [MarketEntry(*row) for row in _search(read, query)]
+def search(read: Read, query: MarketQuery, version: int) -> list[MarketEntry]:
+    """Return a page of entries in the requested order. `version`: that of the index."""
+    return [MarketEntry(*row) for row in _search(read, query, version)]
+
+
+def list_traits(read: Read, query: MarketQuery, version: int, count: int) -> list[MarketTraits]:
+    """Return the traits of at most `count` listings that match: the newest, or the cheapest of a price range."""
+    lowest, highest = _clamp_prices(query)
+    if lowest > highest:
+        return []
+    match = _build_match(market_entries.build_query_terms(query, version))
+    if query.price_min is None and query.price_max is None:
+        return [MarketTraits(*row) for row in read(TRAITS, (match, count))]
+    rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
+    return [MarketTraits(*row) for row in read(TRAITS_IN_RANGE, (match, *rowids, count))]
 
 
 def build_price_rowid(price_cents: int, serial: int) -> int:
@@ -59,23 +92,30 @@ def build_price_rowid(price_cents: int, serial: int) -> int:
     return price_cents << SERIAL_BITS | serial
 
 
-def _search(read: Read, query: MarketQuery) -> list[Row]:
+def _search(read: Read, query: MarketQuery, version: int) -> list[Row]:
     lowest, highest = _clamp_prices(query)
     if lowest > highest:
         return []
-    last = LAST_SERIAL if query.after is None else min(query.after[1], LAST_SERIAL + 1) - 1
-    match = _build_match(market_entries.build_query_terms(query))
-    if query.sort != "newest":
-        direction, first_rowid, last_rowid = (
-            ("ASC", *_ascending_rowids(query)) if query.sort == "price" else ("DESC", *_descending_rowids(query))
-        )
-        return read(BY_PRICE[direction], (match, first_rowid, last_rowid, query.limit))
+    match, direction = _build_match(market_entries.build_query_terms(query, version)), _DIRECTIONS[query.sort]
+    if query.sort in {"price", "-price"}:
+        rowids = _ascending_rowids(query) if query.sort == "price" else _descending_rowids(query)
+        return read(BY_PRICE[direction], (match, *rowids, query.limit))
+    serials = _choose_serials(query)
     if query.price_min is None and query.price_max is None:
-        return read(NEWEST, (match, last, lowest, highest, query.limit))
+        return read(BY_SERIAL[direction], (match, *serials, lowest, highest, query.limit))
     rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
     if _has_few_matches(read, query, rowids):
-        return read(NEWEST_OF_FEW, (match, *rowids, last, query.limit))
-    return read(NEWEST, (_add_price_classes(match, lowest, highest), last, lowest, highest, query.limit))
+        return read(BY_SERIAL_OF_FEW[direction], (match, *rowids, *serials, query.limit))
+    match = _add_price_classes(match, lowest, highest)
+    return read(BY_SERIAL[direction], (match, *serials, lowest, highest, query.limit))
+
+
+def _choose_serials(query: MarketQuery) -> tuple[int, int]:
+    """Return the first and last serial after the cursor, for the order by serial."""
+    if query.after is None:
+        return 1, LAST_SERIAL
+    serial = min(max(query.after[1], 0), LAST_SERIAL + 1)
+    return (1, serial - 1) if query.sort == "newest" else (serial + 1, LAST_SERIAL)
 
 
 def _add_price_classes(match: str, lowest: int, highest: int) -> str:
@@ -97,7 +137,7 @@ def _has_few_matches(read: Read, query: MarketQuery, rowids: tuple[int, int]) ->
     """Return whether few listings match the filters and the price range, whatever words they contain.
 
     Counting only those that contain the search words would take longer. False while listings of disabled accounts are
-    still shown, because `NEWEST_OF_FEW` does not exclude them.
+    still shown, because `BY_SERIAL_OF_FEW` does not exclude them.
     """
     filters = _build_match([market_entries.build_filter_term(query)])
     return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_CLOSED, ())[0][0]

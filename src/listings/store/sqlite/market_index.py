@@ -9,12 +9,18 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
 
-from listings.domain.model import Listing, bucket_of
+from listings.domain.model import Listing
 from listings.store import market_entries, sql
 from listings.store.mapping import build_listing
 from listings.store.market_entries import SHOWN
-from listings.store.scripts.market_index import IS_LEASED_BY_OTHER, EntryChange, build_set_entry, count_bytes
-from listings.store.scripts.script import Query, QueryMany, Script
+from listings.store.scripts.market_index import (
+    IS_LEASED_BY_OTHER,
+    EntryChange,
+    build_set_entry,
+    count_bytes,
+    read_in_order,
+)
+from listings.store.scripts.script import QueryMany, Script
 from listings.store.sqlite.market import build_price_rowid
 from listings.store.sqlite.rows import Read
 
@@ -45,8 +51,8 @@ def is_lease_free(read: Read, indexer: bytes, now: float) -> bool:
     return not (rows and rows[0][0])
 
 
-async def prepare_next(read: Read, count: int) -> PreparedBatch:
-    """Prepare at most `count` listings whose current version is not in the market."""
+async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
+    """Prepare at most `count` listings whose current version is not in the market. `version`: that of the index."""
     listings: list[Listing] = []
     words: dict[int, str] = {}
     seconds, size, left = 0.0, 0, True
@@ -55,7 +61,7 @@ async def prepare_next(read: Read, count: int) -> PreparedBatch:
         rows = read(NEXT_LISTING, (listings[-1].id if listings else -1,))
         for listing in map(build_listing, rows):
             listings.append(listing)
-            words[listing.id] = _build_words(listing)
+            words[listing.id] = _build_words(listing, version)
             size += count_bytes(listing)
         left = bool(rows)
         seconds += perf_counter() - began
@@ -63,9 +69,9 @@ async def prepare_next(read: Read, count: int) -> PreparedBatch:
     return PreparedBatch(listings, words, left, seconds)
 
 
-def _build_words(listing: Listing) -> str:
+def _build_words(listing: Listing, version: int) -> str:
     is_shown = market_entries.choose_state(listing, None) == SHOWN
-    return " ".join(market_entries.build_terms(listing)) if is_shown else ""
+    return " ".join(market_entries.build_terms(listing, version)) if is_shown else ""
 
 
 class SqliteMarketStorage:
@@ -89,23 +95,16 @@ class SqliteMarketStorage:
         return [listing for listing in prepared if listing.id in ids]
 
     def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
-        found: list[Listing] = []
-        for listing_id in ids:
-            if max_bytes <= 0:
-                break
-            rows = yield Query(sql.GET_LISTING, (bucket_of(listing_id), listing_id))
-            found.append(build_listing(rows[0]))
-            max_bytes -= count_bytes(found[-1])
-        return found
+        return (yield from read_in_order(ids, max_bytes))
 
-    def write_entries(self, changes: Sequence[EntryChange]) -> Script[None]:
-        for serial, listing, state, before in changes:
+    def write_entries(self, changes: Sequence[EntryChange], version: int) -> Script[None]:
+        for serial, listing, state, _, before in changes:
             if before is not None and before.state == SHOWN:
                 self._removed.append((before.price_cents, serial))
             if state == SHOWN:
-                words = self._batch.words.get(listing.id) or _build_words(listing)
+                words = self._batch.words.get(listing.id) or _build_words(listing, version)
                 self._added.append((listing.price_cents, serial, words))
-        yield QueryMany(_SET_ENTRY, [(it[0], *market_entries.build_entry_values(*it[1:3])) for it in changes])
+        yield QueryMany(_SET_ENTRY, [(it[0], *market_entries.build_entry_values(*it[1:4])) for it in changes])
 
     def finish(self) -> Script[None]:
         """Write the collected changes to the full-text indexes."""

@@ -7,6 +7,7 @@ report their changes: a new listing raises its account's revision by one and cha
 from collections.abc import Callable
 from time import monotonic
 
+from listings.contract.freshness import Revisions
 from listings.store.sqlite.write_lock import MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, WriteLock
 
 _OWN_STEPS = (1, 2)  # how far a batch of this process raises the write counter: while it runs, and once it has ended
@@ -25,7 +26,7 @@ class RevisionCache:
         self._sequence = lock.read_sequence()  # up to this write, the cache is complete
         self._expires_at = clock() + MAX_CACHE_SECONDS
         self._generation = 0  # entries of an earlier generation must be read again
-        self._accounts: dict[int, tuple[int, int, int]] = {}  # revision, settled revision, generation
+        self._accounts: dict[int, tuple[Revisions, int, int]] = {}  # revisions, settled revision, generation
         self._untracked = 0  # queued writes of this process that do not report their changes
 
     def can_record(self) -> bool:
@@ -38,8 +39,8 @@ class RevisionCache:
             self._begin_generation(now)
         return not self._sequence & 1 and not self._untracked
 
-    def find_revision(self, account_id: int) -> int | None:
-        """Return the account's revision, or None if it must be read."""
+    def find_revisions(self, account_id: int) -> Revisions | None:
+        """Return the account's revisions, or None if they must be read."""
         entry = self._find(account_id)
         return entry[0] if entry is not None and self._lock.read_sequence() == self._sequence else None
 
@@ -48,26 +49,28 @@ class RevisionCache:
         entry = self._find(account_id)
         return entry[1] if entry is not None else None
 
-    def record(self, account_id: int, revision: int) -> None:
-        """Record a revision that was read directly after `can_record` returned True.
+    def record(self, account_id: int, revisions: Revisions) -> None:
+        """Record revisions that were read directly after `can_record` returned True.
 
-        If it equals the expired entry, the account was not edited meanwhile, and the settled revision stays the same.
+        If the revision equals that of the expired entry, the account was not edited meanwhile, and the settled revision
+        stays the same.
         """
         entry = self._accounts.get(account_id)
         if entry is not None and entry[2] == self._generation:
             return
         if len(self._accounts) >= MAX_CACHE_ENTRIES:
             self._accounts.clear()
-        settled = entry[1] if entry is not None and entry[0] == revision else revision
-        self._accounts[account_id] = (revision, settled, self._generation)
+        revision = revisions.revision
+        settled = entry[1] if entry is not None and entry[0].revision == revision else revision
+        self._accounts[account_id] = (revisions, settled, self._generation)
 
-    def record_create(self, account_id: int, revision: int) -> None:
-        """Record that this process created a listing, which raised the account's revision to `revision`."""
+    def record_create(self, account_id: int, revisions: Revisions) -> None:
+        """Record that this process created a listing, which raised the account's revisions to `revisions`."""
         entry = self._accounts.get(account_id)
-        if entry is None or revision <= entry[0]:
+        if entry is None or revisions.revision <= entry[0].revision:
             return
-        if revision == entry[0] + 1:
-            self._accounts[account_id] = (revision, entry[1], entry[2])
+        if revisions.revision == entry[0].revision + 1:
+            self._accounts[account_id] = (revisions, entry[1], entry[2])
         else:
             del self._accounts[account_id]
 
@@ -87,7 +90,7 @@ class RevisionCache:
         if sequence == self._sequence:
             self._sequence += 2
 
-    def _find(self, account_id: int) -> tuple[int, int, int] | None:
+    def _find(self, account_id: int) -> tuple[Revisions, int, int] | None:
         if not self.can_record():
             return None
         entry = self._accounts.get(account_id)

@@ -1,12 +1,14 @@
 """The store on one SQLite file: reads run on the event loop, writes in the writer thread."""
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from time import perf_counter, thread_time
 
 import apsw
 
+from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_LIST_BYTES,
@@ -15,23 +17,28 @@ from listings.contract.listings import (
     Found,
     FoundPieces,
     IdempotencyRecord,
-    IndexStep,
     LargeListError,
     measure_listings,
 )
+from listings.contract.market import IndexStep
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Unavailable
 from listings.domain.model import (
+    BUCKETS,
     Caller,
     Listing,
     ListingQuery,
     MarketEntry,
     MarketQuery,
+    MarketTraits,
     NewListing,
     bucket_of,
 )
 from listings.store import sql
+from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
+from listings.store.market_entries import INDEX_VERSION
+from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -57,13 +64,22 @@ from listings.store.sqlite.rows import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
+from listings.store.tasks import ScriptedTaskStore
 
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
 _PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
-_GET_REVISION = sql.to_sqlite(sql.GET_REVISION)
+_GET_REVISIONS = sql.to_sqlite(sql.GET_REVISIONS)
 _GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
-_GET_LISTING_AND_REVISION = sql.to_sqlite(sql.GET_LISTING_AND_REVISION)
+_LIST_EDIT_REVISIONS = f"""
+SELECT account_id, edit_revision FROM json_each(?1) AS wanted
+CROSS JOIN account_state ON bucket = wanted.value % {BUCKETS} AND account_id = wanted.value
+"""
+_GET_LISTING_AND_REVISIONS = f"""
+SELECT {", ".join(f"listings.{column}" for column in Listing.__struct_fields__)},
+    account_state.revision, account_state.edit_revision
+FROM listings LEFT JOIN account_state USING (bucket, account_id) WHERE bucket = ?1 AND id = ?2
+"""
 _MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
 _MAX_WAIT_SECONDS = 0.02  # for the disk in addition
 _STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
@@ -71,11 +87,19 @@ _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write cou
 
 
 class SqliteStore(
-    ScriptedListingStore, ScriptedChangeStore, ScriptedAccountStore, ScriptedMemberStore, ScriptedHistoryStore
+    ScriptedListingStore,
+    ScriptedChangeStore,
+    ScriptedAccountStore,
+    ScriptedMemberStore,
+    ScriptedHistoryStore,
+    ScriptedMailStore,
+    ScriptedOwnAccountStore,
+    ScriptedTaskStore,
 ):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     sitemap_statement = market.SITEMAP
+    spellings_statement = market.SPELLINGS
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""
@@ -165,13 +189,13 @@ class SqliteStore(
 
     async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
         can_record = self._known_revisions.can_record()
-        rows = self._read(_GET_LISTING_AND_REVISION, (bucket_of(listing_id), listing_id))
+        rows = self._read(_GET_LISTING_AND_REVISIONS, (bucket_of(listing_id), listing_id))
         if not rows:
             return None
-        *row, revision = rows[0]
+        *row, revision, edit_revision = rows[0]
         listing = build_listing(row)
         if can_record:
-            self._known_revisions.record(listing.account_id, revision)
+            self._known_revisions.record(listing.account_id, Revisions(revision, edit_revision))
         return listing, revision
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
@@ -179,7 +203,7 @@ class SqliteStore(
         if query.count:
             rows, total = self._find_and_count(partition, query)
             return Found(_build_list(rows), total)
-        return Found(_build_list(self._read_quickly(lambda: search.find(self._read_any, partition, query))))
+        return Found(_build_list(self._read_quickly(lambda: search.find(self._read_neutral, partition, query))))
 
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
@@ -209,8 +233,8 @@ class SqliteStore(
         revisions = self._known_revisions
 
         def track(added: Added) -> None:
-            if added.revision is not None:
-                revisions.record_create(account_id, added.revision)
+            if added.revisions is not None:
+                revisions.record_create(account_id, added.revisions)
 
         added = await self._run(
             lambda connection: add(self.engine, connection, partition, new, created_at, idempotency, actor), track=track
@@ -220,14 +244,19 @@ class SqliteStore(
     # The market
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
-        return market.search(self._read_any, query)
+        return market.search(self._read_neutral, query, await self._get_index_version())
+
+    async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
+        return market.list_traits(self._read_neutral, query, await self._get_index_version(), count)
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
         # Reads first: without anything to index, the writer isn't used.
-        if not market_index.is_lease_free(self._read_any, indexer, now):
+        if not market_index.is_lease_free(self._read_neutral, indexer, now):
             return IndexStep(0)
-        batch = await market_index.prepare_next(self._read_any, count)
-        if not batch.listings and not self._read_any(market_index.NEXT_ACCOUNT, ()):
+        version = await self._get_index_version()
+        batch = await market_index.prepare_next(self._read_neutral, count, version)
+        has_account = bool(self._read_neutral(market_index.NEXT_ACCOUNT, ()))
+        if not batch.listings and not has_account and version == INDEX_VERSION:
             return IndexStep(0)
 
         def step(connection: apsw.Connection) -> IndexStep:
@@ -239,7 +268,7 @@ class SqliteStore(
 
     async def index_accounts(self, count: int) -> IndexStep:
         cursor, self._index_cursor = self._index_cursor, None  # start from the beginning if the step fails
-        if not self._read_any(account_index.NEXT_ACCOUNT, ()):
+        if not self._read_neutral(account_index.NEXT_ACCOUNT, ()):
             return IndexStep(0)
         next_cursors: list[account_index.IndexCursor | None] = []
 
@@ -267,14 +296,22 @@ class SqliteStore(
 
         return await writer.run(run, changes_callers=False, track=lambda _: None)  # it changes no listing
 
+    # Change sets
+
+    async def list_edit_revisions(self, account_ids: Collection[int]) -> Mapping[int, int]:
+        return dict(self._read(_LIST_EDIT_REVISIONS, (json.dumps([*account_ids]),)))
+
     # Revisions
 
     async def get_revision(self, bucket: int, account_id: int) -> int:
-        revision = self._known_revisions.find_revision(account_id)
-        return revision if revision is not None else self._read_revision(bucket, account_id)
+        return (await self.get_revisions(bucket, account_id)).revision
+
+    async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
+        revisions = self._known_revisions.find_revisions(account_id)
+        return revisions if revisions is not None else self._read_revisions(bucket, account_id)
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        revision = self._read_revision(bucket, account_id)
+        revision = self._read_revisions(bucket, account_id).revision
         settled = self._known_revisions.find_settled_revision(account_id)
         return settled if settled is not None else revision
 
@@ -317,7 +354,7 @@ class SqliteStore(
         """Find and count in one transaction."""
         self._read("BEGIN", ())
         try:
-            return self._read_quickly(lambda: search.find_and_count(self._read_any, partition, query))
+            return self._read_quickly(lambda: search.find_and_count(self._read_neutral, partition, query))
         finally:
             self._read("COMMIT", ())
 
@@ -338,19 +375,20 @@ class SqliteStore(
             raise Unavailable("The service is stopping")
         return self._revisions
 
-    def _read_revision(self, bucket: int, account_id: int) -> int:
+    def _read_revisions(self, bucket: int, account_id: int) -> Revisions:
         can_record = self._known_revisions.can_record()
-        rows = self._read(_GET_REVISION, (bucket, account_id))
-        revision = int(rows[0][0]) if rows else 0
+        rows = self._read(_GET_REVISIONS, (bucket, account_id))
+        revisions = Revisions(*rows[0]) if rows else Revisions(0, 0)
         if can_record:
-            self._known_revisions.record(account_id, revision)
-        return revision
+            self._known_revisions.record(account_id, revisions)
+        return revisions
 
-    def _read_any(self, statement: str, values: Row) -> list[Row]:
+    def _read_neutral(self, statement: str, values: Row) -> list[Row]:
+        """Read all rows of an engine-neutral statement, whose parameters are written `$n`."""
         return self._read(sql.to_sqlite(statement), values)
 
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
-        return self._read_any(statement, values)
+        return self._read_neutral(statement, values)
 
     async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
         return await self._run(

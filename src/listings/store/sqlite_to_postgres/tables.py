@@ -99,6 +99,17 @@ TABLES = (
     Table("invitations", ("digest", "account_id", "created_at", "expires_at"), keys=1),
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
     Table("sign_in_devices", ("account_id", "digest", "used_at"), keys=2),
+    Table("plan_requests", ("account_id", "requested_at"), keys=1),
+    Table(
+        "mails",
+        ("id", "kind", "recipient", "account_id", "detail", "created_at", "next_at", "attempts"),
+        keys=1,
+    ),
+    Table("email_tokens", ("digest", "account_id", "email", "expires_at"), keys=1),
+    Table("confirmed_emails", ("account_id", "email", "confirmed_at"), keys=1),
+    Table("closed_accounts", ("account_id", "closed_at"), keys=1),
+    Table("plan_reminders", ("account_id", "plan_expires_at", "days"), keys=1),
+    Table("periodic_tasks", ("name", "started_at"), keys=1),
     Table("payments", ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
     Table(
         "activity",

@@ -35,7 +35,7 @@ function buildRequest(form) {
   if (body) headers.set("Content-Type", "application/json");
   const options = { method: form.dataset.method, headers, cache: "no-store", credentials: "omit" };
   if (body) options.body = body.value;
-  return [query.size ? `${path}?${query}` : path, options];
+  return [query.toString() ? `${path}?${query}` : path, options];
 }
 
 function prettyPrint(text, type) {

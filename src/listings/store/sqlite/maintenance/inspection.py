@@ -9,6 +9,8 @@ from typing import NamedTuple
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
+from listings.store.inspection import COUNT_PENDING, Pending
+from listings.store.mapping import Row
 from listings.store.migrations import Migration, shipped_migrations
 from listings.store.sqlite.connections import open_reader, open_without_writes, read_file_state
 from listings.store.sqlite.maintenance import migrate, snapshot
@@ -35,6 +37,7 @@ class Inspection(NamedTuple):
     pending: int = 0  # number of migrations that are not applied
     database_id: str | None = None
     newest: int | None = None  # the latest stored time, in seconds since 1970
+    pending_work: Pending | None = None  # None if migrations are pending
 
 
 def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection:
@@ -99,4 +102,10 @@ def _inspect(connection: apsw.Connection, migrations: list[Migration]) -> Inspec
         pending,
         str(ids[0][0]) if ids else None,
         max((int(time) for time in times if time is not None), default=None),
+        None if mismatch or pending else _count_pending(connection),
     )
+
+
+def _count_pending(connection: apsw.Connection) -> Pending:
+    row: Row = connection.execute(COUNT_PENDING).fetchall()[0]
+    return Pending(*row)

@@ -1,16 +1,14 @@
-"""Listing pages: search, create, edit, pause, resume, delete and restore listings."""
+"""The form of a listing, new or stored, and the buttons to pause, resume, delete and restore it."""
 
 import hashlib
 import secrets
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.contract.listings import ChangeStep, Step
 from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange
@@ -18,7 +16,6 @@ from listings.service import Services
 from listings.service.listings import WriteOptions
 from listings.service.sessions import Member
 from listings.site import presentation
-from listings.site.console import listing_form
 from listings.site.console.guards import (
     console_page,
     for_member,
@@ -30,52 +27,21 @@ from listings.site.console.guards import (
     require_current_session,
     require_plan,
 )
-from listings.site.console.listing_search import ACTIONS, PAGE_SIZE, SORTS, STATUSES, Search, find_exact_query, read
+from listings.site.console.listings import form as listing_form
+from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
-_MAX_SELECTED = 100
-_NEEDS_PLAN = {"resume", "restore"}  # as in the API, publishing a listing needs a plan
-
-
-class _BulkResult(NamedTuple):
-    """The result of a bulk change: the number of changed listings, and title and reason of the rejected ones."""
-
-    participle: str  # such as "paused"
-    changed: int
-    rejected: Sequence[tuple[str, str]]
 
 
 @for_member
-async def show_listings(request: Request, member: Member) -> Response:
-    """Show a page of the listings that match the search."""
-    return await _listings_page(request, member, read(request.query_params))
-
-
-@for_member
-async def change_many(request: Request, member: Member) -> Response:
-    """Pause, resume, delete or restore the selected listings."""
-    form = await read_form(request)
-    action, search = get_text(form, "action"), read(form)
-    ids = [number for value in form.getlist("id") if (number := fields.parse_id(str(value)))][:_MAX_SELECTED]
-    if action not in ACTIONS or not ids:
-        problem = Problem("invalid_request", "Select at least one listing")
-        return await _listings_page(request, member, search, problem)
-    try:
-        if action in _NEEDS_PLAN:
-            require_plan(request, member)
-        result = await _change_many(site_of(request).services, member, action, ids)
-    except Problem as problem:
-        return await _listings_page(request, member, search, problem)
-    if result.rejected:
-        return await _listings_page(request, member, search, result=result)
-    return redirect_with_notice(request, search.url(search.after), f"{action}.{result.changed}")
-
-
-@for_member
-async def show_new(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
-    """Show the empty form of a new listing."""
-    return _form_page(request, "listing_new.html", listing_form.EMPTY, once=secrets.token_urlsafe(16))
+async def show_new(request: Request, member: Member) -> Response:
+    """Show the form of a new listing: empty, or with `from`, filled with a copy of a listing."""
+    values, copied = listing_form.EMPTY, fields.parse_id(request.query_params.get("from", ""))
+    if copied is not None:
+        listing = await site_of(request).services.listings.find_own(member.caller, copied)
+        values = listing_form.copy_values(listing) if listing is not None else values
+    return _form_page(request, "listing_new.html", values, once=secrets.token_urlsafe(16))
 
 
 @for_writer
@@ -122,19 +88,19 @@ async def change_state(request: Request, member: Member) -> Response:
     if action not in ACTIONS:
         raise Problem("invalid_request", "Unknown action")
     try:
-        if action in _NEEDS_PLAN:
+        if action in NEEDS_PLAN:
             require_plan(request, member)
         if listing.deleted_at is not None:
-            _require_state(listing, action)
+            require_state(listing, action)
         await _change(site_of(request).services, member, action, listing.id)
     except Problem as problem:
-        return await _edit_error_page(request, member, listing_form.form_values(listing), problem)
+        return await _edit_error_page(
+            request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
+        )
     return redirect_with_notice(request, f"{_PATH}/{listing.id}", ACTIONS[action])
 
 
 ROUTES = [
-    Route(_PATH, show_listings),
-    Route(_PATH, change_many, methods=["POST"]),
     Route(f"{_PATH}/new", show_new),
     Route(f"{_PATH}/new", create_listing, methods=["POST"]),
     Route(f"{_PATH}/{{id}}", show_listing),
@@ -190,89 +156,7 @@ async def _change(services: Services, member: Member, action: str, listing_id: i
         await services.listings.update(member.caller, listing_id, {"is_active": action == "resume"})
 
 
-async def _change_many(services: Services, member: Member, action: str, ids: list[int]) -> _BulkResult:
-    """Change all listings in one transaction. A rejected listing does not stop the others."""
-    steps = [_step(services, member, action, listing_id) for listing_id in ids]
-    results = await services.listings.run_batch(member.caller, steps, str, WriteOptions(), atomic=False)
-    rejected = [
-        (await _describe_listing(services, member, listing_id), result.message)
-        for listing_id, result in zip(ids, results, strict=True)
-        if isinstance(result, Problem)
-    ]
-    return _BulkResult(ACTIONS[action], len(ids) - len(rejected), rejected)
-
-
-def _step(services: Services, member: Member, action: str, listing_id: int) -> Step:
-    """Return the service's step for an action, with the console's own messages if the listing's state forbids it."""
-    step = _service_step(services, member, action, listing_id)
-
-    def decide(listing: Listing | None) -> ListingChange:
-        if listing is not None and listing.account_id == member.account.id:
-            _require_state(listing, action)
-        return step.decide(listing)
-
-    return ChangeStep(listing_id, decide)
-
-
-def _require_state(listing: Listing, action: str) -> None:
-    is_deleted = listing.deleted_at is not None
-    if action == "restore" and not is_deleted:
-        raise Problem("invalid_request", "It is not deleted")
-    if action != "restore" and is_deleted:
-        message = "It is already deleted" if action == "delete" else "It is deleted. Restore it first"
-        raise Problem("listing_not_found", message)
-
-
-def _service_step(services: Services, member: Member, action: str, listing_id: int) -> ChangeStep:
-    if action == "delete":
-        return services.listings.build_delete_step(member.caller, listing_id)
-    if action == "restore":
-        return services.listings.build_restore_step(member.caller, listing_id)
-    return services.listings.build_update_step(member.caller, listing_id, {"is_active": action == "resume"})
-
-
-async def _describe_listing(services: Services, member: Member, listing_id: int) -> str:
-    """Return the title if the listing is the member's own. Otherwise return only the ID, which the member knows."""
-    listing = await services.listings.find_own(member.caller, listing_id)
-    return listing.title if listing is not None else f"Listing {listing_id}"
-
-
 # Pages
-
-
-async def _listings_page(
-    request: Request,
-    member: Member,
-    search: Search,
-    problem: Problem | None = None,
-    result: _BulkResult | None = None,
-) -> Response:
-    services = site_of(request).services
-    query, errors = search.query()
-    if search.sort == "price":
-        page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
-    else:
-        page = await services.listings.find_summaries(member.caller, query)
-    exact = await _find_by_external_id(services, member, search)
-    others = [] if exact and errors else page.listings  # the text has no words to search for
-    return console_page(
-        request,
-        "listings.html",
-        problem=problem,
-        result=result,
-        search=search,
-        errors={} if exact else errors,
-        listings=exact + [listing for listing in others if listing not in exact],
-        counts=await site_of(request).counts.get(services, member),
-        next_url=search.url(page.next_cursor) if others and page.next_cursor is not None else "",
-        statuses=STATUSES,
-        orders=SORTS,
-    )
-
-
-async def _find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
-    query = find_exact_query(search)
-    return [] if query is None else (await services.listings.find_summaries(member.caller, query)).listings
 
 
 def _form_page(

@@ -20,9 +20,8 @@ from listings.domain.fields import (
     get_default,
 )
 from listings.domain.model import Listing, Value
+from listings.domain.price_text import parse_price
 
-_GROUPING = re.compile(r"[\s,]")
-_PRICE = re.compile(r"\$?\s*(-?(?:[0-9]{1,3}(?:[\s,][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)")
 _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
 _LINE_BREAK = re.compile(r"\r\n|\r")
 _IMAGE_INDEX = re.compile(r"\[([0-9]+)\]")
@@ -49,6 +48,11 @@ def read(form: FormData) -> FormValues:
 def form_values(listing: Listing) -> FormValues:
     """Return the values that the form shows for a listing."""
     return {name: _text(field, getattr(listing, field.attribute)) for name, field in FIELDS.items()}
+
+
+def copy_values(listing: Listing) -> FormValues:
+    """Return the values of a new listing's form for a copy, which is paused and has no external id."""
+    return {**form_values(listing), "external_id": "", "is_active": ""}
 
 
 def new_body(sent: FormValues) -> dict[str, object]:
@@ -78,6 +82,13 @@ def field_errors(problem: Problem | None) -> Mapping[str, str]:
     if not isinstance(problem, InvalidFieldsError):
         return {}
     return {name: _label_error(name, error.removeprefix(name)) for name, error in problem.errors.items()}
+
+
+def label_problem(problem: Problem) -> Problem:
+    """Return the problem with the label of the field that it is about, for a page without the field."""
+    if problem.code != "external_id_taken":
+        return problem
+    return Problem(problem.code, f"{FIELDS['external_id'].label}{problem.message.removeprefix('external_id')}")
 
 
 def _changed_names(sent: FormValues, stored: FormValues) -> list[str]:
@@ -126,18 +137,24 @@ def _value(name: str, text: str) -> object:
     if isinstance(rule, Images):
         return [line.strip() for line in text.split("\n") if line.strip()]
     if isinstance(rule, Money):
-        return _number(_PRICE.fullmatch(text.strip()), text)
+        return parse_amount(text)
     if isinstance(rule, Identifier):
         return text.strip() or None
     if isinstance(rule, Coordinate):
-        return _number(_DEGREES.fullmatch(text.strip()), text)
+        return _parse_degrees(text.strip())
     return text
 
 
-def _number(match: re.Match[str] | None, text: str) -> object:
-    if not text.strip():
-        return None
-    return float(_GROUPING.sub("", match[match.lastindex or 0])) if match is not None else text
+def parse_amount(text: str) -> object:
+    """Return the dollars of a price field, None if it is empty, or the text itself if it is not a price."""
+    amount = parse_price(text)
+    return amount if amount is not None else text if text.strip() else None
+
+
+def _parse_degrees(text: str) -> object:
+    if not _DEGREES.fullmatch(text):
+        return text or None
+    return float(text) if "." in text else int(text)
 
 
 EMPTY: FormValues = {name: _text(field, get_default(name)) for name, field in FIELDS.items()}

@@ -11,7 +11,6 @@ from starlette.datastructures import FormData, QueryParams
 from listings.domain import tokenizer
 from listings.domain.fields import FIELDS, FieldError
 from listings.domain.model import MAX_ID, ListingQuery, SortKey
-from listings.site.presentation import format_count
 
 StatusFilter: TypeAlias = Literal["", "active", "inactive", "deleted"]
 STATUSES: dict[StatusFilter, str] = {"": "All", "active": "On the market", "inactive": "Paused", "deleted": "Deleted"}
@@ -22,9 +21,6 @@ SORTS: Mapping[str, str] = {
     "-price": "Highest price",
     "price": "Lowest price",
 }
-ACTIONS: Mapping[str, str] = {"pause": "paused", "resume": "resumed", "delete": "deleted", "restore": "restored"}
-"""The actions on listings, with their past participles."""
-
 PAGE_SIZE = 50
 _MAX_LENGTH = 255
 _MAX_TERMS = 10
@@ -95,11 +91,6 @@ def read(parameters: QueryParams | FormData) -> Search:
         sort=sort,
         after=_parse_cursor(str(parameters.get("after", "")), sort.removeprefix("-")),
     )
-
-
-def describe_bulk_change(action: str, count: int) -> str:
-    """Return the notice of a bulk change, such as "3 listings paused."."""
-    return f"{format_count(count, 'listing')} {ACTIONS[action]}."
 
 
 def _format_cursor(cursor: tuple[str | int, int]) -> str:

@@ -1,7 +1,0 @@
-"""Run the `listings` command as `python -m listings.cli`."""
-
-import sys
-
-from listings.cli import main
-
-sys.exit(main())

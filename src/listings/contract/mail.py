@@ -1,0 +1,76 @@
+"""The store's contract for the queue of mail."""
+
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from listings.domain.model import Account
+
+MailKind: TypeAlias = Literal[
+    "confirm_email",
+    "email_changed",
+    "key_created",
+    "new_sign_in",
+    "password_reset",
+    "plan_reminder",
+    "plan_request",
+]
+
+
+class NewMail(NamedTuple):
+    """Mail to be queued. Its text is written when it is sent, so that the database contains no links with tokens.
+
+    `account_id` is None if the account is found by the recipient's address when the mail is sent. `detail` is JSON.
+    `created_at` is a Unix time in seconds.
+    """
+
+    id: str
+    kind: MailKind
+    recipient: str
+    account_id: int | None
+    detail: str
+    created_at: int
+
+
+class QueuedMail(NamedTuple):
+    """A queued mail and the number of attempts to send it, including the current one."""
+
+    mail: NewMail
+    attempts: int
+
+
+class MailStore(Protocol):
+    """Stores the queue of mail, with the guarantees of `contract.store.Store`.
+
+    Other methods store a mail in the transaction of its cause.
+    """
+
+    async def add_mail(self, mail: NewMail) -> None:
+        """Queue a mail, which is due immediately."""
+
+    async def claim_mail(self, now: int, retry_at: int) -> QueuedMail | None:
+        """Return the mail that has been due the longest, or None. It is due again at `retry_at`, unless it is deleted.
+
+        Concurrent callers never receive the same mail: some may receive None.
+        """
+
+    async def delete_mail(self, mail_id: str) -> None:
+        """Delete a mail that was sent or is no longer needed."""
+
+    async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:
+        """Set when a mail is due again. None gives it up."""
+
+    async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
+        """Return at most `count` accounts whose plan ends after `after` and not after `until`.
+
+        Disabled accounts are left out, and those with a reminder of this end that was stored for `days` or fewer days.
+        """
+
+    async def add_plan_reminder(
+        self, account_id: int, plan_expires_at: int, days: int, mail: NewMail | None = None
+    ) -> bool:
+        """Store a reminder of the end of a plan, and queue the mail.
+
+        Return False and store nothing if there is one of this end for `days` or fewer days.
+        """
+
+    async def purge_mails(self, oldest: int) -> None:
+        """Delete the mails that were queued before `oldest` and given up."""

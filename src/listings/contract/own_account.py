@@ -1,0 +1,39 @@
+"""The store's contract for changes that the owner of an account makes to the account itself."""
+
+from typing import Protocol
+
+from listings.contract.history import Actor
+from listings.contract.mail import NewMail
+from listings.domain.model import Account
+
+
+class OwnAccountStore(Protocol):
+    """Stores email addresses and closed accounts, with the guarantees of `contract.store.Store`."""
+
+    async def add_email_token(self, account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> None:
+        """Store a token that confirms an email address, and delete the account's expired ones."""
+
+    async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
+        """Return the account and the email address of a token, or None if it is unknown or has expired."""
+
+    async def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Account | None:
+        """Delete a token, and set the account's email address to the token's, which is then confirmed.
+
+        A changed address invalidates invitations and queues the notice. Return None and store nothing if the token is
+        unknown or has expired, or another account has the address.
+        """
+
+    async def change_email(self, account_id: int, email: str, actor: Actor) -> Account | None:
+        """Change the email address of an account without a confirmation. It invalidates invitations.
+
+        Return None and store nothing if another account has the address.
+        """
+
+    async def get_confirmed_email(self, account_id: int) -> str | None:
+        """Return the last email address that was confirmed, or None."""
+
+    async def close_account(self, account_id: int, now: int) -> None:
+        """Disable an account, end its sessions, and store that it is to be erased."""
+
+    async def list_closed_accounts(self) -> list[int]:
+        """Return the ids of closed accounts that are not erased yet, in ascending order."""

@@ -1,0 +1,1 @@
+"""The feed of change sets."""

@@ -1,0 +1,123 @@
+"""Clients that wait for change sets (decision G47).
+
+While any client waits, one task queries the last change sets of their accounts in one statement. So the number of
+clients hardly matters to the database, and writes do not have to notify anybody.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeAlias
+
+from listings.contract.changes import ChangeStore
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Caller
+
+MAX_WAIT_SECONDS = 30  # proxies and clients commonly give up after 60, some after 30
+MAX_WAITS = 16
+"""Waiting requests of one key in one process."""
+
+_QUERY_SECONDS = 0.05  # between two queries; a client gets its response within 0.1
+_RETRY_SECONDS = 1.0  # after a failed query
+
+UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
+"""Return when the client has left, or its response should be sent soon."""
+
+
+class Poll(NamedTuple):
+    """A request for the change sets after one, at most `limit`.
+
+    It waits until there is one, then `gather` seconds for further ones, and `timeout` seconds at most.
+    """
+
+    after: int
+    limit: int
+    timeout: float
+    gather: float
+
+
+class _Wait(NamedTuple):
+    """A wait until an account has a change set. `reached` has a result then."""
+
+    edit_revision: int
+    reached: asyncio.Future[None]
+
+
+class ChangeWaits:
+    """The requests of this process that wait for change sets."""
+
+    def __init__(self, store: ChangeStore) -> None:
+        self._store = store
+        self._waits: dict[int, list[_Wait]] = {}  # by account
+        self._by_key: Counter[int] = Counter()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def wait(self, caller: Caller, poll: Poll, until_closed: UntilClosed) -> None:
+        """Wait until the response to a poll is due, or `until_closed` returns.
+
+        Raises Problem: changes_gone, too_many_waits.
+        """
+        state = await self._store.get_edit_state(caller.bucket, caller.account_id)
+        state.require_retained(poll.after)
+        found = state.edit_revision - poll.after
+        if found >= poll.limit or (found and not poll.gather):
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + poll.timeout
+        with self._count(caller.key_id):
+            closed = loop.create_task(until_closed())
+            try:
+                if not found:
+                    await self._wait_for(caller.account_id, poll.after + 1, poll.timeout, closed)
+                seconds = min(poll.gather, deadline - loop.time())
+                await self._wait_for(caller.account_id, poll.after + poll.limit, seconds, closed)
+            finally:
+                closed.cancel()
+
+    @contextmanager
+    def _count(self, key_id: int) -> Iterator[None]:
+        """Count a wait of a key. Raises Problem("too_many_waits")."""
+        if self._by_key[key_id] >= MAX_WAITS:
+            raise Problem(
+                "too_many_waits",
+                f"This key already has {MAX_WAITS} requests that wait for changes: let one of them end first",
+                retry_after=MAX_WAIT_SECONDS,  # all of them have ended by then
+            )
+        self._by_key[key_id] += 1
+        try:
+            yield
+        finally:
+            self._by_key[key_id] -= 1
+            if not self._by_key[key_id]:
+                del self._by_key[key_id]
+
+    async def _wait_for(self, account_id: int, edit_revision: int, seconds: float, closed: asyncio.Future[Any]) -> None:
+        """Wait until the account has a change set, `closed` is done, or the time is over."""
+        if seconds <= 0:
+            return
+        wait = _Wait(edit_revision, asyncio.get_running_loop().create_future())
+        waits = self._waits.setdefault(account_id, [])
+        waits.append(wait)
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait([wait.reached, closed], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waits.remove(wait)
+            if not waits:
+                del self._waits[account_id]
+
+    async def _watch(self) -> None:
+        """Query the last change sets of the accounts, and end the waits for them, until there are no waits."""
+        while self._waits:
+            await asyncio.sleep(_QUERY_SECONDS)
+            try:
+                found = await self._store.list_edit_revisions(self._waits.keys()) if self._waits else {}
+            except Unavailable:
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            for account_id, edit_revision in found.items():
+                for wait in self._waits.get(account_id, ()):
+                    if edit_revision >= wait.edit_revision and not wait.reached.done():
+                        wait.reached.set_result(None)

@@ -1,0 +1,134 @@
+"""Send the queued mail in the background, and try again until it succeeds or three days have passed."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from listings.contract.accounts import AccountStore
+from listings.contract.mail import MailStore, NewMail, QueuedMail
+from listings.contract.members import MemberStore
+from listings.contract.own_account import OwnAccountStore
+from listings.domain.model import Account
+from listings.service.mail.server import Letter, MailError, SmtpServer
+from listings.service.mail.texts import Context, write_text
+from listings.service.tokens import create_token, hash_token
+
+_log = logging.getLogger(__name__)
+
+MailOutcome: TypeAlias = Literal["sent", "failed", "given_up"]
+
+RESET_SECONDS = 3600
+CONFIRMATION_SECONDS = 24 * 3600
+_CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
+_FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
+_MAX_AGE_SECONDS = 3 * 24 * 3600
+_GIVEN_UP_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail that was given up
+_MAX_MAILS = 100  # in one run
+
+
+class _Store(MailStore, AccountStore, MemberStore, OwnAccountStore, Protocol):
+    pass
+
+
+class Mailer:
+    """Sends the queue's mail through an SMTP server."""
+
+    def __init__(
+        self,
+        store: _Store,
+        server: SmtpServer | None,
+        clock: Callable[[], float],
+        contact: str,
+        on_outcome: Callable[[MailOutcome], None],
+    ) -> None:
+        """`server` is None if mail is off. `on_outcome` is called after each attempt."""
+        self._store = store
+        self._server = server
+        self._clock = clock
+        self._base_url = server.base_url if server is not None else ""
+        self._contact = f" at {contact}" if contact else ""
+        self._on_outcome = on_outcome
+
+    @property
+    def is_on(self) -> bool:
+        """Whether mail is sent."""
+        return self._server is not None
+
+    async def send_due(self) -> None:
+        """Send the mail that is due. Several processes may do this: each mail is claimed by one of them."""
+        if self._server is None:
+            return
+        for _ in range(_MAX_MAILS):
+            now = int(self._clock())
+            queued = await self._store.claim_mail(now, now + _CLAIM_SECONDS)
+            if queued is None:
+                return
+            await self._process(self._server, queued)
+
+    async def purge(self) -> None:
+        """Delete mails that were given up a month ago."""
+        await self._store.purge_mails(int(self._clock()) - _GIVEN_UP_SECONDS)
+
+    async def _process(self, server: SmtpServer, queued: QueuedMail) -> None:
+        from listings.service.mail.smtp import send  # noqa: PLC0415 - few processes send mail
+
+        mail = queued.mail
+        try:
+            if self._clock() > mail.created_at + _MAX_AGE_SECONDS:
+                raise MailError("it is too old", is_permanent=True)  # noqa: TRY301 - handled like other failures
+            letter = await self._write(mail)
+            if letter is not None:
+                await send(server, letter)
+                self._on_outcome("sent")
+                _log.info("Sent mail %s (%s)", mail.id, mail.kind)
+        except MailError as error:
+            await self._retry(queued, error)
+        else:
+            await self._store.delete_mail(mail.id)
+
+    async def _retry(self, queued: QueuedMail, error: MailError) -> None:
+        mail, now = queued.mail, int(self._clock())
+        delay = min(_FIRST_RETRY_SECONDS * 2 ** (queued.attempts - 1), _MAX_RETRY_SECONDS)
+        is_over = error.is_permanent or now + delay > mail.created_at + _MAX_AGE_SECONDS
+        await self._store.postpone_mail(mail.id, None if is_over else now + delay)
+        self._on_outcome("given_up" if is_over else "failed")
+        if is_over:
+            _log.error("Gave up mail %s (%s) after %d attempts: %s", mail.id, mail.kind, queued.attempts, error)
+        else:
+            _log.warning("Mail %s (%s) was not sent, next attempt in %d s: %s", mail.id, mail.kind, delay, error)
+
+    async def _write(self, mail: NewMail) -> Letter | None:
+        """Return the mail with its text, or None if it is no longer needed."""
+        account = await self._find_account(mail)
+        detail = msgspec.json.decode(mail.detail)
+        if account is None or account.disabled_at is not None or _is_outdated(detail, account):
+            return None
+        link = await self._create_link(mail, account)
+        console, now = f"{self._base_url}/console", int(self._clock())
+        context = Context(account, detail, console, now, self._contact, link)
+        return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at)
+
+    async def _find_account(self, mail: NewMail) -> Account | None:
+        if mail.account_id is None:
+            return await self._store.find_account(mail.recipient)
+        return await self._store.get_account(mail.account_id)
+
+    async def _create_link(self, mail: NewMail, account: Account) -> str:
+        """Store a token for a mail with a link, and return the link. Each attempt has a token of its own."""
+        token, now = create_token(), int(self._clock())
+        digest = hash_token(token)
+        if mail.kind == "confirm_email":
+            expires_at = now + CONFIRMATION_SECONDS
+            await self._store.add_email_token(account.id, digest, mail.recipient, now, expires_at)
+            return f"{self._base_url}/confirm-email/{token}"
+        if mail.kind != "password_reset":
+            return ""
+        await self._store.add_invitation(account.id, digest, now, now + RESET_SECONDS, replaces=False)
+        return f"{self._base_url}/invitations/{token}"
+
+
+def _is_outdated(detail: Mapping[str, str], account: Account) -> bool:
+    """Return whether a mail is about an earlier end of the account's plan."""
+    return detail.get("plan_expires_at", str(account.plan_expires_at)) != str(account.plan_expires_at)

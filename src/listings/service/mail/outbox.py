@@ -1,0 +1,37 @@
+"""Build the mails that a use case queues in its own transaction."""
+
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from listings.contract.mail import MailKind, NewMail
+from listings.domain.model import Account
+
+
+class Outbox:
+    """Builds mails if mail is on. The methods return None if it is off."""
+
+    def __init__(self, clock: Callable[[], float], *, is_on: bool, operator: str) -> None:
+        """`operator` is the operator's address, or empty if there is none."""
+        self.is_on = is_on
+        self._operator = operator
+        self._clock = clock
+
+    def write(self, kind: MailKind, account: Account, recipient: str = "", **detail: str) -> NewMail | None:
+        """Return a mail to the owner of an account, by default at the account's address."""
+        return self._build(kind, recipient or account.email, account.id, detail)
+
+    def write_to_address(self, kind: MailKind, address: str) -> NewMail | None:
+        """Return a mail to the owner of the account with an address, which is looked up when the mail is sent."""
+        return self._build(kind, address, None, {})
+
+    def write_to_operator(self, kind: MailKind, account: Account) -> NewMail | None:
+        """Return a mail about an account to the operator, or None if the operator has no address."""
+        return self._build(kind, self._operator, account.id, {}) if self._operator else None
+
+    def _build(self, kind: MailKind, recipient: str, account_id: int | None, detail: dict[str, str]) -> NewMail | None:
+        if not self.is_on:
+            return None
+        encoded = msgspec.json.encode(detail).decode()
+        return NewMail(secrets.token_hex(16), kind, recipient, account_id, encoded, int(self._clock()))

@@ -1,0 +1,38 @@
+"""Remind sellers by mail that their plan ends."""
+
+from collections.abc import Callable
+
+from listings.contract.mail import MailStore
+from listings.service.mail.outbox import Outbox
+
+_DAY = 24 * 3600
+_DAYS = ((0, -7), (1, 0), (7, 1), (14, 7))
+"""Days before the end for which there is a reminder, and those from which on it would come too late.
+
+A plan that ended more than seven days ago is not mentioned, for example when mail is turned on.
+"""
+_MAX_ACCOUNTS = 100  # in one query
+
+
+class PlanReminders:
+    """Queues a mail 14, 7 and 1 days before the end of a plan, and one after it."""
+
+    def __init__(self, store: MailStore, outbox: Outbox, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._clock = clock
+
+    async def queue(self) -> None:
+        """Queue the reminders that are due, once each. Several processes may do this."""
+        if self._outbox.is_on:
+            for days, earliest in _DAYS:
+                await self._queue(days, earliest)
+
+    async def _queue(self, days: int, earliest: int) -> None:
+        now = int(self._clock())
+        window = (now + earliest * _DAY, now + days * _DAY)
+        while accounts := await self._store.list_accounts_to_remind(days, *window, _MAX_ACCOUNTS):
+            for account in accounts:
+                plan_end = account.plan_expires_at or 0
+                mail = self._outbox.write("plan_reminder", account, plan_expires_at=str(plan_end))
+                await self._store.add_plan_reminder(account.id, plan_end, days, mail)

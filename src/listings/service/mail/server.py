@@ -1,0 +1,35 @@
+"""The values with which mail is sent. `listings.service.mail.smtp` is imported only when there is mail to send."""
+
+from typing import Literal, NamedTuple, TypeAlias
+
+Security: TypeAlias = Literal["starttls", "tls", "none"]
+
+
+class MailError(Exception):
+    """A mail could not be sent. `is_permanent`: another attempt would fail, too. The text contains no address."""
+
+    def __init__(self, text: str, *, is_permanent: bool) -> None:
+        super().__init__(text)
+        self.is_permanent = is_permanent
+
+
+class SmtpServer(NamedTuple):
+    """An SMTP server, the address from which mail is sent, and the public URL, with which links in mail begin."""
+
+    host: str
+    port: int
+    security: Security
+    user: str
+    password: str
+    sender: str
+    base_url: str
+
+
+class Letter(NamedTuple):
+    """A mail with its text. `moment` is the Unix time at which it was queued, and `id` is the same in each attempt."""
+
+    id: str
+    recipient: str
+    subject: str
+    text: str
+    moment: int

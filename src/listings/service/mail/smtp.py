@@ -1,0 +1,56 @@
+"""Send mail through an SMTP server (RFC 5321), over TLS."""
+
+from email.errors import MessageError
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formatdate
+from urllib.parse import urlsplit
+
+import aiosmtplib
+
+from listings.service.mail.server import Letter, MailError, SmtpServer
+
+_TIMEOUT_SECONDS = 30
+_PERMANENT = 500
+_INVALID = (ValueError, MessageError, IndexError, AttributeError)  # of the email package, for an unusual address
+
+
+async def send(server: SmtpServer, letter: Letter) -> None:
+    """Send a mail. Raises MailError."""
+    try:
+        message = _build_message(server, letter)
+        await aiosmtplib.send(
+            message,
+            sender=server.sender,
+            recipients=[letter.recipient],
+            hostname=server.host,
+            port=server.port,
+            username=server.user or None,
+            password=server.password or None,
+            use_tls=server.security == "tls",
+            start_tls=server.security == "starttls",
+            local_hostname=urlsplit(server.base_url).hostname,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPRecipientRefused, aiosmtplib.SMTPDataError) as refusal:
+        refusals = refusal.recipients if isinstance(refusal, aiosmtplib.SMTPRecipientsRefused) else [refusal]
+        code = min(one.code for one in refusals)
+        raise MailError(f"{type(refusal).__name__} {code}", is_permanent=code >= _PERMANENT) from refusal
+    except (aiosmtplib.SMTPException, OSError) as failure:
+        code_text = getattr(failure, "code", "")
+        raise MailError(f"{type(failure).__name__} {code_text}".strip(), is_permanent=False) from failure
+    except _INVALID as error:  # after OSError, because an SSLCertVerificationError is both
+        raise MailError(type(error).__name__, is_permanent=True) from error
+
+
+def _build_message(server: SmtpServer, letter: Letter) -> EmailMessage:
+    message = EmailMessage(SMTP)
+    message["From"] = Address("Listings", addr_spec=server.sender)
+    message["To"] = Address(addr_spec=letter.recipient)
+    message["Subject"] = letter.subject
+    message["Date"] = formatdate(letter.moment)
+    message["Message-ID"] = f"<{letter.id}@{server.sender.rpartition('@')[2]}>"
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic replies
+    message.set_content(letter.text)
+    return message

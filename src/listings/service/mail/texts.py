@@ -1,0 +1,133 @@
+"""The texts of mails."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from listings.contract.mail import MailKind
+from listings.domain.model import Account
+from listings.domain.timestamps import format_timestamp
+
+
+class Text(NamedTuple):
+    """The subject and the text of a mail."""
+
+    subject: str
+    text: str
+
+
+class Context(NamedTuple):
+    """The values that a text may contain. `console` is the URL of the console, `link` a URL with a token."""
+
+    account: Account
+    detail: Mapping[str, str]
+    console: str
+    now: int
+    contact: str  # such as " at help@market.example", or empty
+    link: str = ""
+
+
+def write_text(kind: MailKind, context: Context) -> Text:
+    """Return the text of a mail."""
+    return _TEXTS[kind](context)
+
+
+def _write_confirm_email(context: Context) -> Text:
+    """Return the mail without the account's name: anybody can sign up with this address, and would choose the text."""
+    return Text(
+        "Confirm your email address",
+        f"""Confirm within a day that this is the email address of your account:
+{context.link}
+
+If you have no such account, ignore this email.
+""",
+    )
+
+
+def _write_email_changed(context: Context) -> Text:
+    return Text(
+        "Your email address was changed",
+        f"""The email address of your account "{context.account.name}" is now {context.detail["email"]}.
+
+If this was not you, contact us immediately{context.contact}.
+""",
+    )
+
+
+def _write_password_reset(context: Context) -> Text:
+    return Text(
+        "Set a new password",
+        f"""Someone, probably you, forgot the password of {context.account.email}.
+
+Set a new password within an hour:
+{context.link}
+
+The link works once. If you did not ask for it, ignore this email: your password has not changed.
+""",
+    )
+
+
+def _write_key_created(context: Context) -> Text:
+    return Text(
+        "A new API key was created",
+        f"""The API key "{context.detail["name"]}" ({context.detail["hint"]}) was created for your account.
+
+If this was not you, revoke it and change your password:
+{context.console}/keys
+""",
+    )
+
+
+def _write_new_sign_in(context: Context) -> Text:
+    return Text(
+        "A new device signed in to your account",
+        f"""Someone signed in to {context.account.email} with your password, on a device that you have not used before.
+
+If this was not you, change your password, which signs out all other devices:
+{context.console}/account
+""",
+    )
+
+
+def _write_plan_reminder(context: Context) -> Text:
+    end = context.account.plan_expires_at or 0
+    day = format_timestamp(end).partition(" ")[0]
+    if end <= context.now:
+        return Text(
+            "Your Business plan has ended",
+            f"""Your Business plan ended on {day}. Your live listings stay up, and your API keys are paused.
+
+Renew your plan:
+{context.console}/plan
+""",
+        )
+    return Text(
+        f"Your Business plan ends on {day}",
+        f"""Your Business plan ends on {day}. After that, your live listings stay up, but your API keys are paused.
+
+Renew your plan:
+{context.console}/plan
+""",
+    )
+
+
+def _write_plan_request(context: Context) -> Text:
+    account = context.account
+    return Text(
+        f"{account.name} requests the Business plan",
+        f"""{account.name} ({account.email}, account {account.id}) requests the Business plan.
+
+Agree on the payment with the seller, then start the plan:
+listings account plan {account.id} --months 1
+""",
+    )
+
+
+_TEXTS: Mapping[MailKind, Callable[[Context], Text]] = {
+    "confirm_email": _write_confirm_email,
+    "email_changed": _write_email_changed,
+    "key_created": _write_key_created,
+    "new_sign_in": _write_new_sign_in,
+    "password_reset": _write_password_reset,
+    "plan_reminder": _write_plan_reminder,
+    "plan_request": _write_plan_request,
+}

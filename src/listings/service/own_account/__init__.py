@@ -1,0 +1,122 @@
+"""What the owner of an account changes about the account itself: its name, its email address, its end."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from listings.contract.accounts import AccountStore
+from listings.contract.history import CONSOLE, Actor
+from listings.contract.mail import MailStore
+from listings.contract.own_account import OwnAccountStore
+from listings.contract.tasks import TaskStore
+from listings.domain.errors import Problem
+from listings.domain.model import Account
+from listings.service.accounts import Accounts, validate_email, validate_name
+from listings.service.mail.outbox import Outbox
+from listings.service.sessions import Member, Sessions
+from listings.service.tokens import hash_token, is_token
+
+_log = logging.getLogger(__name__)
+
+_ERASE_SECONDS = 120  # after which another process may join an erasure, which is harmless
+
+
+class _Store(OwnAccountStore, AccountStore, MailStore, TaskStore, Protocol):
+    pass
+
+
+class OwnAccount:
+    """The use cases of the owner of an account."""
+
+    def __init__(
+        self, store: _Store, accounts: Accounts, sessions: Sessions, outbox: Outbox, clock: Callable[[], float]
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._sessions = sessions
+        self._outbox = outbox
+        self._clock = clock
+
+    @property
+    def confirms_emails(self) -> bool:
+        """Whether an email address is confirmed with a link, which needs mail."""
+        return self._outbox.is_on
+
+    async def change_name(self, member: Member, name: str) -> None:
+        """Change the name of the account. Raises Problem("invalid_request")."""
+        name = validate_name(name)
+        await self._store.change_account(member.account.id, lambda _: {"name": name}, self._by_console())
+
+    async def change_email(self, member: Member, email: str, password: str) -> None:
+        """Change the email address: with mail, only after the owner opens the link that is sent to it.
+
+        Raises Problem: invalid_request, email_taken, wrong_credentials, too_many_attempts.
+        """
+        email = validate_email(email)
+        await self._sessions.require_password(member, password)
+        if email == member.account.email:
+            return
+        if await self._store.find_account(email) is not None:
+            raise _email_taken(email)
+        if self._outbox.is_on:
+            await self._send_link(member, email)
+        elif await self._store.change_email(member.account.id, email, self._by_console()) is None:
+            raise _email_taken(email)
+
+    async def send_confirmation(self, member: Member) -> None:
+        """Send a link that confirms the current email address. Raises Problem("too_many_attempts")."""
+        await self._send_link(member, member.account.email)
+
+    async def _send_link(self, member: Member, email: str) -> None:
+        await self._sessions.count_mail(member)
+        mail = self._outbox.write("confirm_email", member.account, recipient=email)
+        if mail is not None:
+            await self._store.add_mail(mail)
+
+    async def is_email_confirmed(self, account: Account) -> bool:
+        """Return whether the owner has confirmed the account's email address."""
+        return await self._store.get_confirmed_email(account.id) == account.email
+
+    async def find_confirmation(self, token: str) -> tuple[Account, str]:
+        """Return the account and the email address of a link. Raises Problem("invitation_invalid")."""
+        found = await self._store.find_email_token(hash_token(token), int(self._clock())) if is_token(token) else None
+        if found is None or found[0].disabled_at is not None:
+            raise Problem("invitation_invalid", "This link was used or has expired. Request a new one")
+        return found
+
+    async def confirm_email(self, token: str) -> None:
+        """Confirm the email address of a link, which becomes the account's. The former address gets a notice.
+
+        Raises Problem: invitation_invalid, email_taken.
+        """
+        account, email = await self.find_confirmation(token)
+        notice = self._outbox.write("email_changed", account, email=email)
+        if await self._store.confirm_email(hash_token(token), int(self._clock()), notice) is None:
+            raise _email_taken(email)
+        _log.info("Confirmed the email of account %d", account.id)
+
+    async def close(self, member: Member, email: str, password: str) -> None:
+        """Close the account: disable it, end its sessions, and erase it in the background.
+
+        `email` confirms that the owner means this account. Raises Problem: invalid_request, wrong_credentials,
+        too_many_attempts.
+        """
+        if email.strip().lower() != member.account.email:
+            raise Problem("invalid_request", f"To close the account, type its email: {member.account.email}")
+        await self._sessions.require_password(member, password)
+        await self._store.close_account(member.account.id, int(self._clock()))
+        _log.info("The owner closed account %d", member.account.id)
+
+    async def erase_closed(self) -> None:
+        """Erase the closed accounts, in one of the processes. An erasure that was interrupted is continued."""
+        found = await self._store.list_closed_accounts()
+        if found and await self._store.claim_task("erase closed accounts", int(self._clock()), _ERASE_SECONDS):
+            for account_id in found:
+                await self._accounts.erase(str(account_id))
+
+    def _by_console(self) -> Actor:
+        return Actor(CONSOLE, int(self._clock()))
+
+
+def _email_taken(email: str) -> Problem:
+    return Problem("email_taken", f"Another account has the email {email}")

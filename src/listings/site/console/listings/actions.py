@@ -1,0 +1,108 @@
+"""What a seller can do with listings, with one or with many: pause, resume, delete, restore, change the price."""
+
+import re
+from collections.abc import Mapping
+from decimal import ROUND_HALF_UP, Decimal
+from typing import NamedTuple
+
+from listings.contract.listings import ChangeStep
+from listings.domain.errors import Problem
+from listings.domain.fields import MAX_PRICE_CENTS, FieldError, Money
+from listings.domain.model import Listing, ListingChange
+from listings.service import Services
+from listings.service.sessions import Member
+from listings.site.console.listings.form import parse_amount
+from listings.site.presentation import format_count, format_price
+
+ACTIONS: Mapping[str, str] = {"pause": "paused", "resume": "resumed", "delete": "deleted", "restore": "restored"}
+"""The actions on listings, with their past participles."""
+
+PRICE = "price"
+"""The action that changes prices; it is offered for several listings only."""
+
+NEEDS_PLAN = {"resume", "restore", PRICE}
+"""As in the API, publishing or editing a listing needs a plan."""
+
+PRICE_MODES: Mapping[str, str] = {"set": "Set the price to (NZD)", "percent": "Change it by (percent)"}
+_PERCENT = re.compile(r"[+-]?[0-9]{1,6}(?:\.[0-9]{1,6})? ?%?")
+_MIN_PERCENT, _MAX_PERCENT = -99, 1000
+
+
+class PriceChange(NamedTuple):
+    """A new price in cents, or a change in percent, which applies to listings with a price only."""
+
+    cents: int | None
+    percent: Decimal = Decimal()
+
+    def apply(self, cents: int) -> int:
+        """Return the new price in cents, rounded half up. A percentage never makes a price 0, which means none."""
+        if self.cents is not None or not cents:
+            return cents if self.cents is None else self.cents
+        changed = max(1, int((cents * (100 + self.percent) / 100).to_integral_value(ROUND_HALF_UP)))
+        if changed > MAX_PRICE_CENTS:
+            raise Problem("invalid_request", f"Its price would be {format_price(changed, 'fixed')}, which is too high")
+        return changed
+
+
+def read_price_change(mode: str, text: str) -> PriceChange:
+    """Parse the form of a price change. Raises Problem("invalid_request")."""
+    if mode == "percent":
+        return PriceChange(None, _read_percent(text))
+    try:
+        return PriceChange(Money(MAX_PRICE_CENTS)(parse_amount(text) or 0))
+    except FieldError as error:
+        raise Problem("invalid_request", f"The price {error}") from None
+
+
+def _read_percent(text: str) -> Decimal:
+    if not _PERCENT.fullmatch(text.strip()):
+        raise Problem("invalid_request", "Enter a percentage, such as -10 or 2.5")
+    percent = Decimal(text.strip(" %"))
+    if not _MIN_PERCENT <= percent <= _MAX_PERCENT:
+        raise Problem("invalid_request", f"Enter a percentage from {_MIN_PERCENT} to {_MAX_PERCENT}")
+    return percent
+
+
+def describe_bulk_change(action: str, changed: int, unchanged: int) -> str:
+    """Return the notice of a bulk change, such as "48 listings paused. 2 were already paused."."""
+    if action == PRICE:
+        text = f"Price changed on {format_count(changed, 'listing')}."
+        return f"{text} {unchanged:,} unchanged." if unchanged else text
+    text = f"{format_count(changed, 'listing')} {ACTIONS[action]}."
+    verb = "was" if unchanged == 1 else "were"
+    return f"{text} {unchanged:,} {verb} already {ACTIONS[action]}." if unchanged else text
+
+
+def build_step(
+    services: Services, member: Member, action: str, listing_id: int, price: PriceChange | None = None
+) -> ChangeStep:
+    """Return the step for an action, with the console's own messages if the listing's state forbids it."""
+
+    def decide(listing: Listing | None) -> ListingChange:
+        change: ListingChange = {"is_active": action == "resume"}
+        if listing is not None and listing.account_id == member.account.id:
+            require_state(listing, action)
+            change = change if price is None else {"price_cents": price.apply(listing.price_cents)}
+        return _build_service_step(services, member, action, listing_id, change).decide(listing)
+
+    return ChangeStep(listing_id, decide)
+
+
+def require_state(listing: Listing, action: str) -> None:
+    """Raise Problem if the action is not possible in the listing's state."""
+    is_deleted = listing.deleted_at is not None
+    if action == "restore" and not is_deleted:
+        raise Problem("invalid_request", "It is not deleted")
+    if action != "restore" and is_deleted:
+        message = "It is already deleted" if action == "delete" else "It is deleted. Restore it first"
+        raise Problem("listing_not_found", message)
+
+
+def _build_service_step(
+    services: Services, member: Member, action: str, listing_id: int, change: ListingChange
+) -> ChangeStep:
+    if action == "delete":
+        return services.listings.build_delete_step(member.caller, listing_id)
+    if action == "restore":
+        return services.listings.build_restore_step(member.caller, listing_id)
+    return services.listings.build_update_step(member.caller, listing_id, change)

@@ -1,0 +1,141 @@
+"""Bulk changes: the selected listings, or all that match a search, in slices of one transaction each."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from listings.contract.listings import BatchOutcome, ChangeStep
+from listings.domain.errors import Problem
+from listings.domain.model import Listing, ListingChange, ListingQuery
+from listings.service import Services
+from listings.service.listings import WriteOptions
+from listings.service.sessions import Member
+from listings.site.console.listings.actions import PriceChange, build_step
+from listings.site.console.listings.form import label_problem
+
+MAX_SELECTED = 100
+"""The largest number of listings that a form selects one by one, and of listings in a slice."""
+
+MAX_MATCHING = 10_000
+"""The largest number of listings that can be changed together by a search."""
+
+_MAX_NAMED = 50
+
+
+class Selection(NamedTuple):
+    """The listings to change: those with `ids`, or all that match `query`."""
+
+    ids: Sequence[int]
+    query: ListingQuery | None = None
+
+
+class BulkChange(NamedTuple):
+    """An action on a selection. A form with the same `form_id` and `digest` takes effect once."""
+
+    selection: Selection
+    action: str
+    price: PriceChange | None
+    form_id: str
+    digest: bytes
+
+
+class BulkResult(msgspec.Struct):
+    """The numbers of listings by outcome, and title and reason of the first rejected ones."""
+
+    changed: int = 0
+    unchanged: int = 0
+    rejected: int = 0
+    reasons: list[tuple[str, str]] = []
+
+
+class _SliceResult(msgspec.Struct):
+    changed: int
+    unchanged: int
+    rejected: list[tuple[int, str]]  # id, reason
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_SliceResult).decode
+
+
+async def run(services: Services, member: Member, change: BulkChange) -> BulkResult:
+    """Change all listings of the selection. A rejected listing does not stop the others.
+
+    Each slice is a transaction of its own. If a later one fails, the form can be submitted again: slices that were
+    stored take no second effect.
+    """
+    total, number = BulkResult(), 0
+    async for ids in _iterate_slices(services, member, change.selection):
+        result = await _run_slice(services, member, change, ids, number)
+        number += 1
+        total.changed += result.changed
+        total.unchanged += result.unchanged
+        total.rejected += len(result.rejected)
+        for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
+            total.reasons.append((await _describe(services, member, listing_id), reason))
+    return total
+
+
+async def find_first(services: Services, member: Member, selection: Selection, count: int) -> list[Listing]:
+    """Return at most `count` listings of the selection that are not deleted, for a preview."""
+    if selection.query is not None:
+        page = await services.listings.find_summaries(member.caller, _build_page(selection.query, None, count))
+        return page.listings
+    found = [await services.listings.find_own(member.caller, listing_id) for listing_id in selection.ids[:count]]
+    return [listing for listing in found if listing is not None and listing.deleted_at is None]
+
+
+async def _iterate_slices(services: Services, member: Member, selection: Selection) -> AsyncIterator[Sequence[int]]:
+    if selection.query is None:
+        yield selection.ids
+        return
+    after, left = None, MAX_MATCHING
+    while left > 0:
+        query = _build_page(selection.query, after, min(left, MAX_SELECTED))
+        page = await services.listings.find_summaries(member.caller, query)
+        if page.listings:
+            yield [listing.id for listing in page.listings]
+        left -= len(page.listings)
+        after = page.next_cursor
+        if after is None:
+            return
+
+
+def _build_page(query: ListingQuery, after: tuple[str | int, int] | None, limit: int) -> ListingQuery:
+    """Return a page of the search in the order of the ids, which no change moves."""
+    return msgspec.structs.replace(query, sort="id", descending=True, after=after, limit=limit, count=False)
+
+
+async def _run_slice(
+    services: Services, member: Member, change: BulkChange, ids: Sequence[int], number: int
+) -> _SliceResult:
+    is_changed: dict[int, bool] = {}
+
+    def build(listing_id: int) -> ChangeStep:
+        step = build_step(services, member, change.action, listing_id, change.price)
+
+        def decide(listing: Listing | None) -> ListingChange:
+            decided = step.decide(listing)
+            is_changed[listing_id] = bool(decided)
+            return decided
+
+        return ChangeStep(listing_id, decide)
+
+    def encode(outcome: BatchOutcome) -> str:
+        outcomes = list(zip(ids, outcome.results, strict=True))
+        rejected = [(one, label_problem(result).message) for one, result in outcomes if isinstance(result, Problem)]
+        changed = sum(is_changed[listing_id] for listing_id, result in outcomes if not isinstance(result, Problem))
+        return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected)).decode()
+
+    key = f"console {change.form_id} {number}" if change.form_id else None
+    options = WriteOptions(idempotency_key=key, digest=change.digest)
+    steps = [build(listing_id) for listing_id in ids]
+    outcome = await services.listings.run_batch(member.caller, steps, encode, options, atomic=False)
+    return _decode(outcome if isinstance(outcome, str) else encode(outcome))
+
+
+async def _describe(services: Services, member: Member, listing_id: int) -> str:
+    """Return the title if the listing is the member's own. Otherwise return only the ID, which the member knows."""
+    listing = await services.listings.find_own(member.caller, listing_id)
+    return listing.title if listing is not None else f"Listing {listing_id}"

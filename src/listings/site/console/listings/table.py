@@ -1,0 +1,204 @@
+"""The table of a seller's listings: search them, and change many of them at once."""
+
+import hashlib
+import secrets
+from typing import NamedTuple
+
+import msgspec
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from listings.domain import fields
+from listings.domain.errors import Problem
+from listings.domain.model import Listing
+from listings.service import Services
+from listings.service.sessions import Member
+from listings.site.console.guards import (
+    console_page,
+    for_member,
+    get_text,
+    idempotency_key,
+    read_form,
+    redirect_with_notice,
+    require_plan,
+)
+from listings.site.console.listings import bulk
+from listings.site.console.listings.actions import (
+    ACTIONS,
+    NEEDS_PLAN,
+    PRICE,
+    PRICE_MODES,
+    PriceChange,
+    describe_bulk_change,
+    read_price_change,
+)
+from listings.site.console.listings.bulk import BulkChange, BulkResult, Selection
+from listings.site.console.listings.search import PAGE_SIZE, SORTS, STATUSES, Search, find_exact_query, read
+from listings.site.context import site_of
+
+_PATH = "/console/listings"
+_PREVIEWED = 10
+
+
+class _BulkForm(NamedTuple):
+    """A submitted form of the table or of the confirmation page."""
+
+    search: Search
+    ids: list[int]
+    all_matching: bool
+    action: str
+    mode: str  # of a price change
+    amount: str
+    once: str
+    is_confirmed: bool
+
+    @property
+    def selection(self) -> Selection:
+        """The selected listings."""
+        return Selection(self.ids, self.search.query()[0] if self.all_matching else None)
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of what the form does."""
+        return hashlib.sha256(msgspec.json.encode(self._replace(is_confirmed=True))).digest()
+
+
+@for_member
+async def show_listings(request: Request, member: Member) -> Response:
+    """Show a page of the listings that match the search."""
+    return await _listings_page(request, member, read(request.query_params))
+
+
+@for_member
+async def change_many(request: Request, member: Member) -> Response:
+    """Change the selected listings. A price, or all that match a search, need a confirmation first."""
+    form = _read(await read_form(request))
+    try:
+        _require_valid(form)
+        if form.action in NEEDS_PLAN:
+            require_plan(request, member)
+    except Problem as problem:
+        return await _listings_page(request, member, form.search, problem)
+    if (form.action == PRICE or form.all_matching) and not form.is_confirmed:
+        return await _confirmation_page(request, member, form)
+    return await _apply(request, member, form)
+
+
+ROUTES = [Route(_PATH, show_listings), Route(_PATH, change_many, methods=["POST"])]
+
+
+async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
+    try:
+        price = read_price_change(form.mode, form.amount) if form.action == PRICE else None
+    except Problem as problem:
+        return await _confirmation_page(request, member, form, problem)
+    change = BulkChange(form.selection, form.action, price, form.once, form.digest)
+    try:
+        result = await bulk.run(site_of(request).services, member, change)
+    except Problem as problem:
+        return await _listings_page(request, member, form.search, problem)
+    if result.rejected:
+        return await _listings_page(request, member, form.search, result=(form.action, result))
+    notice = f"{form.action}.{result.changed}.{result.unchanged}"
+    return redirect_with_notice(request, form.search.url(form.search.after), notice)
+
+
+def _read(form: FormData) -> _BulkForm:
+    ids = [number for value in form.getlist("id") if (number := fields.parse_id(str(value)))]
+    return _BulkForm(
+        search=read(form),
+        ids=list(dict.fromkeys(ids))[: bulk.MAX_SELECTED],
+        all_matching=bool(get_text(form, "all")),
+        action=get_text(form, "action"),
+        mode=get_text(form, "mode"),
+        amount=get_text(form, "amount")[:30],
+        once=idempotency_key(form),
+        is_confirmed=bool(get_text(form, "confirmed")),
+    )
+
+
+def _require_valid(form: _BulkForm) -> None:
+    """Raise Problem("invalid_request") if the form selects nothing, or an unknown action."""
+    if form.action not in {*ACTIONS, PRICE} or not (form.ids or form.all_matching):
+        raise Problem("invalid_request", "Select at least one listing")
+
+
+async def _confirmation_page(
+    request: Request, member: Member, form: _BulkForm, problem: Problem | None = None
+) -> Response:
+    services, price = site_of(request).services, None
+    if form.action == PRICE and form.amount and problem is None:
+        try:
+            price = read_price_change(form.mode, form.amount)
+        except Problem as error:
+            problem = error
+    first = await bulk.find_first(services, member, form.selection, _PREVIEWED)
+    return console_page(
+        request,
+        "listings_bulk.html",
+        problem=problem,
+        form=form,
+        once=form.once or secrets.token_urlsafe(16),
+        preview=[(listing, _preview_price(listing, price)) for listing in first],
+        has_preview=price is not None,
+        count=await _count(services, member, form),
+        maximum=bulk.MAX_MATCHING,
+        price_modes=PRICE_MODES,
+    )
+
+
+def _preview_price(listing: Listing, price: PriceChange | None) -> int | str:
+    """Return the new price in cents, or why it is not possible."""
+    try:
+        return listing.price_cents if price is None else price.apply(listing.price_cents)
+    except Problem as problem:
+        return problem.message
+
+
+async def _count(services: Services, member: Member, form: _BulkForm) -> int:
+    """Return the number of selected listings. A number above 1,000 is reported as 1,001."""
+    if not form.all_matching:
+        return len(form.ids)
+    query = msgspec.structs.replace(form.search.query()[0], sort="id", after=None, limit=1, count=True)
+    return (await services.listings.find_summaries(member.caller, query)).total or 0
+
+
+async def _listings_page(
+    request: Request,
+    member: Member,
+    search: Search,
+    problem: Problem | None = None,
+    result: tuple[str, BulkResult] | None = None,
+) -> Response:
+    services = site_of(request).services
+    query, errors = search.query()
+    if search.sort == "price":
+        page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
+    else:
+        page = await services.listings.find_summaries(member.caller, query)
+    exact = await _find_by_external_id(services, member, search)
+    others = [] if exact and errors else page.listings  # the text has no words to search for
+    return console_page(
+        request,
+        "listings.html",
+        problem=problem,
+        action=result[0] if result is not None else "",
+        result=result[1] if result is not None else None,
+        actions=ACTIONS,
+        describe_bulk_change=describe_bulk_change,
+        search=search,
+        errors={} if exact else errors,
+        listings=exact + [listing for listing in others if listing not in exact],
+        counts=await site_of(request).counts.get(services, member),
+        next_url=search.url(page.next_cursor) if others and page.next_cursor is not None else "",
+        statuses=STATUSES,
+        orders=SORTS,
+        once=secrets.token_urlsafe(16),
+    )
+
+
+async def _find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
+    query = find_exact_query(search)
+    return [] if query is None else (await services.listings.find_summaries(member.caller, query)).listings

@@ -1,0 +1,130 @@
+"""The market's search form: from the URL of a page to the query of the market, and back."""
+
+import re
+from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlencode
+
+from starlette.datastructures import QueryParams
+
+from listings.domain import tokenizer
+from listings.domain.fields import MAX_PRICE_CENTS
+from listings.domain.model import MarketQuery
+from listings.site.presentation import GROUPS
+
+Sort: TypeAlias = Literal["newest", "price", "-price"]
+SORTS: dict[Sort, str] = {"newest": "Newest first", "price": "Lowest price", "-price": "Highest price"}
+Cursor: TypeAlias = tuple[int, int]
+
+_MAX_LENGTH = 200
+_PRICE = re.compile(r"\$?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,12})(?:\.([0-9]{1,2}))?")
+_SPACE = re.compile(r"\s")
+_CURSOR = re.compile(r"([0-9]{1,11})-([0-9]{1,18})")
+
+
+class Search(NamedTuple):
+    """The form as submitted, and the cursor of a later page: its results come after or before the cursor."""
+
+    q: str = ""
+    type: str = ""
+    category: str = ""
+    region: str = ""
+    price_min: str = ""
+    price_max: str = ""
+    sort: Sort | Literal[""] = ""
+    after: Cursor | None = None
+    before: Cursor | None = None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether there are search terms or filters."""
+        return self.first_page()._replace(sort="") != Search()
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether there are filters, regardless of search terms."""
+        return self._replace(q="").is_narrow
+
+    @property
+    def heading(self) -> str:
+        """The heading of the results."""
+        if self.q:
+            return f"Results for “{self.q}”"
+        subject = self.category or GROUPS.get(self.type, "All listings")
+        return f"{subject} in {self.region}" if self.region else subject
+
+    def first_page(self) -> "Search":
+        """Return the search without its cursor."""
+        return self._replace(after=None, before=None)
+
+    def replace(self, **fields: str) -> "Search":
+        """Return the first page of the search with other values of some fields."""
+        values: Any = fields
+        return self.first_page()._replace(**values)
+
+    def url(self) -> str:
+        """Return the URL of this page. It has the usual order only if it has nothing else."""
+        parameters = {name: value for name, value in self.first_page()._asdict().items() if value}
+        for name, cursor in (("after", self.after), ("before", self.before)):
+            if cursor is not None:
+                parameters[name] = f"{cursor[0]}-{cursor[1]}"
+        if self.sort == "newest":
+            del parameters["sort"]
+        return f"/?{urlencode(parameters or {'sort': 'newest'})}"
+
+    def query(self) -> tuple[MarketQuery, dict[str, str]]:
+        """Return the query, and an error message for each invalid field. The query ignores these fields."""
+        errors: dict[str, str] = {}
+        if self.q and not tokenizer.tokenize(self.q):
+            errors["q"] = "Enter a search term with letters or digits"
+        price_min, price_max = _parse_price(self.price_min), _parse_price(self.price_max)
+        for name, label, text, cents in (
+            ("price_min", "lowest", self.price_min, price_min),
+            ("price_max", "highest", self.price_max, price_max),
+        ):
+            if text and cents is None:
+                errors[name] = f"Enter the {label} price as a number, for example 250"
+        return MarketQuery(
+            text=self.q,
+            type=self.type or None,
+            category=self.category or None,
+            region=self.region or None,
+            price_min=price_min,
+            price_max=price_max,
+            sort=self.sort or "newest",
+            after=self.after or self.before,
+        ), errors
+
+
+def read(parameters: QueryParams) -> Search:
+    """Parse the parameters of a URL. Unknown options are ignored, and two prices in the wrong order are swapped."""
+    listing_type, sort = parameters.get("type", ""), parameters.get("sort", "")
+    price_min, price_max = (parameters.get(name, "")[:_MAX_LENGTH].strip() for name in ("price_min", "price_max"))
+    lowest, highest = _parse_price(price_min), _parse_price(price_max)
+    if lowest is not None and highest is not None and lowest > highest:
+        price_min, price_max = price_max, price_min
+    after, before = (_parse_cursor(parameters.get(name, "")) for name in ("after", "before"))
+    return Search(
+        q=parameters.get("q", "")[:_MAX_LENGTH].strip(),
+        type=listing_type if listing_type in GROUPS else "",
+        category=parameters.get("category", "")[:_MAX_LENGTH],
+        region=parameters.get("region", "")[:_MAX_LENGTH],
+        price_min=price_min,
+        price_max=price_max,
+        sort=sort if sort in SORTS else "",
+        after=after,
+        before=before if after is None else None,
+    )
+
+
+def _parse_cursor(text: str) -> Cursor | None:
+    match = _CURSOR.fullmatch(text)
+    return (int(match[1]), int(match[2])) if match is not None else None
+
+
+def _parse_price(text: str) -> int | None:
+    """Return the cents of a price such as "1,200" or "$35.50", or None if it is empty or invalid."""
+    match = _PRICE.fullmatch(_SPACE.sub("", text))
+    if match is None:
+        return None
+    cents = int(match[1].replace(",", "")) * 100 + int((match[2] or "").ljust(2, "0"))
+    return cents if cents <= MAX_PRICE_CENTS else None

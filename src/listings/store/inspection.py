@@ -1,0 +1,29 @@
+"""Statements about all accounts, for the operator's commands and reports, and the facts that they return."""
+
+from typing import NamedTuple
+
+from listings.store.member_sql import QUALIFIED_ACCOUNT_COLUMNS
+
+LIST_PLAN_REQUESTS = f"""
+SELECT r.requested_at, {QUALIFIED_ACCOUNT_COLUMNS}
+FROM plan_requests r JOIN accounts a ON a.id = r.account_id
+ORDER BY r.requested_at, r.account_id
+"""
+
+_COUNT_PLAN_REQUESTS = "SELECT count(*), min(requested_at) FROM plan_requests"
+
+_COUNT_MAILS = """
+SELECT count(next_at), min(CASE WHEN next_at IS NOT NULL THEN created_at END), count(*) - count(next_at) FROM mails
+"""
+
+COUNT_PENDING = f"SELECT * FROM ({_COUNT_PLAN_REQUESTS}) AS requests, ({_COUNT_MAILS}) AS mail"
+
+
+class Pending(NamedTuple):
+    """The numbers of open requests for the plan and of queued mails, and the Unix times of the oldest ones."""
+
+    plan_requests: int
+    oldest_plan_request: int | None
+    mails: int
+    oldest_mail: int | None
+    given_up_mails: int

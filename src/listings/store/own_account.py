@@ -1,0 +1,109 @@
+"""Changes that the owner of an account makes to it: statements and scripts, and `OwnAccountStore`."""
+
+from functools import partial
+
+from listings.contract.history import CONSOLE, Actor
+from listings.contract.mail import NewMail
+from listings.domain.model import Account
+from listings.store import mail_queue, member_sql, sql
+from listings.store.scripts.audit import record_event
+from listings.store.scripts.script import Query, Script, ScriptedStore, run_query
+
+ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
+
+FIND_TOKEN = f"""
+SELECT t.email, {member_sql.QUALIFIED_ACCOUNT_COLUMNS}
+FROM email_tokens t JOIN accounts a ON a.id = t.account_id
+WHERE t.digest = $1 AND t.expires_at > $2
+"""
+
+DELETE_EXPIRED_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1 AND expires_at <= $2"
+
+DELETE_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1"
+
+SET_CONFIRMED_EMAIL = """
+INSERT INTO confirmed_emails (account_id, email, confirmed_at) VALUES ($1, $2, $3)
+ON CONFLICT (account_id) DO UPDATE SET email = excluded.email, confirmed_at = excluded.confirmed_at
+"""
+
+GET_CONFIRMED_EMAIL = "SELECT email FROM confirmed_emails WHERE account_id = $1"
+
+DELETE_CONFIRMED_EMAIL = "DELETE FROM confirmed_emails WHERE account_id = $1"
+
+ADD_CLOSED_ACCOUNT = """
+INSERT INTO closed_accounts (account_id, closed_at) VALUES ($1, $2) ON CONFLICT (account_id) DO NOTHING
+"""
+
+DISABLE_ACCOUNT = "UPDATE accounts SET disabled_at = COALESCE(disabled_at, $2) WHERE id = $1"
+
+LIST_CLOSED_ACCOUNTS = "SELECT account_id FROM closed_accounts ORDER BY account_id"
+
+DELETE_CLOSED_ACCOUNT = "DELETE FROM closed_accounts WHERE account_id = $1"
+
+ERASE = (DELETE_TOKENS, DELETE_CONFIRMED_EMAIL, DELETE_CLOSED_ACCOUNT)
+"""The statements that erase what an account has in these tables."""
+
+
+class ScriptedOwnAccountStore(ScriptedStore):
+    """Implements `OwnAccountStore`."""
+
+    async def add_email_token(self, account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> None:
+        await self._run_script(lambda: _add_token(account_id, digest, email, now, expires_at))
+
+    async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
+        rows = await self._fetch(FIND_TOKEN, digest, now)
+        return (Account(*tuple(rows[0])[1:]), rows[0][0]) if rows else None
+
+    async def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Account | None:
+        return await self._run_script(lambda: _confirm(digest, now, notice))
+
+    async def change_email(self, account_id: int, email: str, actor: Actor) -> Account | None:
+        return await self._run_script(lambda: _change(account_id, email, actor))
+
+    async def get_confirmed_email(self, account_id: int) -> str | None:
+        rows = await self._fetch(GET_CONFIRMED_EMAIL, account_id)
+        return str(rows[0][0]) if rows else None
+
+    async def close_account(self, account_id: int, now: int) -> None:
+        await self._run_script(partial(_close, account_id, now), changes_callers=True)
+
+    async def list_closed_accounts(self) -> list[int]:
+        return [int(row[0]) for row in await self._fetch(LIST_CLOSED_ACCOUNTS)]
+
+
+def _add_token(account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> Script[None]:
+    yield Query(DELETE_EXPIRED_TOKENS, (account_id, now))
+    yield Query(ADD_TOKEN, (account_id, digest, email, expires_at))
+
+
+def _confirm(digest: bytes, now: int, notice: NewMail | None) -> Script[Account | None]:
+    rows = yield Query(FIND_TOKEN, (digest, now))
+    if not rows:
+        return None
+    email, account = rows[0][0], Account(*tuple(rows[0])[1:])
+    if email != account.email:
+        changed = yield from _change(account.id, email, Actor(CONSOLE, now))
+        if changed is None:
+            return None
+        account = changed
+        yield from mail_queue.add(notice)
+    yield Query(DELETE_TOKENS, (account.id,))
+    yield Query(SET_CONFIRMED_EMAIL, (account.id, email, now))
+    return account
+
+
+def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]:
+    """Change the address, unless another account has it."""
+    yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    if (yield from run_query(sql.FIND_ACCOUNT, email)):
+        return None
+    rows = yield Query(sql.build_account_update(("email",)), (account_id, email))
+    yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
+    yield from record_event(account_id, actor, "account_changed", detail={"email": email})
+    return Account(*rows[0])
+
+
+def _close(account_id: int, now: int) -> Script[None]:
+    yield Query(DISABLE_ACCOUNT, (account_id, now))
+    yield Query(member_sql.DELETE_SESSIONS, (account_id, ""))
+    yield Query(ADD_CLOSED_ACCOUNT, (account_id, now))

@@ -1,0 +1,23 @@
+-- `created_at` is the time that a card shows, which now ascends with the serial: when the listing was created, or the
+-- time of the entry before it, if that is later.
+UPDATE market SET created_at = best.listed_at
+FROM (
+    SELECT serial, max(min(created_at, CURRENT_TIMESTAMP)) OVER (ORDER BY serial) AS listed_at FROM market) AS best
+WHERE best.serial = market.serial AND best.listed_at <> market.created_at;
+
+-- Version of the terms of an entry. The version of the index is that of searches: 1 until all entries have version 2.
+-- Until then, entries are written with the terms of both, and `reindexed` is the last serial that was.
+ALTER TABLE market ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE market_indexer ADD COLUMN version INTEGER NOT NULL DEFAULT 2;
+ALTER TABLE market_indexer ADD COLUMN reindexed INTEGER NOT NULL DEFAULT 0;
+UPDATE market_indexer SET version = 1;
+
+-- Words that can be suggested for misspelt ones, and how many listings are shown with them. A skeleton has the
+-- consonants only.
+CREATE TABLE market_spellings (
+    word TEXT PRIMARY KEY,
+    skeleton TEXT NOT NULL,
+    listings INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX market_spellings_skeleton ON market_spellings (skeleton);

@@ -1,0 +1,69 @@
+"""Email addresses and closed accounts: guarantees of every store (`listings.contract.own_account`)."""
+
+from listings.contract.history import CONSOLE, LATEST, Actor
+from listings.contract.mail import NewMail
+from listings.contract.members import NewSession
+from listings.contract.store import Store
+from listings.domain.model import Account, bucket_of
+from tests.conformance.conftest import Run
+
+TOKEN, OTHER = b"t" * 32, b"o" * 32
+NEW = "alice@new.example"
+
+
+def test_a_token_confirms_its_address_once(store: Store, run: Run, account: Account) -> None:
+    notice = NewMail("mail1", "email_changed", account.email, account.id, "{}", 1_500)
+    run(store.add_invitation(account.id, OTHER, 1_000, 9_000))
+    run(store.add_email_token(account.id, TOKEN, NEW, 1_000, 2_000))
+    assert run(store.get_confirmed_email(account.id)) is None
+    assert run(store.find_email_token(TOKEN, 1_999)) == (account, NEW)
+    changed = run(store.confirm_email(TOKEN, 1_500, notice))
+    assert changed == run(store.find_account(NEW))
+    assert run(store.get_confirmed_email(account.id)) == NEW
+    assert run(store.find_invitation(OTHER, 1_500)) is None
+    assert run(store.claim_mail(1_500, 2_000)).mail == notice
+    events = run(store.page_events(bucket_of(account.id), account.id, LATEST, 10))
+    assert [(event.kind, event.actor) for event in events] == [("account_changed", CONSOLE)]
+    assert run(store.confirm_email(TOKEN, 1_500)) is None
+
+
+def test_confirming_the_present_address_changes_nothing_else(store: Store, run: Run, account: Account) -> None:
+    run(store.add_email_token(account.id, TOKEN, account.email, 1_000, 2_000))
+    notice = NewMail("mail1", "email_changed", account.email, account.id, "{}", 1_500)
+    assert run(store.confirm_email(TOKEN, 1_500, notice)) == account
+    assert run(store.get_confirmed_email(account.id)) == account.email
+    assert run(store.claim_mail(1_500, 2_000)) is None
+    assert run(store.page_events(bucket_of(account.id), account.id, LATEST, 10)) == []
+
+
+def test_an_expired_token_confirms_nothing(store: Store, run: Run, account: Account) -> None:
+    run(store.add_email_token(account.id, TOKEN, NEW, 1_000, 2_000))
+    assert run(store.find_email_token(TOKEN, 2_000)) is None
+    assert run(store.confirm_email(TOKEN, 2_000)) is None
+    assert run(store.get_account(account.id)) == account
+
+
+def test_the_address_of_another_account_is_not_taken(store: Store, run: Run, account: Account) -> None:
+    bob = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    run(store.add_email_token(account.id, TOKEN, bob.email, 1_000, 2_000))
+    assert run(store.confirm_email(TOKEN, 1_500)) is None
+    assert run(store.change_email(account.id, bob.email, Actor(CONSOLE, 1_500))) is None
+    assert run(store.get_account(account.id)) == account
+    assert run(store.find_email_token(TOKEN, 1_500)) == (account, bob.email)
+    changed = run(store.change_email(account.id, NEW, Actor(CONSOLE, 1_500)))
+    assert changed.email == NEW
+
+
+def test_a_closed_account_is_disabled_until_it_is_erased(store: Store, run: Run) -> None:
+    alice = run(store.add_member("Alice", "alice@example.com", "hash", 1_000))
+    new = NewSession(digest=TOKEN, handle="h", csrf_secret="s", created_at=1_000, agent="")
+    run(store.add_session(alice.id, new, "hash"))
+    run(store.add_email_token(alice.id, OTHER, NEW, 1_000, 2_000))
+    for moment in (1_500, 1_600):
+        run(store.close_account(alice.id, moment))
+    assert run(store.get_account(alice.id)).disabled_at == 1_500
+    assert run(store.list_sessions(alice.id)) == []
+    assert run(store.list_closed_accounts()) == [alice.id]
+    run(store.erase_account(alice.id, "Erased", "erased@example.invalid", 1_700))
+    assert run(store.list_closed_accounts()) == []
+    assert run(store.find_email_token(OTHER, 1_500)) is None

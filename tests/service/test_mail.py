@@ -1,0 +1,273 @@
+"""Mail: the queue, attempts, and the texts of notices, with a real SMTP server."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from listings.domain.errors import Problem
+from listings.wiring import build_mail_server
+from tests.certificates import create_certificate
+from tests.cli.crowds import until
+from tests.harness import Harness, RunningService, cheap_passwords, load_test_settings, unused_port
+from tests.mail_server import Mailbox, mail_flags, run_mail_server
+
+HOUR, DAY = 3600, 24 * 3600
+PASSWORD = "wide rivers run 7"
+ALICE = "alice@example.com"
+
+pytestmark = pytest.mark.decision("G49")
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with run_mail_server() as mailbox:
+        yield mailbox
+
+
+@contextmanager
+def open_harness(folder: Path, mailbox: Mailbox, **flags: str) -> Iterator[Harness]:
+    with cheap_passwords(), Harness(folder, sign_up="on", **{**mail_flags(mailbox), **flags}) as harness:
+        yield harness
+
+
+@pytest.fixture
+def harness(tmp_path: Path, mailbox: Mailbox) -> Iterator[Harness]:
+    with open_harness(tmp_path, mailbox) as harness:
+        yield harness
+
+
+def send(harness: Harness) -> None:
+    harness.run(harness.services.mailer.send_due())
+
+
+def request_reset(harness: Harness, email: str = ALICE) -> None:
+    harness.run(harness.services.sessions.request_reset(email, "192.0.2.1"))
+
+
+def add_alice(harness: Harness) -> None:
+    harness.run(harness.services.accounts.add("Alice", ALICE, None))
+
+
+def test_a_mail_has_the_headers_of_automatic_mail(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    send(harness)
+    [message] = mailbox.messages
+    assert mailbox.recipients == [ALICE]
+    assert (message["From"], message["To"]) == ("Listings <no-reply@market.example>", ALICE)
+    assert message["Auto-Submitted"] == "auto-generated"
+    assert message["Message-ID"].endswith("@market.example>")
+    send(harness)
+    assert len(mailbox.messages) == 1
+
+
+def test_a_refused_mail_is_sent_again_with_growing_pauses(
+    harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.refusals = ["451 alice@example.com is busy"] * 2
+    for seconds in (0, 59, 1, 119, 1):
+        assert mailbox.messages == []
+        harness.clock.advance(seconds)
+        send(harness)
+    assert len(mailbox.messages) == 1
+    assert "next attempt in 60 s: SMTPDataError 451" in caplog.text
+    assert ALICE not in caplog.text
+
+
+def test_a_mail_is_given_up_after_three_days(
+    harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.refusals = ["451 busy"] * 100
+    for _ in range(3 * 24 + 1):
+        send(harness)
+        harness.clock.advance(HOUR)
+    assert "Gave up mail" in caplog.text
+    mailbox.refusals = []
+    harness.clock.advance(30 * DAY)
+    send(harness)
+    assert mailbox.messages == []
+
+
+def test_a_mail_that_waited_for_three_days_is_not_sent(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    harness.clock.advance(3 * DAY + 1)
+    send(harness)
+    assert mailbox.messages == []
+
+
+def test_a_mail_that_the_server_rejects_is_given_up_immediately(
+    harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.refusals = ["554 no"]
+    send(harness)
+    assert "after 1 attempts: SMTPDataError 554" in caplog.text
+
+
+def test_mail_waits_while_the_server_is_unreachable(tmp_path: Path) -> None:
+    with unused_port() as port:
+        nowhere = Mailbox()
+        nowhere.url = f"smtp://127.0.0.1:{port}"
+        with open_harness(tmp_path, nowhere) as harness:
+            add_alice(harness)
+            request_reset(harness)
+            send(harness)
+    with run_mail_server() as mailbox, open_harness(tmp_path, mailbox) as harness:
+        harness.clock.advance(HOUR)
+        send(harness)
+        assert mailbox.subjects == ["Set a new password"]
+
+
+def test_a_running_service_sends_mail_by_itself(tmp_path: Path, mailbox: Mailbox) -> None:
+    flags: dict[str, Any] = {**mail_flags(mailbox)}
+    with RunningService(tmp_path, **flags) as service:
+        service.run(lambda services: services.accounts.add("Alice", ALICE, None))
+        service.run(lambda services: services.sessions.request_reset(ALICE, "192.0.2.1"))
+        assert until(lambda: bool(mailbox.messages))
+
+
+def test_mail_is_sent_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = create_certificate(tmp_path, "localhost")
+    with run_mail_server(certificate) as mailbox, open_harness(tmp_path, mailbox) as harness:
+        add_alice(harness)
+        request_reset(harness)
+        send(harness)
+        assert mailbox.messages == []  # the certificate is not trusted
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        harness.clock.advance(HOUR)
+        send(harness)
+        assert mailbox.subjects == ["Set a new password"]
+
+
+def test_a_reset_link_sets_the_password_once_within_an_hour(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    invitations = harness.services.invitations
+    request_reset(harness)
+    send(harness)
+    old_token = mailbox.link.removeprefix("/invitations/")
+    harness.clock.advance(HOUR)
+    with pytest.raises(Problem, match="was used or has expired"):
+        harness.run(invitations.find(old_token))
+    request_reset(harness)
+    send(harness)
+    token = mailbox.link.removeprefix("/invitations/")
+    assert harness.run(invitations.accept(token, PASSWORD))
+    with pytest.raises(Problem, match="was used or has expired"):
+        harness.run(invitations.find(token))
+
+
+def test_a_reset_keeps_the_operators_invitation(harness: Harness) -> None:
+    add_alice(harness)
+    invitation = harness.run(harness.services.invitations.create(ALICE))
+    request_reset(harness)
+    send(harness)
+    assert harness.run(harness.services.invitations.find(invitation)).email == ALICE
+
+
+def test_an_address_that_no_header_can_contain_is_given_up(
+    harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = "alice@example.com,mallory@example.com"
+    harness.run(harness.services.accounts.add("Alice", address, None))
+    request_reset(harness, address)
+    send(harness)
+    assert mailbox.messages == []
+    assert "Gave up mail" in caplog.text
+
+
+def test_nobody_is_mailed_at_an_unknown_or_disabled_address(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    harness.run(harness.services.accounts.disable(ALICE))
+    request_reset(harness)
+    request_reset(harness, "nobody@example.com")
+    send(harness)
+    assert mailbox.messages == []
+
+
+def test_resets_are_limited_for_each_address(harness: Harness) -> None:
+    for _ in range(3):
+        request_reset(harness)
+    with pytest.raises(Problem) as caught:
+        request_reset(harness)
+    assert caught.value.code == "too_many_attempts"
+
+
+def test_owners_get_mail_about_new_keys_and_new_devices(harness: Harness, mailbox: Mailbox) -> None:
+    services = harness.services
+    device = "d" * 43
+    harness.run(services.sessions.sign_up("Alice", ALICE, PASSWORD, "192.0.2.1", device=device))
+    harness.run(services.accounts.extend_plan(ALICE, 1))
+    harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device=device))
+    send(harness)
+    assert mailbox.subjects == ["Confirm your email address"]
+    assert "Alice" not in mailbox.text  # anybody can sign up with her address
+    harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device="e" * 43))
+    key = harness.run(services.keys.create(ALICE, "Warehouse"))
+    harness.run(services.keys.rotate(key.key.id, 0))
+    send(harness)
+    notices = ["A new device signed in to your account", *["A new API key was created"] * 2]
+    assert sorted(mailbox.subjects[1:]) == sorted(notices)
+    assert sum('"Warehouse"' in message.get_content() for message in mailbox.messages) == 2
+    assert key.secret not in mailbox.text
+
+
+def test_the_operator_gets_mail_about_a_request_for_the_plan(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    account = harness.run(harness.services.accounts.find(ALICE))
+    for _ in range(2):
+        harness.run(harness.services.plan_requests.add(account))
+    send(harness)
+    assert mailbox.recipients == ["help@market.example"]
+    assert f"listings account plan {account.id} --months 1" in mailbox.text
+
+
+def test_sellers_are_reminded_once_at_each_time_before_the_end_of_the_plan(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    end = int(harness.clock()) + 30 * DAY
+    harness.run(harness.services.accounts.set_plan(ALICE, end))
+    for _ in range(40 * 4):
+        harness.run(harness.services.plan_reminders.queue())
+        send(harness)
+        harness.clock.advance(DAY // 4)
+    sent = [parsedate_to_datetime(message["Date"]).timestamp() for message in mailbox.messages]
+    assert [(end - moment) / DAY for moment in sent] == [14, 7, 1, 0]
+    assert mailbox.subjects[-2:] == ["Your Business plan ends on 2026-10-21", "Your Business plan has ended"]
+
+
+def test_a_renewed_plan_cancels_its_queued_reminder(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    harness.run(harness.services.accounts.set_plan(ALICE, int(harness.clock()) + DAY))
+    harness.run(harness.services.plan_reminders.queue())
+    harness.run(harness.services.accounts.extend_plan(ALICE, 1))
+    send(harness)
+    assert mailbox.messages == []
+
+
+def test_an_erased_account_leaves_no_address_in_the_queue(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    account = harness.run(harness.services.accounts.find(ALICE))
+    request_reset(harness)
+    harness.run(harness.services.plan_requests.add(account))
+    harness.run(harness.services.accounts.erase(ALICE))
+    harness.run(harness.services.accounts.add("Mallory", ALICE, None))
+    send(harness)
+    assert mailbox.messages == []
+
+
+@pytest.mark.parametrize("missing", ["mail_from", "base_url"])
+def test_mail_needs_a_sender_and_a_public_url(tmp_path: Path, missing: str) -> None:
+    mailbox = Mailbox()
+    mailbox.url = "smtps://u:p@smtp.example"
+    settings = load_test_settings(tmp_path, **mail_flags(mailbox) | {missing: ""})
+    with pytest.raises(Problem, match=f"LISTINGS_{missing.upper()}"):
+        build_mail_server(settings)

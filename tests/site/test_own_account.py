@@ -1,0 +1,126 @@
+"""The account page: name, email with and without mail, and closing the account."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from listings.domain.errors import Problem
+from tests.harness import Harness
+from tests.mail_server import Mailbox, mail_flags, run_mail_server
+from tests.site.console import PASSWORD, Tab, open_console, open_harness
+
+PATH, NEW = "/console/account", "alice@new.example"
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with run_mail_server() as mailbox:
+        yield mailbox
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with open_harness(tmp_path) as harness:
+        yield harness
+
+
+@pytest.fixture
+def mailing(tmp_path: Path, mailbox: Mailbox) -> Iterator[Harness]:
+    """A harness that sends mail."""
+    with open_harness(tmp_path, **mail_flags(mailbox)) as harness:
+        yield harness
+
+
+def open_mailing_console(harness: Harness, mailbox: Mailbox) -> Tab:
+    """Return alice's tab, after the mail about her sign-up and sign-in was sent."""
+    open_console(harness)
+    tab = Tab(harness, "market.example").sign_in("alice@example.com").get(PATH)
+    send(harness)
+    mailbox.messages.clear()
+    mailbox.recipients.clear()
+    return tab
+
+
+def send(harness: Harness) -> None:
+    harness.run(harness.services.mailer.send_due())
+
+
+def exists(harness: Harness, email: str) -> bool:
+    try:
+        harness.run(harness.services.accounts.find(email))
+    except Problem:
+        return False
+    return True
+
+
+def test_a_seller_changes_the_name(harness: Harness) -> None:
+    tab = open_console(harness)
+    assert "A name must have" in tab.post(f"{PATH}/name", name=" ").text
+    assert "Name saved." in tab.post(f"{PATH}/name", name="Alice & Co").follow().text
+    assert "Alice & Co" in tab.text
+    assert "You updated the account" in tab.get("/console/activity").text
+
+
+def test_without_mail_the_email_changes_immediately(harness: Harness) -> None:
+    open_console(harness, "bob@example.com")
+    tab = open_console(harness)
+    assert tab.post(f"{PATH}/email", email=NEW, password="wrong password").reply.status == 403
+    assert tab.post(f"{PATH}/email", email="bob@example.com", password=PASSWORD).reply.status == 409
+    assert "Email saved." in tab.post(f"{PATH}/email", email=NEW, password=PASSWORD).follow().text
+    assert "You changed the email of the account" in tab.get("/console/activity").text
+    assert Tab(harness).sign_in(NEW).reply.status == 303
+
+
+def test_with_mail_the_email_changes_when_its_owner_confirms_it(mailing: Harness, mailbox: Mailbox) -> None:
+    tab = open_mailing_console(mailing, mailbox)
+    assert "A link was sent" in tab.post(f"{PATH}/email", email=NEW, password=PASSWORD).follow().text
+    send(mailing)
+    assert mailbox.recipients[-1] == NEW
+    visitor, link = Tab(mailing, "market.example"), mailbox.link
+    assert f"Is {NEW} the email of the account Alice" in visitor.get(link).text
+    assert not exists(mailing, NEW)
+    assert visitor.post(link, token="x").reply.status == 403
+    visitor.get(link).post(link)
+    assert exists(mailing, NEW)
+    assert visitor.get(link).reply.status == 404
+    assert "Confirmed" in tab.get(PATH).text
+    send(mailing)
+    assert mailbox.recipients[-1] == "alice@example.com"
+    assert f"is now {NEW}" in mailbox.text
+
+
+def test_the_email_of_an_account_can_be_confirmed_later(mailing: Harness, mailbox: Mailbox) -> None:
+    tab = open_mailing_console(mailing, mailbox)
+    tab.post(f"{PATH}/email/confirm")
+    send(mailing)
+    tab.get(mailbox.link).post(mailbox.link)
+    assert "Your email is confirmed." in tab.follow().text
+    assert "Send a link to confirm" not in tab.text
+    for _ in range(4):
+        assert tab.post(f"{PATH}/email/confirm").reply.status == 303
+    assert tab.post(f"{PATH}/email/confirm").reply.status == 429
+
+
+def test_an_address_that_was_taken_meanwhile_is_not_confirmed(mailing: Harness, mailbox: Mailbox) -> None:
+    tab = open_mailing_console(mailing, mailbox)
+    tab.post(f"{PATH}/email", email=NEW, password=PASSWORD)
+    send(mailing)
+    link = mailbox.link
+    mailing.run(mailing.services.accounts.add("Mallory", NEW, None))
+    assert tab.get(link).post(link).reply.status == 409
+
+
+def test_a_closed_account_is_erased_in_the_background(harness: Harness) -> None:
+    tab = open_console(harness)
+    account = harness.run(harness.services.accounts.find("alice@example.com"))
+    assert tab.get(f"{PATH}/close").page.values("a", "href", href="/console/export?format=csv")
+    for email, password in (("alice", PASSWORD), ("alice@example.com", "wrong password")):
+        assert tab.post(f"{PATH}/close", email=email, password=password).reply.status in {400, 403}
+    tab.post(f"{PATH}/close", email="alice@example.com", password=PASSWORD)
+    assert "Your account is closed." in tab.follow().text
+    assert tab.get("/console").reply.headers["location"].startswith("/sign-in")
+    assert harness.run(harness.services.accounts.find(str(account.id))).disabled_at is not None
+    harness.run(harness.services.own_account.erase_closed())
+    assert harness.run(harness.services.accounts.find(str(account.id))).name == f"Erased account {account.id}"
+    assert not exists(harness, "alice@example.com")

@@ -1,0 +1,209 @@
+"""The release: archives, an installation of the built wheel, workflows, versions and locks."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from listings import __version__
+from tests.cli.commands import DEADLINE, Program, clean_environment
+from tests.test_readme import check_curl_lines
+
+HOME = Path(__file__).parent.parent
+PROJECT: Any = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))
+BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "Makefile")
+
+
+def run(*command: str | Path, folder: Path = HOME, path: str = os.environ["PATH"], umask: int = -1) -> str:
+    """Return the output of a command that must succeed."""
+    outcome = subprocess.run(
+        command,
+        cwd=folder,
+        env=clean_environment() | {"PATH": path},
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE,
+    )
+    assert outcome.returncode == 0, outcome
+    return outcome.stdout
+
+
+def build(folder: Path, umask: int) -> Path:
+    """Run `make dist` on a copy of the checkout, and return the folder of the archives."""
+    folder.mkdir()
+    for name in BUILT_FROM:
+        shutil.copy(HOME / name, folder)
+    shutil.copytree(HOME / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for file in folder.rglob("*"):
+        file.chmod(file.stat().st_mode & ~umask)
+    tools = f"BIN={Path(sys.executable).parent}"
+    command = ("make", "--silent", "--assume-old=dev", "dist", tools, "SOURCE_DATE_EPOCH=1790000000")
+    run(*command, folder=folder, umask=umask)
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("release") / "first", umask=0o022)
+
+
+@pytest.fixture(scope="module")
+def wheel(archives: Path) -> Path:
+    return archives / f"listings_server-{__version__}-py3-none-any.whl"
+
+
+@pytest.mark.slow
+@pytest.mark.uncovered
+def test_a_commit_is_always_built_to_the_same_bytes(archives: Path, tmp_path: Path) -> None:
+    again = build(tmp_path / "second", umask=0o077)
+    built = {path.name: path.read_bytes() for path in archives.iterdir() if path.name != ".gitignore"}
+    assert len(built) == 2
+    assert all((again / name).read_bytes() == content for name, content in built.items())
+
+
+def test_the_archives_contain_the_package_and_its_data(archives: Path, wheel: Path) -> None:
+    with ZipFile(wheel) as opened:
+        installed = {name for name in opened.namelist() if ".dist-info/" not in name}
+    files = {path for path in (HOME / "src").rglob("*") if path.is_file() and "egg-info" not in str(path)}
+    present = {str(path.relative_to(HOME / "src")) for path in files if "__pycache__" not in path.parts}
+    assert installed == present
+    with tarfile.open(next(archives.glob("*.tar.gz"))) as archive:
+        sources = {name.partition("/src/")[2] for name in archive.getnames() if "egg-info" not in name}
+    assert present <= sources
+
+
+def test_the_metadata_describes_the_package(wheel: Path) -> None:
+    with ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith("/METADATA"))
+        metadata = Parser().parsestr(opened.read(name).decode())
+    assert (metadata["Name"], metadata["Version"]) == ("listings-server", __version__)
+    assert all(metadata[field] for field in ("Summary", "Author", "Keywords", "License-Expression"))
+    assert {value.partition(",")[0] for value in metadata.get_all("Project-URL", [])} >= {"Source", "Changelog"}
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+
+
+@pytest.mark.slow
+@pytest.mark.uncovered
+def test_the_built_wheel_serves_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    install = (python, "-m", "pip", "--quiet", "--quiet", "install", "--no-compile")
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    run(*install, "--require-hashes", "-r", HOME / "requirements" / "runtime.txt")
+    run(*install, "--no-deps", wheel)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    tried = run(HOME / ".ci" / "try-installed", folder=tmp_path, path=path)
+    assert tried.startswith(f"listings, version {__version__}\n")
+    program = Program(tmp_path)
+    program.command = (python, "-m", "listings")
+    with program.serve("--demo"):
+        check_curl_lines(tmp_path)
+
+
+def test_compiled_wheels_are_built_for_the_versions_that_the_tests_passed_on() -> None:
+    built = {name.removeprefix("cp3").removesuffix("-*") for name in PROJECT["tool"]["cibuildwheel"]["build"]}
+    named = {name.rpartition(".")[2] for name in PROJECT["project"]["classifiers"] if " 3." in name}
+    tested = re.search(r"tested on 3\.(\d+) to 3\.(\d+)", (HOME / "docs" / "install.md").read_text("utf-8"))
+    assert tested is not None
+    assert built == named == {str(minor) for minor in range(int(tested[1]), int(tested[2]) + 1)}
+
+
+WORKFLOWS = sorted((HOME / ".github" / "workflows").glob("*.yml"))
+
+
+def test_workflows_pass_their_linter() -> None:
+    run(Path(sys.executable).with_name("zizmor"), "--offline", "--quiet", HOME)
+
+
+def test_actions_are_pinned_by_digest_with_their_version() -> None:
+    used = [line for path in WORKFLOWS for line in re.findall(r"uses: (.*)", path.read_text("utf-8"))]
+    pinned = re.compile(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|docker://[\w./:-]+@sha256:[0-9a-f]{64}")
+    assert used
+    assert [line for line in used if not pinned.fullmatch(line)] == []
+    versions = {line.partition("@")[0]: line for line in used}
+    assert set(used) == set(versions.values())  # one version of each action
+
+
+def test_workflows_run_existing_targets_and_scripts() -> None:
+    text = "\n".join(path.read_text("utf-8") for path in WORKFLOWS)
+    targets = {name for line in re.findall(r"make (.*)", text) for name in line.split() if "=" not in name}
+    assert targets <= set(re.findall(r"^([a-z-]+):", (HOME / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert all((HOME / name).exists() for name in re.findall(r"\.ci/[a-z-]+", text))
+
+
+def check_release(tag: str, repository: str) -> str:
+    """Return the error of the check that the release workflow begins with."""
+    script = str(HOME / ".ci" / "check-release")
+    return subprocess.run([script, tag, repository], capture_output=True, text=True, check=False).stderr
+
+
+def test_a_release_needs_the_tag_of_the_version_and_the_address_of_the_project() -> None:
+    address = PROJECT["project"]["urls"]["Source"]
+    assert check_release(f"v{__version__}", address) == ""
+    assert "The tag is v9.9.9" in check_release("v9.9.9", address)
+    assert "does not name https://fork.example/a" in check_release(f"v{__version__}", "https://fork.example/a")
+
+
+def test_the_changelogs_begin_with_this_version_and_link_it() -> None:
+    text = (HOME / "CHANGELOG.md").read_text("utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[0] == "[Unreleased]"
+    version, date = re.findall(r"^## \[(.+)\] - (\d{4}-\d\d-\d\d)$", text, re.MULTILINE)[0]
+    assert version == __version__
+    address = PROJECT["project"]["urls"]["Source"]
+    assert text.endswith(
+        f"\n[Unreleased]: {address}/compare/v{version}...HEAD\n[{version}]: {address}/releases/tag/v{version}\n"
+    )
+    guide = (HOME / "src/listings/api/docs/guides/changelog.md").read_text("utf-8")
+    assert re.findall(r"^## (.*)$", guide, re.MULTILINE)[0] in {"Unreleased", f"{version} ({date})"}
+
+
+def test_the_sections_of_the_changelog_are_those_of_keep_a_changelog() -> None:
+    sections = re.findall(r"^### (.*)$", (HOME / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert set(sections) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_page_about_releases_names_what_the_workflow_uses() -> None:
+    page = (HOME / "docs" / "releasing.md").read_text("utf-8")
+    workflow = (HOME / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    environments = re.findall(r"environment: (\w+)", workflow)
+    assert environments
+    assert all(f"`{name}`" in page for name in environments)
+    assert PROJECT["project"]["urls"]["Source"] in page
+    assert f"`{PROJECT['project']['name']}`" in page
+
+
+def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
+    notes = run(HOME / ".ci" / "release-notes", __version__)
+    assert notes.strip()
+    assert "\n## " not in notes
+
+
+LOCKS = sorted((HOME / "requirements").glob("*.txt"))
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=[path.stem for path in LOCKS])
+def test_a_lock_names_its_command_and_no_address(lock: Path) -> None:
+    text = lock.read_text("utf-8")
+    command = re.search(r"^#    uv pip compile (.*)$", text, re.MULTILINE)
+    assert command is not None
+    assert f"-o requirements/{lock.name}" in command[1]
+    makefile = (HOME / "Makefile").read_text("utf-8")
+    assert f"$(LOCK) {command[1].partition('--exclude-newer P7D ')[2]}\n" in makefile
+    assert "://" not in text
+    assert "--index" not in text
+
+
+def test_the_locks_of_the_extras_pin_the_versions_of_the_runtime() -> None:
+    pins = {lock.stem: set(re.findall(r"^\S+==\S+", lock.read_text("utf-8"), re.MULTILINE)) for lock in LOCKS}
+    for extra in PROJECT["project"]["optional-dependencies"]:
+        assert pins["runtime"] < pins[extra]
