@@ -102,7 +102,6 @@ async def _create_owner(services: Services, number: int) -> Owner:
 
 
 async def _create(services: Services, caller: Caller, number: int) -> int:
-    new, _ = fields.parse_new_listing(
-        {**build_listing(number), "is_active": number % _INACTIVE_EVERY != 0}, strict=True
-    )
+    listing = {**build_listing(number), "is_active": number % _INACTIVE_EVERY != 0}
+    new, _ = fields.parse_new_listing(listing, strict=False)  # the demo's pictures have no host
     return (await services.listings.create(caller, new)).listing_id

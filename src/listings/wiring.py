@@ -145,7 +145,9 @@ def build_application(
 
 def _build_pages(services: Services, settings: Settings) -> "Pages":
     from listings.site import app
-    from listings.site.context import SiteOptions
+    from listings.site.context import Brand, SiteOptions
+
+    brand = Brand(settings.market_name, settings.market_tagline, settings.market_logo, settings.market_links)
 
     return app.build_pages(
         services,
@@ -154,6 +156,7 @@ def _build_pages(services: Services, settings: Settings) -> "Pages":
             exact_locations=settings.exact_locations,
             trusted_proxies=settings.trusted_proxies,
             max_body_bytes=settings.max_body_bytes,
+            brand=brand,
         ),
     )
 

@@ -339,6 +339,7 @@ def test_show_counts_keys_and_listings(cli: Cli, alice: Data, service: Serving) 
     assert cli.data("account", "show", alice["email"]) == {
         **alice,
         "disabled_at": None,
+        "public_contact": "",
         "usable_keys": 1,
         "active_listings": 2,
         "inactive_listings": 0,

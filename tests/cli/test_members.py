@@ -119,7 +119,7 @@ def test_erasing_removes_all_personal_data(cli: Cli, seller: Data, database: Pat
     shown = cli.data("account", "show", str(seller["id"]))
     assert shown["name"] == f"Erased account {seller['id']}"
     assert re.fullmatch(rf"erased-{seller['id']}@[0-9a-f]{{16}}\.invalid", shown["email"])
-    assert (shown["plan"], shown["usable_keys"]) == ("none", 0)
+    assert (shown["plan"], shown["public_contact"], shown["usable_keys"]) == ("none", "", 0)
     assert shown["disabled_at"] is not None
     assert (shown["active_listings"], shown["inactive_listings"], shown["deleted_listings"]) == (0, 0, 3)
     with open_services(cli) as harness:

@@ -255,10 +255,10 @@ def test_an_invalid_value_is_reported_with_its_variable(
     assert list(cli.folder.iterdir()) == []
 
 
-ANY_PATH = {"seed_file", "data_folder"}
+ANY_TEXT = {"seed_file", "data_folder", "market_name", "market_tagline"}
 
 
-@pytest.mark.parametrize("variable", [row.variables[0] for row in SETTINGS if row.attribute not in ANY_PATH])
+@pytest.mark.parametrize("variable", [row.variables[0] for row in SETTINGS if row.attribute not in ANY_TEXT])
 def test_an_invalid_value_prevents_the_start(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, taken_port: str, variable: str
 ) -> None:

@@ -11,7 +11,16 @@ import pytest
 from listings.contract.market import IndexStep
 from listings.contract.store import Store
 from listings.domain import market_words
-from listings.domain.model import Account, Listing, ListingChange, MarketEntry, MarketQuery, NewListing, bucket_of
+from listings.domain.model import (
+    MAX_ID,
+    Account,
+    Listing,
+    ListingChange,
+    MarketEntry,
+    MarketQuery,
+    NewListing,
+    bucket_of,
+)
 from tests.conformance.conftest import Run
 from tests.conformance.test_search import REGIONS, TYPES, random_text, run_all
 
@@ -425,11 +434,39 @@ def test_regions_and_categories_are_counted_over_visible_listings(store: Store, 
     add(store, run, alice, region="Nelson", category="Boats", is_active=False)
     add(store, run, alice)
     run_all_steps(store, run)
-    assert run(store.list_market_facets(5)) == (["Wellington", "Otago"], ["Bikes", "Lamps"])
-    assert run(store.list_market_facets(1)) == (["Wellington"], ["Bikes"])
+    assert run(store.list_market_facets(5)) == ({"Wellington": 2, "Otago": 1}, {"Bikes": 2, "Lamps": 1})
+    assert run(store.list_market_facets(1)) == ({"Wellington": 2}, {"Bikes": 2})
     change(store, run, lamp, region="Wellington", category="")
     run_all_steps(store, run)
-    assert run(store.list_market_facets(5)) == (["Wellington"], ["Bikes"])
+    assert run(store.list_market_facets(5)) == ({"Wellington": 3}, {"Bikes": 2})
+
+
+def test_a_listing_is_in_the_region_that_its_text_names(store: Store, run: Run) -> None:
+    alice = open_account(store, run, "alice")
+    names = ("Christchurch", "canterbury", "Canterbury", "Elsewhere")
+    ids = [add(store, run, alice, region=name) for name in names]
+    run_all_steps(store, run)
+    assert run(store.list_market_facets(5)).regions == {"Canterbury": 3, "Elsewhere": 1}
+    assert sorted(find(store, run, region="canterbury")) == sorted(find(store, run, region="Canterbury")) == ids[:3]
+    assert find(store, run, text="christchurch") == ids[:1]
+    change(store, run, ids[0], region="Elsewhere")
+    run_all_steps(store, run)
+    assert run(store.list_market_facets(5)).regions == {"Canterbury": 2, "Elsewhere": 2}
+
+
+def test_the_listings_of_a_seller_are_counted_and_paged(store: Store, run: Run) -> None:
+    alice, bob = open_account(store, run, "alice"), open_account(store, run, "bob")
+    ids = [add(store, run, alice, title=f"Bicycle {number}") for number in range(4)]
+    add(store, run, bob)
+    add(store, run, alice, is_active=False)
+    run_all_steps(store, run)
+    change(store, run, ids[1], is_active=False)
+    run_all_steps(store, run)
+    first = run(store.page_seller(alice.id, MAX_ID, 2))
+    assert [entry.id for entry in first] == [ids[3], ids[2]]
+    assert first[0].title == "Bicycle 3"
+    assert [entry.id for entry in run(store.page_seller(alice.id, ids[2], 2))] == [ids[0]]
+    assert [run(store.count_seller(alice.id, limit)) for limit in (2, 9)] == [2, 3]
 
 
 def test_the_sitemap_continues_after_a_serial(store: Store, run: Run) -> None:

@@ -368,7 +368,8 @@ def test_an_erased_account_has_no_personal_data(store: Store, run: Run, account:
     add_sessions(run, store, account, 1)
     key = run(store.add_key(build_key(account, 1), BY_CONSOLE))
     run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000))
-    run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000}))
+    run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000, "public_contact": "021 555 0100"}))
+    assert run(store.get_account(account.id)).public_contact == "021 555 0100"
     assert run(store.find_caller(bytes([1]) * 32)).key_revoked_at is None
     run(store.erase_account(account.id, "Erased", "erased@example.invalid", 3_000))
     erased = run(store.get_account(account.id))

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from listings import wiring
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import REMOVED, SETTINGS, Settings, build_settings, find_unknown_variables, load, resolve_all
 from listings.settings.values import SmtpAddress
 
 MIB = 1024 * 1024
+LOGO = Path(wiring.__file__).parent / "site" / "static" / "icon.svg"
 ROWS = {setting.attribute: setting for setting in SETTINGS}
 
 LIMITS = {
@@ -79,6 +81,14 @@ VALID = [
     ("smtp_url", "smtp://[::1]", SmtpAddress("::1", 25, "none", "", "")),
     ("mail_from", "no-reply@market.example", "no-reply@market.example"),
     ("contact", "https://market.example/help", "https://market.example/help"),
+    ("market_name", "Tāone", "Tāone"),
+    ("market_tagline", "Good things, near you", "Good things, near you"),
+    ("market_logo", str(LOGO), LOGO),
+    (
+        "market_links",
+        "Terms of use=https://market.example/terms, Help=http://market.example/help?a=b",
+        (("Terms of use", "https://market.example/terms"), ("Help", "http://market.example/help?a=b")),
+    ),
     ("trusted_proxies", "127.0.0.1", (ip_network("127.0.0.1"),)),
     ("trusted_proxies", "10.0.0.0/8 ,::1,fd00::/8", tuple(map(ip_network, ("10.0.0.0/8", "::1", "fd00::/8")))),
     ("log_level", "info", logging.INFO),
@@ -129,6 +139,12 @@ INVALID = [
     ("smtp_url", "smtps://smtp.example:65536"),
     ("mail_from", "Listings <no-reply@market.example>"),
     ("contact", "javascript:alert(1)"),
+    ("market_name", "two\nlines"),
+    ("market_tagline", "x" * 61),
+    ("market_logo", "logo.gif"),
+    ("market_logo", "/nothing/logo.svg"),
+    ("market_links", "https://market.example/terms"),
+    ("market_links", "Terms=javascript:alert(1)"),
     ("trusted_proxies", "everyone"),
     ("trusted_proxies", "10.0.0.1/8"),
     ("trusted_proxies", "127.0.0.1 10.0.0.1"),
@@ -252,6 +268,10 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         site=True,
         base_url="",
         contact="",
+        market_name="Listings",
+        market_tagline="Find it in Aotearoa",
+        market_logo=None,
+        market_links=(),
         smtp_url=None,
         mail_from="",
         exact_locations=False,

@@ -10,7 +10,7 @@ from tests.cli.commands import Program
 from tests.site.browser import chromium
 
 MAX_BYTES = 150_000
-FULL = 8  # listings on the first screen
+FULL = 30  # listings on the home page
 SIZE: ViewportSize = {"width": 1280, "height": 800}
 
 

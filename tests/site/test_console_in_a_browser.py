@@ -127,7 +127,7 @@ def edit(page: Page, seen: Visit, listing_id: int) -> None:
     page.get_by_label("Price (NZD)").fill("75")
     click_button(page, "Save")
     expect(page.get_by_text("Listing saved")).to_be_visible()
-    expect(seen.open(f"/listings/{listing_id}").get_by_text("$75.00").first).to_be_visible()
+    expect(seen.open(f"/listings/{listing_id}").get_by_text("$75").first).to_be_visible()
 
 
 def import_file(page: Page, seen: Visit) -> None:

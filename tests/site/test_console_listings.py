@@ -69,6 +69,14 @@ def list_titles(tab: Tab) -> list[str]:
 # Search
 
 
+def test_the_form_suggests_regions_and_categories_for_the_type(alice: Tab) -> None:
+    alice.get(f"{PATH}/new")
+    assert alice.page.values("input", "list", name="category") == ["categories-product"]
+    assert {"Bicycles", "Hospitality", "Hawke's Bay"} <= set(alice.page.values("option", "value"))
+    invalid = alice.post(f"{PATH}/new", once="once", **LAMP | {"title": "", "type": "job"})
+    assert invalid.page.values("input", "list", name="category") == ["categories-job"]
+
+
 def test_an_account_without_listings_sees_how_to_start(harness: Harness, alice: Tab) -> None:
     assert "No listings yet" in alice.get(PATH).text
     assert (
@@ -458,7 +466,7 @@ def test_an_invalid_price_change_stores_nothing(harness: Harness, alice: Tab) ->
         assert message in alice.post(PATH, mode=mode, amount=amount, **form).text
         assert alice.reply.status == 400
     alice.post(PATH, mode="percent", amount="50", **form)
-    assert "could not be updated: Bicycle : Its price would be $1,350,000,000.00, which is too high." in alice.text
+    assert "could not be updated: Bicycle : Its price would be $1,350,000,000, which is too high." in alice.text
     assert load_listing(harness, listing_id).version == 1
 
 

@@ -96,7 +96,9 @@ def test_error_pages_link_members_back_to_the_console(harness: Harness) -> None:
         ("/sign-out", 405, "/console"),
     ):
         assert tab.get(path).reply.status == status, path
-        assert tab.page.values("a", "href", class_="button") == [back]
+        first = back if path.startswith("/console") else "/"
+        assert tab.page.values("a", "href", class_="button") == [first]
+        assert {back, "/"} <= set(tab.page.values("a", "href"))
         assert tab.page.values("a", "href", href="/sign-in") == []
     tab.token = "x"
     for path, back in (("/console/plan", "/console/plan"), ("/console/keys/1/rotate", "/console/keys/1")):
@@ -383,3 +385,28 @@ def test_texts_of_listings_are_escaped(harness: Harness) -> None:
     ):
         body = tab.get(path).reply.body.decode()
         assert (tab.reply.status, "<script>alert" in body) == (200, False)
+
+
+# Account
+
+
+@pytest.mark.decision("G52")
+def test_a_seller_chooses_the_public_contact(harness: Harness) -> None:
+    tab = open_console(harness)
+    rejected = tab.get("/console/account").post("/console/account/contact", contact="call me")
+    assert (rejected.reply.status, "Enter an email address, a phone number" in rejected.text) == (400, True)
+    tab.post("/console/account/contact", contact="021 555 0100").follow()
+    assert "Contact saved." in tab.text
+    assert tab.page.values("input", "value", name="contact") == ["021 555 0100"]
+    assert "changed the public contact" in tab.get("/console/activity").text
+
+
+@pytest.mark.decision("G52")
+def test_only_the_owner_sees_a_paused_listing(harness: Harness) -> None:
+    tab = open_console(harness)
+    body = b'{"title": "Lamp", "content": "A lamp.", "is_active": false}'
+    path = f"/listings/{fetch(harness, issue_key(harness), method='POST', body=body).json()['id']}"
+    assert "Paused: only you see this page." in tab.get(path).text
+    assert tab.page.values("meta", "content", name="robots") == ["noindex"]
+    for visitor in (Tab(harness), open_console(harness, "bob@example.com")):
+        assert visitor.get(path).reply.status == 404

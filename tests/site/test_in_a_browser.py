@@ -73,7 +73,7 @@ def paths(market: RunningMarket, picture_urls: list[str]) -> list[str]:
     ids = market.create(STUDIO | {"images": picture_urls}, LONG, missing, {"is_active": False})
     listings = [f"/listings/{listing_id}" for listing_id in ids]
     searches = ["/?q=bicycle&sort=price", "/?q=bycicle&region=Otago", "/?price_min=cheap", "/?q=bicycle&after=0-1"]
-    return ["/", *searches, *listings, "/nothing"]
+    return ["/", "/?sort=newest", *searches, *listings, f"/sellers/{market.alice.account.id}", "/nothing"]
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
@@ -185,7 +185,7 @@ def test_the_url_of_a_search_omits_empty_fields(browser: Browser, market: Runnin
         assert urlsplit(page.url).query == "q=bicycle"
 
 
-def test_an_empty_search_keeps_the_focus(browser: Browser, market: RunningMarket) -> None:
+def test_an_empty_search_returns_to_the_home_page(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url) as seen:
         page = seen.open("/?q=bicycle")
         page.get_by_label("What are you looking for?").fill("")
@@ -275,7 +275,36 @@ def test_a_missing_picture_is_replaced_by_a_drawing(browser: Browser, market: Ru
     with visit(browser, market.base_url) as seen:
         page = seen.open(f"/listings/{listing_id}")
         expect(page.locator(".gallery img")).to_have_css("opacity", "0")
-        assert ".svg" in page.locator(".gallery .picture").evaluate("it => getComputedStyle(it).backgroundImage")
+        assert ".svg" in page.locator(".gallery .picture").evaluate("it => getComputedStyle(it, '::before').maskImage")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_gallery_turns_by_mouse_and_keyboard(
+    browser: Browser, market: RunningMarket, picture_urls: list[str], *, scripts: bool
+) -> None:
+    (listing_id,) = market.create({"images": picture_urls * 2})
+    with visit(browser, market.base_url, reduced_motion="reduce", java_script_enabled=scripts) as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        third = page.get_by_text("3 / 4")
+        expect(third).not_to_be_in_viewport()
+        page.get_by_role("link", name="Show picture 3").click()
+        expect(third).to_be_in_viewport()
+        page.locator("#picture-3").get_by_label("Previous picture").click()
+        expect(third).not_to_be_in_viewport()
+        expect(page.get_by_text("2 / 4")).to_be_in_viewport()
+        page.locator("#picture-2").get_by_label("Next picture").focus()
+        page.keyboard.press("ArrowRight" if scripts else "Enter")
+        expect(third).to_be_in_viewport()
+        assert seen.console_messages == []
+
+
+def test_the_link_of_a_listing_is_copied(browser: Browser, market: RunningMarket) -> None:
+    (listing_id,) = market.create(STUDIO)
+    with visit(browser, market.base_url, permissions=["clipboard-read", "clipboard-write"]) as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        page.get_by_role("button", name="Copy link").click()
+        expect(page.get_by_role("button", name="Link copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == f"{market.base_url}/listings/{listing_id}"
 
 
 def test_the_focus_is_visible_on_a_single_picture(
@@ -288,7 +317,7 @@ def test_the_focus_is_visible_on_a_single_picture(
         before = page.locator(".gallery").screenshot()
         page.get_by_role("link", name="For sale").focus()
         page.keyboard.press("Tab")
-        expect(page.locator(".gallery a")).to_be_focused()
+        expect(page.locator(".gallery .enlarge")).to_be_focused()
         assert page.locator(".gallery").screenshot() != before
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
 from tests.harness import Harness, Person
 from tests.site.market import BROWSER_HEADERS, ParsedPage, create, get, get_page
@@ -34,7 +35,7 @@ def test_the_page_shows_all_fields(harness: Harness, alice: Person) -> None:
         assert text in page.text
     assert len(page.all("br")) == 2  # in the text and before the link to the map
     pictures = ["https://images.example/1.jpg", "http://images.example/3.jpg"]
-    shown = [one.attributes for one in page.all("img", referrerpolicy="no-referrer")]
+    shown = [one.attributes for one in page.all("img", referrerpolicy="no-referrer", width="1200")]
     assert [one["src"] for one in shown] == pictures
     assert [one["alt"] for one in shown] == ["Picture 1 of 2: Sunny studio", "Picture 2 of 2: Sunny studio"]
     assert page.values("a", "href", rel="nofollow ugc noopener noreferrer") == pictures
@@ -74,7 +75,7 @@ def test_the_page_has_open_graph_and_structured_data(harness: Harness, alice: Pe
     }
     assert graph["og:title"] == '"Moa" & <kiwi>'
     assert (graph["og:url"], graph["og:image"]) == (url, "https://images.example/1.jpg")
-    assert graph["og:description"] == "$20.00 · Two wheels."
+    assert graph["og:description"] == "$20 · Two wheels."
     script = reply.body.decode().partition('<script type="application/ld+json">')[2].partition("</script>")[0]
     data = json.loads(script)
     assert (data["@type"], data["name"], data["url"]) == ("Product", '"Moa" & <kiwi>', url)
@@ -110,6 +111,76 @@ def test_a_paused_listing_is_404_and_a_deleted_one_410(harness: Harness, alice: 
     harness.fetch("DELETE", f"/api/v1/listings/{deleted}", key=alice.key)
     assert "Page not found" in get_page(harness, f"/listings/{paused}", 404).text
     assert "This listing is no longer available" in get_page(harness, f"/listings/{deleted}", 410).text
+
+
+def test_the_pictures_have_links_to_the_next_and_previous_one(harness: Harness, alice: Person) -> None:
+    images = [f"https://images.example/{number}.jpg" for number in range(3)]
+    page = get_page(harness, f"/listings/{create(harness, alice, images=images)}")
+    assert page.values("a", "href", class_="turn next") == ["#picture-2", "#picture-3", "#picture-1"]
+    assert page.values("a", "href", class_="turn previous") == ["#picture-3", "#picture-1", "#picture-2"]
+    assert [one.attributes["id"] for one in page.all("li") if "id" in one.attributes] == [
+        "picture-1", "picture-2", "picture-3",
+    ]  # fmt: skip
+    assert "2 / 3" in page.text
+
+
+@pytest.mark.decision("G52")
+def test_the_page_names_the_seller_and_links_to_other_listings(harness: Harness, alice: Person) -> None:
+    first, second = create(harness, alice, title="Rimu table"), create(harness, alice, title="Kauri chair")
+    page = get_page(harness, f"/listings/{first}")
+    seller = f"/sellers/{alice.account.id}"
+    assert {seller, f"/listings/{second}"} <= set(page.values("a", "href"))
+    assert "Selling since September 2026" in page.text
+    assert "Kauri chair" in get_page(harness, seller).text
+    harness.fetch("DELETE", f"/api/v1/listings/{second}", key=alice.key)
+    harness.run(harness.services.market.index())
+    assert f"/listings/{second}" not in get_page(harness, f"/listings/{first}").values("a", "href")
+
+
+@pytest.mark.decision("G52")
+def test_a_seller_without_listings_has_no_page(harness: Harness, alice: Person) -> None:
+    create(harness, alice, is_active=False)
+    for seller in (alice.account.id, 99, 0):
+        get_page(harness, f"/sellers/{seller}", 404)
+    listing_id = create(harness, alice)
+    get_page(harness, f"/sellers/{alice.account.id}")
+    assert "Page not found" not in get_page(harness, f"/listings/{listing_id}").text
+    harness.run(harness.services.accounts.disable(alice.account.email))
+    get_page(harness, f"/sellers/{alice.account.id}", 404)
+
+
+def test_the_page_of_a_seller_turns(harness: Harness, alice: Person) -> None:
+    for number in range(25):
+        create(harness, alice, title=f"Listing {number}")
+    page = get_page(harness, f"/sellers/{alice.account.id}")
+    assert "25 listings" in page.text
+    (url,) = page.values("a", "href", rel="next")
+    assert "Listing 0" in get_page(harness, str(url)).texts
+
+
+@pytest.mark.decision("G52")
+@pytest.mark.parametrize(
+    ("contact", "url"),
+    [
+        ("alice@shop.example", "mailto:alice@shop.example"),
+        ("+64 (21) 555-0100", "tel:+64215550100"),
+        ("https://shop.example/alice?a=b", "https://shop.example/alice?a=b"),
+    ],
+)
+def test_the_page_shows_the_public_contact(harness: Harness, alice: Person, contact: str, url: str) -> None:
+    path = f"/listings/{create(harness, alice)}"
+    assert "Contact the seller" not in get_page(harness, path).text
+    harness.run(harness.services.accounts.set_public_contact(alice.account, f" {contact} "))
+    for page in (get_page(harness, path), get_page(harness, f"/sellers/{alice.account.id}")):
+        assert page.values("a", "href", rel="nofollow ugc noopener noreferrer") == [url]
+        assert contact in page.text
+
+
+@pytest.mark.decision("G52")
+@pytest.mark.parametrize("contact", ["javascript:alert(1)", "call me", "a@b@c", "https://", "1" * 30, "x\n@y"])
+def test_a_contact_of_another_kind_is_rejected(harness: Harness, alice: Person, contact: str) -> None:
+    with pytest.raises(Problem, match="an email address, a phone number, or a URL"):
+        harness.run(harness.services.accounts.set_public_contact(alice.account, contact))
 
 
 def test_listings_of_disabled_accounts_are_hidden(harness: Harness, alice: Person) -> None:

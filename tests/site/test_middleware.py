@@ -23,6 +23,7 @@ POLICY = {
     "default-src": "'none'",
     "script-src": "'self'",
     "style-src": "'self'",
+    "font-src": "'self'",
     "connect-src": "'self'",
     "form-action": "'self'",
     "img-src": "'self' https: http:",
@@ -58,7 +59,7 @@ def test_no_template_has_inline_styles_or_scripts() -> None:
 def test_vendored_files_have_the_recorded_checksum() -> None:
     notes = PACKAGE.joinpath("static", "VENDORED.md").read_text("utf-8")
     rows = re.findall(r"\| `(\S+)` \|.*\| `([0-9a-f]{64})` \|", notes)
-    assert [name for name, _ in rows] == ["htmx.min.js"]
+    assert [name for name, _ in rows] == ["htmx.min.js", "inter.woff2"]
     for name, digest in rows:
         assert hashlib.sha256(PACKAGE.joinpath("static", name).read_bytes()).hexdigest() == digest
 
@@ -75,7 +76,7 @@ def test_static_files_are_cached_forever_by_digest(harness: Harness) -> None:
         assert (reply.status, reply.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
     style = get(harness, str(urls[0])).body.decode()
     for name in re.findall(r'url\("([^"]+)"\)', style):
-        assert re.fullmatch(r"\.\./[0-9a-f]{16}/[a-z]+\.svg", name)
+        assert re.fullmatch(r"\.\./[0-9a-f]{16}/[a-z]+\.(?:svg|woff2)", name)
         assert get(harness, f"/static/{name[3:]}").headers["cache-control"].endswith("immutable")
 
 

@@ -75,7 +75,7 @@ def find_own_links(reply: Reply) -> Iterator[str]:
 
 
 def list_links(reply: Reply) -> list[str]:
-    text = reply.body.decode()
+    text = reply.body.decode(errors="replace")  # a font or an icon
     kind = reply.headers.get("content-type", "").partition(";")[0]
     if kind == "text/html":
         elements = ParsedPage(text).elements

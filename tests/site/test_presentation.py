@@ -13,14 +13,14 @@ from tests.harness import START
 @pytest.mark.parametrize(
     ("cents", "price_type", "text"),
     [
-        (199_900, "fixed", "$1,999.00"),
+        (199_900, "fixed", "$1,999"),
         (5, "fixed", "$0.05"),
         (99_999_999_999, "fixed", "$999,999,999.99"),
         (3_500, "per_hour", "$35 per hour"),
         (2_780, "per_hour", "$27.80 per hour"),
         (8_000, "per_night", "$80 per night"),
-        (50_000, "negotiable", "$500, negotiable"),
-        (125_050, "negotiable", "$1,250.50, negotiable"),
+        (50_000, "negotiable", "$500 negotiable"),
+        (125_050, "negotiable", "$1,250.50 negotiable"),
         *((0, price_type, "Price on request") for price_type in ("fixed", "negotiable", "per_hour", "per_night")),
     ],
 )

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from listings.settings import load
 from listings.site import visitor
-from listings.site.context import Site, SiteOptions
+from listings.site.context import Brand, Site, SiteOptions
 from listings.site.count_cache import CountCache
 from listings.site.pages import environment
 from tests.harness import Harness
@@ -20,7 +20,7 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
     settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
-    application.state.site = Site(Any, options, environment(""), CountCache())  # type: ignore[arg-type] # the service is not used
+    application.state.site = Site(Any, options, environment("", Brand()), CountCache())  # type: ignore[arg-type] # the service is not used
     header_list = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
         for name, values in headers.items()

@@ -123,6 +123,7 @@ def show_account(account: str) -> None:
         usable = [key for key in await services.keys.list_of(owner) if not services.keys.is_revoked_or_expired(key)]
         return {
             **status_data(owner),
+            "public_contact": owner.public_contact,
             "usable_keys": len(usable),
             "active_listings": counts.active,
             "inactive_listings": counts.inactive,

@@ -1,17 +1,23 @@
-"""`serve --demo`: three accounts, each with a key, a password and listings, and curl commands to paste."""
+"""`serve --demo`: three accounts with keys, passwords and listings, curl commands to paste, and other sellers."""
 
+import asyncio
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from listings.cli import seed
 from listings.cli.demo_listings import ALICE, BOB, CHARLIE
+from listings.cli.demo_market import SELLERS, DemoSeller
 from listings.cli.seed import SeedAccount
+from listings.contract.history import OPERATOR
 from listings.domain import api_keys, fields
-from listings.domain.model import Account, Caller, ListingQuery, is_plan_active
+from listings.domain.model import Account, Caller, ListingQuery, bucket_of, is_plan_active
 from listings.files import replace_file
 from listings.service import Services
+
+MARKET_NAME = "Tāone"
 
 _LISTINGS = "/api/v1/listings"
 _PASSWORD = "CONSOLE_PASSWORD"  # noqa: S105 - the variable in demo.env
@@ -55,7 +61,8 @@ async def prepare(services: Services, folder: Path) -> Demo:
         account = await seed.ensure_account(services, demo_account.seed)
         await _ensure_password(services, account, password)
         keys[demo_account.variable], caller = await _ensure_key(services, account, saved.get(demo_account.variable))
-        first.append(await _ensure_listings(services, caller, demo_account))
+        first.append(await _ensure_listings(services, caller, demo_account.listings))
+    await asyncio.gather(*(_ensure_seller(services, seller) for seller in SELLERS))
     return Demo(keys, password, first[0], first[1])
 
 
@@ -123,14 +130,23 @@ def _is_usable(services: Services, caller: Caller) -> bool:
     )
 
 
-async def _ensure_listings(services: Services, caller: Caller, demo_account: _DemoAccount) -> int:
+async def _ensure_seller(services: Services, seller: DemoSeller) -> None:
+    """Create another seller of the market, with neither a key nor a password."""
+    account = await seed.ensure_account(services, SeedAccount(seller.name, seller.email, _FUTURE))
+    if account.public_contact != seller.contact:
+        await services.accounts.set_public_contact(account, seller.contact)
+    caller = Caller(OPERATOR, account.id, bucket_of(account.id), account.plan_expires_at, None, None, None, "write")
+    await _ensure_listings(services, caller, seller.listings)
+
+
+async def _ensure_listings(services: Services, caller: Caller, listings: Sequence[dict[str, Any]]) -> int:
     """Create the demo's listings if the account has none. Return the id of the account's oldest listing."""
     existing = await services.listings.find_summaries(caller, ListingQuery(descending=False, limit=1))
     if existing.listings:
         return existing.listings[0].id
     ids = []
-    for listing in demo_account.listings:
-        new, _ = fields.parse_new_listing(listing, strict=True)
+    for listing in listings:
+        new, _ = fields.parse_new_listing(listing, strict=False)  # pictures without a host
         ids.append((await services.listings.create(caller, new)).listing_id)
     return ids[0]
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-_IMAGES = "https://images.example"
+from listings.cli.demo_market import PICTURES
 
 ALICE: tuple[dict[str, Any], ...] = (
     {
         "title": "Rimu dining table with six chairs",
         "content": "Solid heart rimu, 1.8 m, made in Oamaru in the seventies. One chair was reglued; all sit firmly.",
         "category": "Furniture",
-        "images": [f"{_IMAGES}/rimu-table-1.jpg", f"{_IMAGES}/rimu-table-2.jpg"],
+        "images": [f"{PICTURES}table.svg"],
         "price": 1250,
         "price_type": "negotiable",
         "location": "12 Cuba Street, Te Aro",
@@ -22,7 +22,7 @@ ALICE: tuple[dict[str, Any], ...] = (
         "title": "Crown Lynn swan vase, white",
         "content": "Large swan, no chips or crazing, stamped below. Courier at the buyer's cost.",
         "category": "Pottery and glass",
-        "images": [f"{_IMAGES}/crown-lynn-swan.jpg"],
+        "images": [f"{PICTURES}vase.svg"],
         "price": 89.5,
         "region": "Wellington",
     },
@@ -31,6 +31,7 @@ ALICE: tuple[dict[str, Any], ...] = (
         "content": "Regluing, caning and French polishing. Send photos for a free estimate. Most chairs take a week.",
         "type": "service",
         "category": "Trades",
+        "images": [f"{PICTURES}desk.svg"],
         "price": 65,
         "price_type": "per_hour",
         "location": "Te Aro",
@@ -41,7 +42,7 @@ ALICE: tuple[dict[str, Any], ...] = (
         "content": "One room with a kitchenette, sleeps two, linen included. Ten minutes' walk to Te Papa. No pets.",
         "type": "rental",
         "category": "Holiday homes",
-        "images": [f"{_IMAGES}/studio-bed.jpg", f"{_IMAGES}/studio-view.jpg"],
+        "images": [f"{PICTURES}studio.svg", f"{PICTURES}flat.svg"],
         "price": 145,
         "price_type": "per_night",
         "location": "Oriental Bay",
@@ -54,6 +55,7 @@ ALICE: tuple[dict[str, Any], ...] = (
         "content": "Every Saturday from 9 to 4 in our Cuba Street shop. You like old things and people who buy them.",
         "type": "job",
         "category": "Retail",
+        "images": [f"{PICTURES}lamp.svg"],
         "price": 27.8,
         "price_type": "per_hour",
         "region": "Wellington",
@@ -62,6 +64,7 @@ ALICE: tuple[dict[str, Any], ...] = (
         "title": "Box of LPs, about forty",
         "content": "Split Enz, Dragon, Shona Laing and more. Sleeves range from good to well loved. Sold as one lot.",
         "category": "Music",
+        "images": [f"{PICTURES}records.svg"],
         "price": 120,
         "region": "Wellington",
     },
@@ -79,7 +82,7 @@ BOB: tuple[dict[str, Any], ...] = (
         "title": "Makita circular saw, 185 mm",
         "content": "1,050 W, with two blades and a case. Used to build one deck.",
         "category": "Tools",
-        "images": [f"{_IMAGES}/makita-saw.jpg"],
+        "images": [f"{PICTURES}saw.svg"],
         "price": 180,
         "location": "Riccarton",
         "region": "Canterbury",
@@ -98,6 +101,7 @@ BOB: tuple[dict[str, Any], ...] = (
         "content": "Done by hand on water stones. Ready the next day.",
         "type": "service",
         "category": "Trades",
+        "images": [f"{PICTURES}spade.svg"],
         "price": 40,
         "price_type": "per_hour",
         "region": "Canterbury",
@@ -109,6 +113,7 @@ CHARLIE: tuple[dict[str, Any], ...] = (
         "title": "Two-seat canoe",
         "content": "Fibreglass, patched once, floats well. Paddles and life jackets included.",
         "category": "Boats",
+        "images": [f"{PICTURES}canoe.svg"],
         "price": 399.99,
         "region": "Otago",
     },
@@ -117,6 +122,7 @@ CHARLIE: tuple[dict[str, Any], ...] = (
         "content": "December to February near Cromwell. Accommodation on the orchard.",
         "type": "job",
         "category": "Agriculture",
+        "images": [f"{PICTURES}orchard.svg"],
         "price": 26.5,
         "price_type": "per_hour",
         "region": "Otago",

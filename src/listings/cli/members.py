@@ -74,8 +74,8 @@ def _default_base_url() -> str:
 def erase(account: str, *, yes: bool) -> None:
     """Permanently delete the personal data of ACCOUNT, and delete its listings.
 
-    This removes the account's name, email address, password, sessions, invitations, queued mail, names of keys, the
-    external ids of its listings, the earlier values of their fields, activity and usage.
+    This removes the account's name, email address, public contact, password, sessions, invitations, queued mail, names
+    of keys, the external ids of its listings, the earlier values of their fields, activity and usage.
     It also revokes the keys, ends the plan, disables the account and deletes its listings as their owner could.
 
     These remain: the account id; the deleted listings with their texts, image URLs and the ids of the keys that created

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 @setting_option("port")
 @setting_option("workers")
 @click.option(
-    "--demo", is_flag=True, help="Create three demo accounts with keys and listings, and print curl commands to try."
+    "--demo", is_flag=True, help="Create three demo accounts with keys, and a market, and print curl commands to try."
 )
 @click.option("-v", "--verbose", is_flag=True, help="With --demo on a terminal: log every request.")
 @setting_option("seed_file", metavar="FILE")
@@ -58,6 +58,8 @@ def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
     """
     if demo and not verbose and sys.stderr.isatty() and "LISTINGS_LOG_LEVEL" not in os.environ:
         flags["log_level"] = "error"  # so that the banner stays in view
+    if demo and "LISTINGS_MARKET_NAME" not in os.environ:
+        flags["market_name"] = demonstration.MARKET_NAME
     settings = load_settings(**flags)
     if settings.warning:
         print_message(settings.warning)

@@ -47,6 +47,12 @@ class MarketStore(Protocol):
     async def list_market_facets(self, count: int) -> MarketFacets:
         """Return the regions and the categories with the most listings, at most `count` of each."""
 
+    async def page_seller(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
+        """Return at most `count` visible listings of an account with ids below `before`, newest first."""
+
+    async def count_seller(self, account_id: int, limit: int) -> int:
+        """Return the number of visible listings of an account, at most `limit`."""
+
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` visible listings with market serials above `after`, lowest first."""
 

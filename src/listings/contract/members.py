@@ -150,6 +150,6 @@ class MemberStore(Protocol):
         """Erase an account's personal data and the external ids of its listings, and disable it.
 
         The account and its keys get the given name, and the account gets the given email address. Its keys are revoked.
-        Its plan, password, sessions, invitations, queued mail, activity, change sets, usage and idempotency records are
-        deleted.
+        Its plan, public contact, password, sessions, invitations, queued mail, activity, change sets, usage and
+        idempotency records are deleted.
         """

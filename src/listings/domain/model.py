@@ -167,10 +167,10 @@ class MarketTraits(NamedTuple):
 
 
 class MarketFacets(NamedTuple):
-    """The regions and categories of the listings on the market, largest first."""
+    """The numbers of listings on the market in each region and category, largest first."""
 
-    regions: list[str]
-    categories: list[str]
+    regions: dict[str, int]
+    categories: dict[str, int]
 
 
 class SitemapEntry(NamedTuple):
@@ -190,6 +190,7 @@ class Account(msgspec.Struct, frozen=True):
     plan_expires_at: int | None
     created_at: int
     disabled_at: int | None
+    public_contact: str = ""  # an email address, a phone number or a URL, shown on the market
 
 
 KeyAccess: TypeAlias = Literal["read", "write"]

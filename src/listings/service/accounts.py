@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from listings.contract.accounts import AccountChange, AccountStore
-from listings.contract.history import OPERATOR, Actor
+from listings.contract.history import CONSOLE, OPERATOR, Actor
 from listings.contract.listings import Batch, ChangeStep, ListingStore
 from listings.contract.members import MemberStore
 from listings.domain import timestamps
@@ -22,6 +22,9 @@ _MAX_EMAIL_LENGTH = 254  # RFC 5321, 4.5.3.1.3
 _PAGE_SIZE = 500
 _MAX_ID_DIGITS = 18  # below 2**63
 _DELETE_BATCH_SIZE = 100
+_PUBLIC_CONTACT = re.compile(
+    r"[^@\s/<>]{1,64}@[^@\s/<>]{1,189}|\+?[0-9][0-9 ()-]{5,24}|https?://[^\s/<>\"][^\s<>\"]{0,245}"
+)
 _ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 
@@ -105,6 +108,13 @@ class Accounts:
     async def rename(self, reference: str, name: str) -> Account:
         name = validate_name(name)
         return await self._change(reference, lambda _: {"name": name})
+
+    async def set_public_contact(self, account: Account, contact: str) -> None:
+        """Set how buyers reach the seller; "" means not at all. Raises Problem("invalid_request")."""
+        contact = validate_public_contact(contact)
+        await self._store.change_account(
+            account.id, lambda _: {"public_contact": contact}, Actor(CONSOLE, int(self._clock()))
+        )
 
     async def erase(self, reference: str) -> Account:
         """Delete all listings of an account, and erase its personal data permanently.
@@ -193,3 +203,11 @@ def validate_email(email: str) -> str:
     if not (local and domain) or len(email) > _MAX_EMAIL_LENGTH or not email.isprintable() or " " in email:
         raise Problem("invalid_request", f"{email[:40]!r} is not an email address")
     return email
+
+
+def validate_public_contact(contact: str) -> str:
+    """Return an email address, a phone number, an http or https URL, or "". Raises Problem("invalid_request")."""
+    contact = contact.strip()
+    if contact and not _PUBLIC_CONTACT.fullmatch(contact):
+        raise Problem("invalid_request", "Enter an email address, a phone number, or a URL like https://shop.example")
+    return contact

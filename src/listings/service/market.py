@@ -19,6 +19,7 @@ from listings.domain import market_words
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     MAX_ID,
+    Account,
     Listing,
     MarketEntry,
     MarketFacets,
@@ -46,6 +47,19 @@ _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 _MAX_FACETS = 200  # regions, and as many categories
 _FACETS_CACHE_SECONDS = 60
+_HIGHLIGHTS_CACHE_SECONDS = 10
+_LOW_PRICE = 50_00
+_HIGHLIGHTS = 6
+
+HIGHLIGHTS: Mapping[str, MarketQuery] = {
+    f"Under ${_LOW_PRICE // 100}": MarketQuery(type="product", price_min=1, price_max=_LOW_PRICE, limit=_HIGHLIGHTS),
+    "Places to stay": MarketQuery(type="rental", limit=_HIGHLIGHTS),
+    "Work near you": MarketQuery(type="job", limit=_HIGHLIGHTS),
+}
+"""Searches whose first results the home page shows, by heading."""
+
+MAX_SELLER_COUNT = 1_000
+"""Listings of a seller are counted up to this number."""
 
 _MAX_PENDING_VIEWS = 20_000  # further views are not counted
 _VIEW_BATCH_SIZE = 500
@@ -85,6 +99,14 @@ class MarketCounts(NamedTuple):
     facets: Mapping[str, FacetCounts]  # by the field of `MarketTraits`
 
 
+class Seller(NamedTuple):
+    """A seller on the market. `number` counts the listings, at most `MAX_SELLER_COUNT` + 1."""
+
+    account: Account
+    number: int
+    entries: list[MarketEntry]
+
+
 class _View(NamedTuple):
     """A view of a listing's page by a visitor on one day."""
 
@@ -109,6 +131,7 @@ class Market:
         self._indexer = secrets.token_bytes(16)
         self.index_failed_at: float | None = None  # the first failure since the last success, in seconds since 1970
         self._facets: tuple[float, MarketFacets] | None = None
+        self._highlights: tuple[float, list[list[MarketEntry]]] | None = None
 
     # Public reads
 
@@ -200,8 +223,8 @@ class Market:
         known = [pair for pair in halves if counts.keys() >= set(pair)]
         return " ".join(max(known, key=lambda pair: min(counts[it] for it in pair))) if known else word
 
-    async def get_listing(self, listing_id: int) -> Listing:
-        """Return a listing of the public market.
+    async def get_listing(self, listing_id: int, viewer: int | None = None) -> Listing:
+        """Return a listing of the public market. The account `viewer` also gets its own inactive ones.
 
         Raises Problem: listing_deleted, listing_not_found (missing, inactive, or of a disabled account).
         """
@@ -209,18 +232,37 @@ class Market:
         if listing is not None and listing.deleted_at is not None:
             raise Problem("listing_deleted", "This listing is closed")
         account = await self._store.get_account(listing.account_id) if listing is not None else None
-        if listing is None or account is None or not listing.is_active or account.disabled_at is not None:
+        if listing is None or account is None or account.disabled_at is not None:
+            raise Problem("listing_not_found", "There is no such listing")
+        if not listing.is_active and listing.account_id != viewer:
             raise Problem("listing_not_found", "There is no such listing")
         return listing
 
+    async def get_seller(self, account_id: int, before: int = MAX_ID, count: int = 24) -> Seller:
+        """Return a seller with at most `count` listings on the market, newest first, with ids below `before`.
+
+        Raises Problem("path_not_found") if the account is missing or disabled.
+        """
+        account = await self._store.get_account(account_id) if 0 < account_id <= MAX_ID else None
+        if account is None or account.disabled_at is not None:
+            raise Problem("path_not_found", "We can't find that seller")
+        number = await self._store.count_seller(account_id, MAX_SELLER_COUNT + 1)
+        return Seller(account, number, await self._store.page_seller(account_id, before, count))
+
     async def list_facets(self) -> MarketFacets:
-        """Return the largest regions and categories in alphabetical order. They are cached for a minute."""
+        """Return the largest regions and categories with their numbers of listings. They are cached for a minute."""
         now = self._clock()
         if self._facets is None or not 0 <= now - self._facets[0] < _FACETS_CACHE_SECONDS:
-            found = await self._store.list_market_facets(_MAX_FACETS)
-            facets = MarketFacets(*(sorted(names, key=str.casefold) for names in found))
-            self._facets = (now, facets)
+            self._facets = (now, await self._store.list_market_facets(_MAX_FACETS))
         return self._facets[1]
+
+    async def list_highlights(self) -> list[list[MarketEntry]]:
+        """Return the first results of each of `HIGHLIGHTS`. They are cached for ten seconds."""
+        now = self._clock()
+        if self._highlights is None or not 0 <= now - self._highlights[0] < _HIGHLIGHTS_CACHE_SECONDS:
+            found = [(await self.search(query)).entries for query in HIGHLIGHTS.values()]
+            self._highlights = (now, found)
+        return self._highlights[1]
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` entries of the sitemap after a serial."""

@@ -12,7 +12,7 @@ from msgspec import Meta
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
-from listings.settings.values import Address, Currency, Host, Password, RedisAddress, SmtpAddress
+from listings.settings.values import Address, Currency, Host, Line, Password, RedisAddress, SmtpAddress
 
 Timeout = Annotated[int, Meta(ge=1, le=3600)]
 
@@ -116,6 +116,15 @@ class Settings:
         "Email address or URL of the people to ask; shown in the OpenAPI document and in the console. Requests for the "
         "plan are mailed to an email address.",
         parser=values.parse_contact,
+    )
+    market_name: Line = setting("Name of the market, shown on every page.", "Listings")
+    market_tagline: Line = setting("Heading of the market's home page.", "Find it in Aotearoa")
+    market_logo: Path | None = setting(
+        "File with the market's logo (SVG or PNG, at most 100 KiB). Empty: a drawing.", parser=values.parse_logo
+    )
+    market_links: tuple[tuple[str, str], ...] = setting(
+        "Links at the foot of every page, such as Terms=https://market.example/terms, separated by commas.",
+        parser=values.parse_links,
     )
     smtp_url: SmtpAddress | None = setting(
         "SMTP server that sends mail: smtp+starttls://USER:PASSWORD@HOST:PORT, smtps:// (TLS), or smtp:// without TLS, "

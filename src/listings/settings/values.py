@@ -19,6 +19,7 @@ from listings.domain.postgres_url import PostgresUrl
 from listings.telemetry.logs import LEVELS
 
 Host = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9.:_-]+\Z", description="an IP address or a host name, like 127.0.0.1")]
+Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f]{1,60}\Z", description="1 to 60 characters in one line")]
 Currency = Annotated[str, Meta(pattern=r"\A[a-z]{3}\Z", description="three lowercase letters, like nzd")]
 Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible ASCII characters without spaces")]
 
@@ -48,6 +49,8 @@ _BASE_URL = re.compile(
     r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*"  # segments that every client sends unchanged (RFC 3986, 2.3, 5.2.4)
 )
 _PRICE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{2}))?")
+_LINK = re.compile(r"([^=<>\x00-\x1f]{1,40})=(https?://[^\s,<>\"]{1,500})")
+_MAX_LOGO_BYTES = 100 * 1024
 _CONTACT = re.compile(r"[^@\s/]+@[^@\s/]+|https?://[^\s/]\S*")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
@@ -212,6 +215,23 @@ def parse_contact(text: str) -> str:
     if text and not _CONTACT.fullmatch(text):
         raise ValueError("must be an email address like help@market.example, or a URL like https://market.example/help")
     return text
+
+
+def parse_logo(text: str) -> Path | None:
+    """Parse the path of an SVG or PNG file. Empty means none."""
+    if text and Path(text).suffix not in {".svg", ".png"}:
+        raise ValueError("must be the path of a .svg or .png file")
+    if text and not (Path(text).is_file() and Path(text).stat().st_size <= _MAX_LOGO_BYTES):
+        raise ValueError("must be an existing file of at most 100 KiB")
+    return Path(text) if text else None
+
+
+def parse_links(text: str) -> tuple[tuple[str, str], ...]:
+    """Parse labels and http or https URLs such as `Terms=https://market.example/terms`, separated by commas."""
+    matches = [_LINK.fullmatch(part) for part in _split(text)]
+    if not all(matches):
+        raise ValueError("must be like Terms=https://market.example/terms, separated by commas")
+    return tuple((match[1].strip(), match[2]) for match in matches if match is not None)
 
 
 def parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:

@@ -18,6 +18,7 @@ from listings.site import assets, console, market, pages
 from listings.site.context import Site, SiteOptions
 from listings.site.count_cache import CountCache
 from listings.site.middleware import PageMiddleware
+from listings.site.pictures import demo_files
 
 _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 
@@ -48,7 +49,9 @@ class Pages:
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
-    routes = [*market.ROUTES, *console.ROUTES, *assets.ROUTES]
+    routes = [*market.ROUTES, *console.ROUTES, *demo_files.ROUTES, *assets.ROUTES]
+    if options.brand.logo is not None:
+        routes.append(assets.build_logo_route(options.brand.logo))
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and route.path != "/"]
     routes += [Route(f"{path}/", _redirect_without_slash) for path in paths]
     starlette = Starlette(
@@ -57,7 +60,8 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
         exception_handlers={HTTPException: _handle_http_exception, Problem: pages.error_response},  # type: ignore[dict-item]
     )
     starlette.router.redirect_slashes = False
-    starlette.state.site = Site(services, options, pages.environment(services.about.path_prefix), CountCache())
+    templates = pages.environment(services.about.path_prefix, options.brand)
+    starlette.state.site = Site(services, options, templates, CountCache())
     return Pages(starlette, routes)
 
 

@@ -1,4 +1,7 @@
-"""Style sheets, scripts and icons. Each URL contains a digest of the content, so browsers can cache files forever."""
+"""Style sheets, scripts, fonts and icons.
+
+Each URL contains a digest of the content, so browsers can cache files forever.
+"""
 
 import hashlib
 import re
@@ -16,9 +19,11 @@ from listings.domain.errors import Problem
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
     ".svg": "image/svg+xml; charset=utf-8",
+    ".woff2": "font/woff2",
 }
-_IMAGE = re.compile(rb'url\("([a-z]+\.svg)"\)')  # in a style sheet
+_FILE = re.compile(rb'url\("([a-z]+\.(?:svg|woff2))"\)')  # in a style sheet
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 
@@ -49,6 +54,16 @@ async def get_asset(request: Request) -> Response:
 ROUTES = [Route("/static/{digest}/{name}", get_asset)]
 
 
+def build_logo_route(file: Path) -> Route:
+    """Return the route of the operator's logo, which is read once."""
+    content, media_type = file.read_bytes(), _MEDIA_TYPES[file.suffix]
+
+    async def get_logo(_: Request) -> Response:
+        return Response(content, media_type=media_type, headers={"Cache-Control": "public, max-age=3600"})
+
+    return Route("/logo", get_logo)
+
+
 @cache
 def _assets() -> dict[str, _Asset]:
     files = {file.name: file.read_bytes() for file in resources.files("listings.site").joinpath("static").iterdir()}
@@ -61,7 +76,7 @@ def _assets() -> dict[str, _Asset]:
     for name, raw in files.items():
         media_type = _MEDIA_TYPES.get(Path(name).suffix)
         if media_type is not None:
-            content = _IMAGE.sub(insert_digest, raw)
+            content = _FILE.sub(insert_digest, raw)
             assets[name] = _Asset(content, _digest(content), media_type)
     return assets
 

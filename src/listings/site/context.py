@@ -1,6 +1,7 @@
 """Objects that all pages share."""
 
 from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import jinja2
@@ -12,6 +13,15 @@ from listings.site.count_cache import CountCache
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
+class Brand(NamedTuple):
+    """How the market presents itself. `links` are the labels and URLs at the foot of each page."""
+
+    name: str = "Listings"
+    tagline: str = "Find it in Aotearoa"
+    logo: Path | None = None
+    links: tuple[tuple[str, str], ...] = ()
+
+
 class SiteOptions(NamedTuple):
     """The operator's settings. `base_url` has no trailing slash; if it is empty, the request's Host header counts."""
 
@@ -19,6 +29,7 @@ class SiteOptions(NamedTuple):
     trusted_proxies: tuple[Network, ...] = ()
     max_body_bytes: int = 2 * 1024 * 1024
     exact_locations: bool = False  # whether pages show coordinates with all their decimals
+    brand: Brand = Brand()
 
 
 class Site(NamedTuple):

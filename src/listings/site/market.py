@@ -1,6 +1,8 @@
 """The public market: the home page with its search, the page of a listing, robots.txt and the sitemaps."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from starlette.requests import Request
@@ -9,7 +11,9 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
-from listings.domain.model import MAX_ID, MarketQuery, SitemapEntry
+from listings.domain.model import MAX_ID, MarketEntry, MarketQuery, SitemapEntry
+from listings.domain.regions import REGIONS
+from listings.service.market import HIGHLIGHTS, Market
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of
 from listings.site.search import results
@@ -20,24 +24,62 @@ _QUERY_ROWS = 1_000
 _CACHE_ONE_HOUR = {"Cache-Control": "public, max-age=3600"}
 _PRIVATE = ("/api/", "/console", "/invitations/", "/sign-")
 _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+_RAIL_MINIMUM = 4
+_NEWEST = 12
+_TILES = 8
+_MORE = 6  # listings of the same seller on the page of a listing
+_PAGE = 24
+
+
+class _Rail(NamedTuple):
+    """A row of listings on the home page, and the path of all of them."""
+
+    heading: str
+    url: str
+    entries: list[MarketEntry]
 
 
 async def show_home(request: Request) -> Response:
     """Show the home page, or the results of a search."""
-    services = site_of(request).services
     await session.member_of(request)
     submitted = search.read(request.query_params)
     if submitted != search.Search():
         return await results.show_results(request, submitted)
-    latest = await services.market.search(MarketQuery())
-    return pages.page(request, "home.html", search=submitted, entries=latest.entries, now=services.clock())
+    services = site_of(request).services
+    places = await services.market.list_facets()
+    return pages.page(
+        request,
+        "home.html",
+        search=search.Search(),
+        rails=await _list_rails(services.market),
+        categories=[tile for tile in places.categories.items() if tile[1] > 1][:_TILES],
+        regions=_list_regions(places.regions),
+        now=services.clock(),
+    )
+
+
+async def _list_rails(market: Market) -> list[_Rail]:
+    """Return the newest listings, and those of the highlights that are filled; nothing if the market is empty."""
+    newest = (await market.search(MarketQuery(limit=_NEWEST))).entries
+    rails = [_Rail("Just listed", search.Search().url(), newest)] if newest else []
+    for (heading, query), entries in zip(HIGHLIGHTS.items(), await market.list_highlights(), strict=True):
+        if len(entries) >= _RAIL_MINIMUM:
+            rails.append(_Rail(heading, _rail_url(query), entries))
+    return rails
+
+
+def _rail_url(query: MarketQuery) -> str:
+    price_max = str(query.price_max // 100) if query.price_max is not None else ""
+    return search.Search(type=query.type or "", price_max=price_max).url()
 
 
 async def show_listing(request: Request) -> Response:
     """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
     services, member = site_of(request).services, await session.member_of(request)
-    listing = await services.market.get_listing(_id_of(request))
-    if _is_view(request) and (member is None or member.account.id != listing.account_id):
+    viewer = member.account.id if member is not None else None
+    listing = await services.market.get_listing(_id_of(request), viewer)
+    seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
+    if _is_view(request) and viewer != listing.account_id:
         services.market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
     if not site_of(request).options.exact_locations:
         listing = presentation.round_coordinates(listing)
@@ -45,11 +87,35 @@ async def show_listing(request: Request) -> Response:
         request,
         "listing.html",
         listing=listing,
+        is_own=viewer == listing.account_id,
+        seller=seller,
+        more=[entry for entry in seller.entries if entry.id != listing.id][:_MORE],
+        now=services.clock(),
         url=_listing_url(request, listing.id),
-        pictures=presentation.picture_urls(listing.images),
+        pictures=presentation.picture_urls(listing.images, site_of(request).path_prefix),
         in_type=search.Search(type=listing.type),
         place=presentation.format_place(listing.location, listing.district, listing.region),
         structured_data=structured_data.script_content(listing, _listing_url(request, listing.id)),
+    )
+
+
+async def show_seller(request: Request) -> Response:
+    """Show a seller's listings, newest first."""
+    services = site_of(request).services
+    await session.member_of(request)
+    before = parse_id(request.query_params.get("before", "")) or MAX_ID
+    seller = await services.market.get_seller(_id_of(request), before, _PAGE + 1)
+    if seller.number == 0:
+        raise Problem("path_not_found", "We can't find that seller")
+    entries = seller.entries[:_PAGE]
+    return pages.page(
+        request,
+        "seller.html",
+        seller=seller,
+        entries=entries,
+        before=before if before != MAX_ID else None,
+        next_before=entries[-1].id if len(seller.entries) > _PAGE else None,
+        now=services.clock(),
     )
 
 
@@ -89,6 +155,7 @@ async def show_sitemap(request: Request) -> Response:
 ROUTES = [
     Route("/", show_home),
     Route("/listings/{id}", show_listing),
+    Route("/sellers/{id}", show_seller),
     Route("/robots.txt", show_robots),
     Route("/sitemap.xml", show_sitemaps),
     Route("/sitemaps/{id}.xml", show_sitemap),
@@ -106,6 +173,11 @@ def _is_view(request: Request) -> bool:
     """Return whether somebody looks at the page; a browser's prefetch is not a view."""
     purpose = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
     return request.method == "GET" and "prefetch" not in purpose.lower()
+
+
+def _list_regions(regions: Mapping[str, int]) -> list[str]:
+    """Return the sixteen regions that have listings, and other texts that several listings have."""
+    return presentation.sort_names([name for name, number in regions.items() if number > 1 or name in REGIONS])
 
 
 def _listing_url(request: Request, listing_id: int) -> str:

@@ -16,8 +16,10 @@ from starlette.types import Scope
 
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
+from listings.domain.regions import REGIONS
 from listings.site import assets, presentation, search, security, session
-from listings.site.context import site_of
+from listings.site.context import Brand, site_of
+from listings.site.pictures.drawings import choose_art
 from listings.site.visitor import base_url_of
 
 _STATUS: Mapping[Code, int] = {
@@ -53,7 +55,7 @@ class _PrefixedLinks(Extension):
         return _OWN_LINK.sub(rf"\g<0>{self.environment.globals['path_prefix']}", source)
 
 
-def environment(path_prefix: str) -> jinja2.Environment:
+def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
     """Return the templates. They escape every value, and an undefined name is an error.
 
     `path_prefix` is added to links that are literal. Computed ones begin with `{{ path_prefix }}`.
@@ -68,13 +70,17 @@ def environment(path_prefix: str) -> jinja2.Environment:
         extensions=[_PrefixedLinks],
     )
     templates.globals |= {
+        "art": choose_art,
         "asset": partial(assets.asset_url, path_prefix),
+        "brand": brand,
+        "category_options": presentation.CATEGORIES,
         "fields": FIELDS,
         "format_place": presentation.format_place,
         "groups": presentation.GROUPS,
         "key_access": presentation.KEY_ACCESS,
         "map_url": presentation.map_url,
         "path_prefix": path_prefix,
+        "region_options": REGIONS,
         "price_parts": presentation.price_parts,
         "sorts": search.SORTS,
         "types": FIELDS["type"].options,
@@ -82,16 +88,20 @@ def environment(path_prefix: str) -> jinja2.Environment:
     templates.filters |= {
         "age": presentation.format_age,
         "browser": presentation.describe_browser,
+        "contact_url": presentation.contact_url,
         "counted": presentation.format_count,
         "date": presentation.format_date,
         "day": presentation.format_day,
         "iso_moment": presentation.moment_to_iso,
         "iso_time": presentation.timestamp_to_iso,
+        "month": presentation.format_month,
         "moment": presentation.format_moment,
         "paragraphs": presentation.split_paragraphs,
-        "picture": presentation.picture_url,
-        "pictures": presentation.picture_urls,
+        "picture": partial(presentation.picture_url, origin=path_prefix),
+        "pictures": partial(presentation.picture_urls, origin=path_prefix),
         "price": presentation.format_price,
+        "recent_age": presentation.format_recent_age,
+        "seller_count": presentation.format_seller_count,
         "size": presentation.format_size,
         "suburb": presentation.extract_suburb,
         "summary": presentation.summarize,
@@ -120,6 +130,7 @@ def render(request: Request, template: str, **context: object) -> str:
     shared = {
         "base_url": base_url_of(request),
         "contact": site.services.about.contact,
+        "origin": base_url_of(request).removesuffix(site.path_prefix),
         "is_open": site.services.sessions.sign_up_open,
         "member": member,
         "plan": site.services.plan,

@@ -13,13 +13,27 @@ import msgspec
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess, Listing
+from listings.service.market import MAX_SELLER_COUNT
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
 """Label of all listings of a type."""
+CATEGORIES: Mapping[str, tuple[str, ...]] = {
+    "product": (
+        *("Animals", "Antiques", "Appliances", "Art", "Bicycles", "Boats", "Books", "Cars", "Clothing", "Electronics"),
+        *("Furniture", "Garden", "Music", "Outdoors", "Plants", "Pottery and glass", "Sport", "Tools", "Toys"),
+    ),
+    "service": ("Beauty", "Childcare", "Cleaning", "Computers", "Events", "Gardening", "Lessons", "Moving", "Trades"),
+    "rental": ("Campervans", "Event venues", "Flats", "Holiday homes", "Houses", "Storage", "Tools", "Vehicles"),
+    "job": (
+        *("Agriculture", "Construction", "Education", "Engineering", "Health", "Hospitality", "Information technology"),
+        *("Office", "Retail", "Trades", "Transport"),
+    ),
+}
+"""Categories that the form of a listing suggests, by type."""
 KEY_ACCESS: Mapping[KeyAccess, str] = {"write": "Read and write", "read": "Read only"}
 """Label of the access of an API key."""
 
-_UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": ", negotiable"}
+_UNITS = {"per_hour": " per hour", "per_night": " per night", "negotiable": " negotiable"}
 _BROWSERS = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
 _SYSTEMS = (
     *(("iPhone", "an iPhone"), ("iPad", "an iPad"), ("Android", "Android"), ("Windows", "Windows")),
@@ -30,10 +44,12 @@ _RECENT_DAYS = 7
 _PLAN_NOTICE_DAYS = 14
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
+_DEMO_PICTURE = re.compile(r"/static/demo/[a-z]+\.svg")
+_NOT_IN_NUMBER = re.compile(r"[^0-9+]")
 
 
 def format_price(cents: int, price_type: str) -> str:
-    """Return a price such as "$1,999.00", "$35 per hour" or "$500, negotiable"; 0 means no price (decision G5)."""
+    """Return a price such as "$1,999", "$35 per hour" or "$500 negotiable"; 0 means no price (decision G5)."""
     return "".join(price_parts(cents, price_type))
 
 
@@ -41,8 +57,7 @@ def price_parts(cents: int, price_type: str) -> tuple[str, str]:
     """Return the amount and the text after it, such as ("$35", " per hour")."""
     if cents == 0:
         return "Price on request", ""
-    unit = _UNITS.get(price_type, "")
-    return f"${cents // 100:,}" if unit and cents % 100 == 0 else f"${cents / 100:,.2f}", unit
+    return f"${cents / 100:,.2f}".removesuffix(".00"), _UNITS.get(price_type, "")
 
 
 def format_price_range(lowest: int | None, highest: int | None) -> str:
@@ -62,6 +77,25 @@ def format_place(*parts: str) -> str:
     return place
 
 
+def format_seller_count(number: int) -> str:
+    """Return the number of a seller's listings, such as "75 listings" or "over 1,000 listings"."""
+    if number > MAX_SELLER_COUNT:
+        return f"over {MAX_SELLER_COUNT:,} listings"
+    return format_count(number, "listing")
+
+
+def format_month(moment: int) -> str:
+    """Return the month in New Zealand, such as "November 2026"."""
+    return f"{_local(moment):%B %Y}"
+
+
+def contact_url(contact: str) -> str:
+    """Return the URL of a seller's public contact: a web page, an email address or a phone number."""
+    if contact.startswith(("http://", "https://")):
+        return contact
+    return f"mailto:{contact}" if "@" in contact else f"tel:{_NOT_IN_NUMBER.sub('', contact)}"
+
+
 def extract_suburb(location: str) -> str:
     """Return the last part of an address, such as "Te Aro" from "12 Cuba Street, Te Aro"."""
     return location.rpartition(",")[2].strip()
@@ -69,6 +103,11 @@ def extract_suburb(location: str) -> str:
 
 def format_age(created_at: str, now: float) -> str:
     """Return the time since `created_at`, such as "3 hours ago"; after a week, the date."""
+    return format_recent_age(created_at, now) or format_day(created_at)
+
+
+def format_recent_age(created_at: str, now: float) -> str:
+    """Return the time since `created_at`, such as "3 hours ago"; after a week, ""."""
     seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
         return "just now"
@@ -78,7 +117,7 @@ def format_age(created_at: str, now: float) -> str:
         return _ago(seconds // _HOUR, "hour")
     if seconds < _RECENT_DAYS * _DAY:
         return _ago(seconds // _DAY, "day")
-    return format_day(created_at)
+    return ""
 
 
 def format_day(created_at: str) -> str:
@@ -182,13 +221,19 @@ def format_size(count: int) -> str:
     return format_count(count, "byte")
 
 
-def picture_urls(images: str) -> list[str]:
-    """Return those image URLs of a listing (a JSON array) that a page may show."""
-    return [url for url in msgspec.json.decode(images, type=list[str]) if picture_url(url)]
+def picture_urls(images: str, origin: str | None = None) -> list[str]:
+    """Return those image URLs of a listing (a JSON array) that a page may show, as `picture_url` does."""
+    urls = (picture_url(url, origin) for url in msgspec.json.decode(images, type=list[str]))
+    return [url for url in urls if url]
 
 
-def picture_url(url: str) -> str:
-    """Return the URL if it is absolute with http or https, otherwise "" (decision G3)."""
+def picture_url(url: str, origin: str | None = None) -> str:
+    """Return the URL if it is absolute with http or https, otherwise "" (decision G3).
+
+    `origin`, such as the path prefix, precedes the path of a picture of the demo, unless it is None.
+    """
+    if origin is not None and _DEMO_PICTURE.fullmatch(url):
+        return f"{origin}{url}"
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -13,7 +13,7 @@ from listings.domain.errors import Problem
 from listings.site.visitor import base_url_of, host_of, scheme_of
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; "
     "img-src 'self' https: http:; "  # sellers host the pictures of their listings elsewhere
     "object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from listings.domain import market_words, tokenizer
+from listings.domain import market_words, regions, tokenizer
 from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.model import Listing, MarketQuery, bucket_of
 from listings.store.mapping import Row
@@ -39,7 +39,16 @@ MAX_STEP_BYTES: Final = 200_000
 _FACET_CACHE_SIZE: Final = 512  # combinations of type, category and region
 
 FACET_KINDS = ("category", "region")
-LIST_FACETS = "SELECT name FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
+LIST_FACETS = "SELECT name, listings FROM market_places WHERE kind = $1 ORDER BY listings DESC, name LIMIT $2"
+
+PAGE_SELLER = f"""
+SELECT {ENTRY_COLUMNS} FROM market /*INDEXED BY market_account*/
+WHERE account_id = $1 AND state = {SHOWN} AND listing_id < $2 ORDER BY listing_id DESC LIMIT $3
+"""
+COUNT_SELLER = f"""
+SELECT count(*) FROM (
+    SELECT 1 FROM market /*INDEXED BY market_account*/ WHERE account_id = $1 AND state = {SHOWN} LIMIT $2) AS few
+"""
 
 
 def choose_state(listing: Listing, account_disabled_at: int | None) -> int:
@@ -51,12 +60,13 @@ def choose_state(listing: Listing, account_disabled_at: int | None) -> int:
 
 def build_terms(listing: Listing, version: int) -> list[str]:
     """Return all terms that find a listing, without duplicates. `version`: that of the whole index."""
+    region = regions.fold_region(listing.region)
     names = f"{listing.title}\n{listing.category}\n{listing.location}\n{listing.region}\n{listing.district}"
     found = dict.fromkeys([*market_words.list_title_terms(names), *market_words.list_terms(listing.content)])
     if version < INDEX_VERSION:
         found |= dict.fromkeys(tokenizer.tokenize(f"{names}\n{listing.content}"))
     return [
-        *_build_facet_terms(listing.type, listing.category, listing.region),
+        *_build_facet_terms(listing.type, listing.category, region),
         price_class(listing.price_cents),
         *found,
     ]
@@ -85,7 +95,8 @@ def list_spellings(title: str, category: str, location: str, region: str) -> set
 
 def build_filter_term(query: MarketQuery) -> str:
     """Return the term for the filters by type, category and region."""
-    return _build_facet_term(query.type, query.category, query.region)
+    region = regions.fold_region(query.region) if query.region is not None else None
+    return _build_facet_term(query.type, query.category, region)
 
 
 def price_class(price_cents: int) -> str:
@@ -115,7 +126,7 @@ def build_entry_values(listing: Listing, state: int, listed_at: str) -> Row:
         listing.price_cents,
         listing.price_type,
         listing.location,
-        listing.region,
+        regions.fold_region(listing.region),
         listed_at,
         listing.updated_at,
         INDEX_VERSION,

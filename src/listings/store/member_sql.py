@@ -98,7 +98,8 @@ DELETE_EXPIRED_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1 AND 
 DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 
 ERASE_ACCOUNT = """
-UPDATE accounts SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4)
+UPDATE accounts
+SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4), public_contact = ''
 WHERE id = $1
 """
 

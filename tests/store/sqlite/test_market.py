@@ -103,6 +103,13 @@ def test_unindexed_listings_and_accounts_are_found_by_an_index(reader: apsw.Conn
     assert "accounts_unmarketed" in closed
 
 
+def test_the_listings_of_a_seller_are_found_by_an_index(reader: apsw.Connection) -> None:
+    page = "SEARCH market USING INDEX market_account (account_id=? AND state=? AND listing_id<?)"
+    assert get_plan(reader, market_entries.PAGE_SELLER) == page
+    count = get_plan(reader, market_entries.COUNT_SELLER)
+    assert "SEARCH market USING COVERING INDEX market_account (account_id=? AND state=?)" in count
+
+
 class Steps:
     """Counts the instructions of SQLite's virtual machine, in hundreds."""
 

@@ -83,6 +83,17 @@ async def close_account(request: Request, member: Member) -> Response:
 
 
 @for_member
+async def set_public_contact(request: Request, member: Member) -> Response:
+    """Set the contact that the market shows to buyers."""
+    contact = get_text(await read_form(request), "contact")
+    try:
+        await site_of(request).services.accounts.set_public_contact(member.account, contact)
+    except Problem as problem:
+        return await show_account(request, member, problem)
+    return redirect_with_notice(request, _PATH, "contact")
+
+
+@for_member
 async def change_password(request: Request, member: Member) -> Response:
     """Change the password. This session gets a new token, all other sessions end."""
     form = await read_form(request)
@@ -114,6 +125,7 @@ async def end_other_sessions(request: Request, member: Member) -> Response:
 
 ROUTES = [
     Route(_PATH, for_member(show_account)),
+    Route(f"{_PATH}/contact", set_public_contact, methods=["POST"]),
     Route(f"{_PATH}/name", change_name, methods=["POST"]),
     Route(f"{_PATH}/email", change_email, methods=["POST"]),
     Route(f"{_PATH}/email/confirm", send_confirmation, methods=["POST"]),

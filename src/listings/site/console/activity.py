@@ -124,6 +124,8 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
         return f"set the plan to end on {presentation.format_date(end)}" if end is not None else "removed the plan"
     if "disabled_at" in changes:
         return "enabled the account" if changes["disabled_at"] is None else "disabled the account"
+    if "public_contact" in changes:
+        return "changed the public contact"
     return "changed the email of the account" if "email" in changes else "updated the account"
 
 

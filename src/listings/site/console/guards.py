@@ -35,6 +35,7 @@ NOTICES: Mapping[str, str] = {
     "email-confirmed": "Your email is confirmed.",
     "account-closed": "Your account is closed. Its data will be erased within minutes.",
     "password": "Password changed. All other devices were signed out.",
+    "contact": "Contact saved.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",
     "plan-requested": "Your request was sent. We will contact you at the email of your account.",

@@ -19,6 +19,13 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   });
 }
 
+// Suggest the categories of the selected type.
+const type = document.getElementById("listing-type");
+if (type) {
+  const category = document.getElementById("listing-category");
+  type.addEventListener("change", () => category.setAttribute("list", `categories-${type.value}`));
+}
+
 // Select all listings on the page, and say how many are selected.
 for (const label of document.querySelectorAll("[data-select-all]")) {
   const all = label.querySelector("input");

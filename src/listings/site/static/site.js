@@ -12,6 +12,49 @@ for (const image of document.querySelectorAll("[data-pictures] img")) {
   if (image.complete && image.naturalWidth === 0) image.classList.add("missing");
 }
 
+// Walk through a gallery with the arrow keys. Only the picture in view takes part in the tab order.
+for (const gallery of document.querySelectorAll("ul.gallery")) {
+  const seen = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      for (const link of target.querySelectorAll("a")) link.tabIndex = isIntersecting ? 0 : -1;
+    }
+  }, { root: gallery, threshold: 0.6 });
+  for (const item of gallery.children) seen.observe(item);
+  gallery.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: ".previous", ArrowRight: ".next" }[event.key];
+    const turn = step && event.target.closest("li").querySelector(step);
+    if (!turn) return;
+    event.preventDefault();
+    showPicture(turn, true);
+  });
+}
+function showPicture(link, takesFocus) {
+  const item = document.querySelector(link.hash);
+  item.parentElement.scrollTo({ left: item.offsetLeft });
+  if (takesFocus) item.querySelector(`.${link.classList[1]}`)?.focus({ preventScroll: true });
+}
+document.addEventListener("click", (event) => {
+  const link = event.target.closest(".turn, .thumbnails a");
+  if (!link) return;
+  event.preventDefault(); // the page itself must not scroll
+  showPicture(link, link.matches(".turn"));
+});
+
+// Copy or share the link of a listing.
+for (const share of document.querySelectorAll("[data-share]")) {
+  const link = document.querySelector("link[rel=canonical]").href;
+  share.hidden = !navigator.clipboard && !navigator.share;
+  const copy = share.querySelector("[data-copy-link]");
+  copy.hidden = !navigator.clipboard;
+  copy.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(link);
+    copy.textContent = "Link copied";
+  });
+  const send = share.querySelector("[data-share-link]");
+  send.hidden = !navigator.share;
+  send.addEventListener("click", () => navigator.share({ title: document.title, url: link }).catch(() => {}));
+}
+
 // Omit empty fields, and the usual order, from the URL of a search, so that people can read and share it.
 document.addEventListener("formdata", (event) => {
   if (event.target.method !== "get") return;

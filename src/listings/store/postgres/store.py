@@ -37,7 +37,7 @@ from listings.domain.model import (
 )
 from listings.store import change_sql, member_sql, sql
 from listings.store.mail_queue import ScriptedMailStore
-from listings.store.market_entries import GET_INDEX_VERSION, LIST_FACETS
+from listings.store.market_entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
@@ -97,7 +97,7 @@ JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND accou
 """
 SEARCHES = frozenset(
     {
-        *(market.SITEMAP, market.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS),
+        *(market.SITEMAP, market.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER, COUNT_SELLER),
         *(PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
     }
 )

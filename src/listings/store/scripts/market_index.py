@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from listings.contract.market import IndexStep
 from listings.domain import market_words, timestamps
 from listings.domain.model import Listing, bucket_of
+from listings.domain.regions import fold_region
 from listings.store.mapping import build_listing
 from listings.store.market_entries import (
     HIDDEN,
@@ -278,5 +279,6 @@ class _Changes:
             if before.version == INDEX_VERSION:
                 self._spellings.subtract(list_spellings(before.title, before.category, before.location, before.region))
         if state == SHOWN:
-            self._facets.update(list_facets(listing.category, listing.region))
-            self._spellings.update(list_spellings(listing.title, listing.category, listing.location, listing.region))
+            region = fold_region(listing.region)
+            self._facets.update(list_facets(listing.category, region))
+            self._spellings.update(list_spellings(listing.title, listing.category, listing.location, region))

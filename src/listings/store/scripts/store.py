@@ -15,15 +15,26 @@ from listings.contract.listings import Batch, BatchOutcome, Decide, IdempotencyR
 from listings.contract.mail import NewMail
 from listings.contract.market import WordCount
 from listings.domain.account_limits import AccountLimits
-from listings.domain.model import Account, ApiKey, Listing, ListingCounts, MarketFacets, SitemapEntry, bucket_of
+from listings.domain.model import (
+    Account,
+    ApiKey,
+    Listing,
+    ListingCounts,
+    MarketEntry,
+    MarketFacets,
+    SitemapEntry,
+    bucket_of,
+)
 from listings.store import change_reads, change_sql, member_sql, sql
 from listings.store.inspection import LIST_PLAN_REQUESTS
 from listings.store.mapping import build_listing
 from listings.store.market_entries import (
+    COUNT_SELLER,
     FACET_KINDS,
     GET_INDEX_VERSION,
     INDEX_VERSION,
     LIST_FACETS,
+    PAGE_SELLER,
     parse_index_version,
 )
 from listings.store.scripts import accounts, changes, imports, keys, listings
@@ -174,8 +185,14 @@ class ScriptedListingStore(ScriptedStore):
         return [WordCount(*row) for row in await self._fetch(self.spellings_statement, values, count)]
 
     async def list_market_facets(self, count: int) -> MarketFacets:
-        category, region = [[row[0] for row in await self._fetch(LIST_FACETS, kind, count)] for kind in FACET_KINDS]
+        category, region = [dict(await self._fetch(LIST_FACETS, kind, count)) for kind in FACET_KINDS]
         return MarketFacets(region, category)
+
+    async def page_seller(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
+        return [MarketEntry(*row) for row in await self._fetch(PAGE_SELLER, account_id, before, count)]
+
+    async def count_seller(self, account_id: int, limit: int) -> int:
+        return int((await self._fetch(COUNT_SELLER, account_id, limit))[0][0])
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         return [SitemapEntry(*row) for row in await self._fetch(self.sitemap_statement, after, count)]

@@ -46,7 +46,11 @@ class Table(NamedTuple):
 
 
 _LISTING_COLUMNS = tuple(name for name in LISTING_COLUMNS.split(", ") if name not in {"id", "account_id"})
-ACCOUNTS = Table("accounts", ("id", "bucket", "name", "email", "plan_expires_at", "created_at", "disabled_at"), keys=1)
+ACCOUNTS = Table(
+    "accounts",
+    ("id", "bucket", "name", "email", "plan_expires_at", "created_at", "disabled_at", "public_contact"),
+    keys=1,
+)
 API_KEYS = Table(
     "api_keys",
     ("id", "account_id", "digest", "hint", "name", "created_at", "expires_at", "revoked_at", "last_used_at", "access"),

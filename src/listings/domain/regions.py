@@ -1,0 +1,42 @@
+"""The sixteen regions of New Zealand, and the other names by which sellers call them."""
+
+from collections.abc import Mapping
+
+from listings.domain import tokenizer
+
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
+    "Northland": ("Te Tai Tokerau", "Whangārei", "Far North"),
+    "Auckland": ("Tāmaki Makaurau", "Auckland City", "Greater Auckland"),
+    "Waikato": ("Hamilton", "Kirikiriroa", "Taupō", "Coromandel"),
+    "Bay of Plenty": ("Te Moana-a-Toi", "Tauranga", "Rotorua", "BOP"),
+    "Gisborne": ("Te Tairāwhiti", "Tairāwhiti", "East Coast"),
+    "Hawke's Bay": ("Te Matau-a-Māui", "Hawkes Bay", "Napier", "Hastings"),
+    "Taranaki": ("New Plymouth",),
+    "Manawatū-Whanganui": ("Manawatū", "Whanganui", "Wanganui", "Manawatū-Wanganui", "Palmerston North"),
+    "Wellington": ("Te Whanganui-a-Tara", "Greater Wellington", "Welington", "Lower Hutt", "Wairarapa"),
+    "Tasman": ("Te Tai-o-Aorere", "Golden Bay", "Motueka"),
+    "Nelson": ("Whakatū",),
+    "Marlborough": ("Te Tauihu-o-te-waka", "Blenheim"),
+    "West Coast": ("Te Tai Poutini", "Greymouth", "Westland"),
+    "Canterbury": ("Waitaha", "Christchurch", "Ōtautahi", "Timaru"),
+    "Otago": ("Ōtākou", "Dunedin", "Ōtepoti", "Queenstown", "Central Otago"),
+    "Southland": ("Murihiku", "Invercargill"),
+}
+REGIONS = tuple(_OTHER_NAMES)
+"""The names of the regions, from north to south."""
+
+
+def fold_region(name: str) -> str:
+    """Return the region that a text names, or the text itself if it names none.
+
+    Case, accents, punctuation and the word "region" do not matter.
+    """
+    return _BY_KEY.get(_build_key(name), name)
+
+
+def _build_key(name: str) -> str:
+    words = tokenizer.tokenize(name.replace("'", "").replace("\u2019", ""))
+    return " ".join(word for word in words if word != "region")
+
+
+_BY_KEY = {_build_key(name): region for region, names in _OTHER_NAMES.items() for name in (region, *names)}
