@@ -73,7 +73,7 @@ def test_the_preview_shows_every_row_and_writes_nothing(alice: Tab) -> None:
     assert (alice.reply.status, counts(alice)) == (200, [2, 0, 0, 1])
     assert rows(alice) == [
         ("2", "created", "Lamp", "", ""),
-        ("3", "rejected", "", "", "price must be a number, got &#34;cheap&#34;; title is required"),
+        ("3", "rejected", "", "", "title is required; price must be a number, got &#34;cheap&#34;"),
         ("4", "created", "Chair", "", ""),
     ]
     assert "Ignored column: colour." in alice.text
@@ -84,7 +84,7 @@ def test_the_valid_rows_are_imported(alice: Tab) -> None:
     run_import(preview(alice, BAD))
     assert alice.reply.status == 200
     assert "Done: 2 created, 0 updated, 0 unchanged, 1 rejected." in alice.text
-    assert "Line 3: price must be a number" in alice.text
+    assert "Line 3: title is required; price must be a number" in alice.text
     assert {"Lamp", "Chair"} <= set(
         re.findall(r'dir="auto">(\w+)</a>', alice.get("/console/listings").reply.body.decode())
     )
