@@ -43,6 +43,7 @@ ALLOWED = {
     "minor": r"\d+",
     "patchlevel": r"\d+",
     "generation": "[012]",
+    "outcome": "sent|failed|given_up",
 }
 
 

@@ -234,6 +234,8 @@ class Metrics:
         self._mails = Counter(
             "listings_mails", "Attempts to send a mail: sent, failed or given_up.", ["outcome"], registry=registry
         )
+        for outcome in ("sent", "failed", "given_up"):  # an alert does not see the first increase of a new series
+            self._mails.labels(outcome)
 
     def _add_files(self, registry: CollectorRegistry, database: Path) -> None:
         wal = database.with_name(f"{database.name}-wal")
