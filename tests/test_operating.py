@@ -43,6 +43,7 @@ COMMAND_BLOCKS = [
     CommandBlock("key rotate", "used", SERVES, r"warehouse[^$]*lst_\w{38}\n"),
     CommandBlock("key revoke", "used", SERVES, r"lst_\w{38}\n"),
     CommandBlock("account invite", "used", SERVES, r"^https://market\.example/invitations/[\w-]{43}\n"),
+    CommandBlock("listings report", "used", SERVES, r"active_plans +1\n"),
     CommandBlock("account erase", "used", SERVES, r"Exported account 1 to alice\.json[^$]*Erased account 1\n$"),
     CommandBlock("account list --requests", "used", SERVES, r"plan_expires_at"),
     CommandBlock("listings backup listings-backup.db", "empty", SERVES, r"listings-backup\.db"),

@@ -54,6 +54,8 @@ def test_commands_and_the_service_work_as_on_sqlite(program: Program) -> None:
         stopped = service.stop()
     assert (stopped.code, PASSWORD in stopped.err) == (0, False)
     assert "Bicycle" in run_ok(program, "list", "alice@example.com")
+    report = json.loads(program.run("report", "--json").out)
+    assert (report["requests"], report["free_disk_mib"]) == (3, None)
     run_ok(program, "export", "alice@example.com", "alice.csv")
     run_ok(program, "import", "alice@example.com", "alice.csv", "--new-ids")
     assert run_ok(program, "list", "alice@example.com").count("Bicycle") == 2

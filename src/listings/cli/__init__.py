@@ -27,6 +27,7 @@ _COMMANDS = {
     "key": "listings.cli.keys:key",
     "list": "listings.cli.listing:list_listings",
     "migrate": "listings.cli.migrate:migrate",
+    "report": "listings.cli.report:report",
     "restore": "listings.cli.backup:restore",
     "serve": "listings.cli.serve:serve",
     "settings": "listings.cli.settings:settings",
@@ -42,6 +43,7 @@ _SYNONYMS = {
     "rm": "delete",
     "run": "serve",
     "start": "serve",
+    "stats": "report",
     "upgrade": "migrate",
 }
 

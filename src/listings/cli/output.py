@@ -18,7 +18,7 @@ from listings.domain.fields import FIELDS
 from listings.domain.listing_json import EXTRA_FIELDS, build_record
 from listings.domain.model import Account, ApiKey, Listing
 
-Value: TypeAlias = str | float | bool | list[str] | None
+Value: TypeAlias = str | float | bool | list[str] | Mapping[str, int] | None
 Data: TypeAlias = Mapping[str, Value]
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -160,6 +160,8 @@ def _text(value: Value) -> str:
     """Return printable text. Control characters are replaced: those in sellers' text could control the terminal."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Mapping):
+        value = [f"{name} {count}" for name, count in value.items()] or None
     text = "-" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
 

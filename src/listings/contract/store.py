@@ -12,6 +12,7 @@ from listings.contract.mail import MailStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
 from listings.contract.own_account import OwnAccountStore
+from listings.contract.report import ReportStore
 from listings.contract.reverts import RevertStore
 from listings.contract.tasks import TaskStore
 
@@ -29,6 +30,7 @@ class Store(
     MailStore,
     OwnAccountStore,
     TaskStore,
+    ReportStore,
     Freshness,
     Protocol,
 ):

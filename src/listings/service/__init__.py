@@ -36,6 +36,7 @@ from listings.service.passwords import Passwords
 from listings.service.payments import Payments
 from listings.service.payments.provider import ManualPayments, PaymentProvider
 from listings.service.payments.requests import PlanRequests
+from listings.service.report import Reports
 from listings.service.reverts import Reverts
 from listings.service.sessions import Sessions
 from listings.service.transfer import Transfer
@@ -115,6 +116,7 @@ class Services:
         self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)
         self.plan_reminders = PlanReminders(store, outbox, clock)
         self.transfer = Transfer(store, clock)
+        self.reports = Reports(store, clock, market_open=market_open)
         self._store = store
         self._market_open = market_open
         self._pause = pause

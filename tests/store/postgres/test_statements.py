@@ -17,7 +17,7 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Positio
 from listings.contract.listings import IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
-from listings.store import change_sql, member_sql, revert_sql, search_sql, sql
+from listings.store import change_sql, member_sql, report_reads, revert_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import market, market_index, writes
 from listings.store.postgres import search as postgres_search
@@ -34,6 +34,7 @@ _ALL = (
     vars(sql)
     | vars(change_sql)
     | vars(revert_sql)
+    | vars(report_reads)
     | vars(member_sql)
     | vars(writes)
     | vars(postgres_search)
@@ -326,7 +327,7 @@ def test_every_parameter_binds_to_its_number(large: str) -> None:
 
 
 def test_no_statement_scans_a_whole_table(plans: Plans) -> None:
-    for name in STATEMENTS.keys() - {"GET_DATABASE_ID", "_COLUMNS"}:
+    for name in STATEMENTS.keys() - {"GET_DATABASE_ID", "_COLUMNS", "COUNT_ACCOUNTS"}:  # all accounts are counted
         plan = plans.of(STATEMENTS[name])
         assert not re.search(r"Seq Scan|(Hash|Merge)( \w+)* Join", plan), f"{name}: {plan}"
 

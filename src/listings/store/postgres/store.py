@@ -51,6 +51,7 @@ from listings.store.postgres.transactions import (
     retrieve_exception,
 )
 from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
+from listings.store.report_reads import ScriptedReportStore
 from listings.store.revert_store import ScriptedRevertStore
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
@@ -122,11 +123,13 @@ class PostgresStore(
     ScriptedMailStore,
     ScriptedOwnAccountStore,
     ScriptedTaskStore,
+    ScriptedReportStore,
 ):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     sitemap_statement = market.SITEMAP
     spellings_statement = market.SPELLINGS
+    database_bytes_statement = "SELECT pg_database_size(current_database())"
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
     page_events_statement = PAGE_EVENTS

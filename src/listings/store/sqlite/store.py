@@ -39,6 +39,7 @@ from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.market_entries import INDEX_VERSION
 from listings.store.own_account import ScriptedOwnAccountStore
+from listings.store.report_reads import ScriptedReportStore
 from listings.store.revert_store import ScriptedRevertStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
@@ -97,11 +98,13 @@ class SqliteStore(
     ScriptedMailStore,
     ScriptedOwnAccountStore,
     ScriptedTaskStore,
+    ScriptedReportStore,
 ):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     sitemap_statement = market.SITEMAP
     spellings_statement = market.SPELLINGS
+    database_bytes_statement = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         """`path` is the database file; `on_batch` is called after every batch of writes."""

@@ -1,0 +1,32 @@
+"""`listings report`: the business of the last 24 hours on one screen."""
+
+from pathlib import Path
+
+import click
+
+from listings import maintenance
+from listings.cli.output import json_option, show
+from listings.cli.parameters import load_settings, with_service
+from listings.domain import timestamps
+
+_MIB = 1024**2
+
+
+@click.command(short_help="Show the business of the last 24 hours.")
+@json_option
+def report() -> None:
+    """Show accounts, plans, requests, the market and the database on one screen.
+
+    New accounts and listings, requests and rejections are those of this hour and the 23 hours before. Plans that end
+    soon do so within 14 days. Nothing is changed, and the service may be running.
+
+    \b
+    Example: listings report
+    """
+    times, found = with_service(lambda services: services.reports.build())
+    settings = load_settings()
+    free = maintenance.get_free_bytes(settings)[0] // _MIB if isinstance(settings.database, Path) else None
+    data = found._asdict()
+    size = -(-data.pop("database_bytes") // _MIB)
+    since = timestamps.format_timestamp(times.since)
+    show({"since": since, **data, "database_mib": size, "free_disk_mib": free})

@@ -1,0 +1,26 @@
+"""The operator's report about the business of the last 24 hours."""
+
+from collections.abc import Callable
+
+from listings.contract.report import Report, ReportStore, ReportTimes
+
+_HOURS = 24
+_HOUR_SECONDS = 3600
+ENDING_DAYS = 14  # in which a plan ends soon
+
+
+class Reports:
+    """The use cases of the report."""
+
+    def __init__(self, store: ReportStore, clock: Callable[[], float], *, market_open: bool) -> None:
+        self._store = store
+        self._clock = clock
+        self._market_open = market_open
+
+    async def build(self) -> tuple[ReportTimes, Report]:
+        """Return the report of this hour and the 23 hours before, and its times."""
+        now = int(self._clock())
+        since = (now // _HOUR_SECONDS - _HOURS + 1) * _HOUR_SECONDS
+        times = ReportTimes(since, now, now + ENDING_DAYS * 24 * _HOUR_SECONDS)
+        report = await self._store.read_report(times)
+        return times, report if self._market_open else report._replace(new_listings=None, market_listings=None)

@@ -1,0 +1,73 @@
+"""The operator's report: guarantees of every store (`listings.contract.report.ReportStore`)."""
+
+import pytest
+
+from listings.contract.history import UsageKey
+from listings.contract.report import Report, ReportTimes
+from listings.contract.store import Store
+from listings.domain.model import Account, NewListing, bucket_of
+from listings.store import report_reads
+from tests.conformance.conftest import Run
+from tests.conformance.test_usage import build_rejected_request, get_partition
+
+HOUR = 20_000 * 24
+TIMES = ReportTimes(since=HOUR * 3600, now=HOUR * 3600 + 86_000, soon=HOUR * 3600 + 1_000_000)
+NOW, SOON = TIMES.now, TIMES.soon
+OLD, NEW = "2024-10-03 23:59:59", "2024-10-04 00:00:00"  # TIMES.since is the latter
+
+
+def open_account(store: Store, run: Run, name: str, plan_expires_at: int | None, created_at: int = 1_000) -> Account:
+    account: Account = run(store.add_account(name, f"{name}@example.com", plan_expires_at, created_at))
+    return account
+
+
+def read(store: Store, run: Run) -> Report:
+    report: Report = run(store.read_report(TIMES))
+    return report
+
+
+def test_an_empty_database_has_an_empty_report(store: Store, run: Run) -> None:
+    report = read(store, run)
+    assert report.database_bytes > 0
+    assert report._replace(database_bytes=0) == Report(0, 0, 0, 0, 0, 0, 0, 0, {}, 0, 0, 0)
+
+
+def test_accounts_are_counted_by_plan(store: Store, run: Run) -> None:
+    open_account(store, run, "alice", SOON + 1, created_at=TIMES.since)
+    open_account(store, run, "bob", SOON, created_at=TIMES.since - 1)
+    open_account(store, run, "charlie", NOW)
+    open_account(store, run, "dora", None)
+    disabled = open_account(store, run, "erin", SOON, created_at=NOW)
+    run(store.change_account(disabled.id, lambda _: {"disabled_at": NOW}))
+    assert read(store, run)[:6] == (4, 1, 1, 2, 1, 1)
+
+
+def test_usage_and_rejections_of_the_period_are_summed_over_accounts(store: Store, run: Run) -> None:
+    alice, bob = (get_partition(open_account(store, run, name, None)) for name in ("alice", "bob"))
+    counts = {
+        UsageKey(alice.account_id, HOUR - 1, 7, 200): 1_000,
+        UsageKey(alice.account_id, HOUR, 7, 200): 5,
+        UsageKey(alice.account_id, HOUR + 1, 8, 399): 3,
+        UsageKey(bob.account_id, HOUR, 9, 400): 2,
+        UsageKey(bob.account_id, HOUR + 23, 9, 503): 4,
+    }
+    since = TIMES.since * 1_000_000
+    rejections = [build_rejected_request(alice, since + number) for number in (-1, 0)]
+    rejections += [build_rejected_request(bob, since + number) for number in range(2)]
+    run(store.add_usage(counts, rejections, 100))
+    report = read(store, run)
+    assert (report.requests, report.rejected_requests, report.rejections) == (14, 6, {"not_owner": 3})
+
+
+@pytest.mark.parametrize("page_size", [1, 100])
+def test_new_listings_of_the_market_are_counted(
+    store: Store, run: Run, page_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_reads, "_PAGE_SIZE", page_size)
+    alice = open_account(store, run, "alice", None)
+    for created_at in (OLD, OLD, NEW, NEW, NEW):
+        new = NewListing(title="Lamp", content="c")
+        run(store.add_listing(bucket_of(alice.id), alice.id, new, created_at))
+    assert read(store, run)[-3:-1] == (0, 0)
+    run(store.index_market(100, b"i" * 16, float(NOW)))
+    assert read(store, run)[-3:-1] == (3, 5)
