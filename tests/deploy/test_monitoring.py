@@ -87,9 +87,11 @@ def run_promtool(folder: Path, command: str, content: Any) -> None:
     """Check a file with promtool. JSON is YAML."""
     file = folder / "checked.yml"
     file.write_text(json.dumps(content), "utf-8")
-    outcome = subprocess.run(
-        ["promtool", command, "rules", file], capture_output=True, text=True, check=False, timeout=60
-    )
+    run("promtool", command, "rules", str(file))
+
+
+def run(*command: str) -> None:
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 
@@ -161,6 +163,17 @@ def test_alerts_fire_only_beyond_their_thresholds(series: Mapping[str, str], fir
     }
     test = {"interval": "1m", "input_series": inputs, "promql_expr_test": [query]}
     run_promtool(tmp_path, "test", {"rule_files": [str(RULES_FILE)], "evaluation_interval": "1m", "tests": [test]})
+
+
+@needs_promtool
+def test_the_documented_configuration_is_valid(tmp_path: Path) -> None:
+    page = (HOME / "docs" / "metrics.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "prometheus.yml").write_text(block, "utf-8")
+    shutil.copy(RULES_FILE, tmp_path)
+    run("promtool", "check", "config", str(tmp_path / "prometheus.yml"))
+    jobs = {config["job_name"] for config in yaml.safe_load(block)["scrape_configs"]}
+    assert {f'up{{job="{job}"}} == 0' for job in jobs} == {RULES[0]["expr"]}
 
 
 def add_target(series: str) -> str:
