@@ -27,6 +27,9 @@ def test_the_report_counts_what_a_service_stores(cli: Cli, alice: Data, service:
         "rejections": {"listing_not_found": 1},
         "new_listings": 1,
         "market_listings": 1,
+        "plan_requests": 0,
+        "queued_mails": 0,
+        "given_up_mails": 0,
         "database_mib": 1,
         "free_disk_mib": report["free_disk_mib"],
     }

@@ -3,6 +3,7 @@
 import pytest
 
 from listings.contract.history import UsageKey
+from listings.contract.mail import NewMail
 from listings.contract.report import Report, ReportTimes
 from listings.contract.store import Store
 from listings.domain.model import Account, NewListing, bucket_of
@@ -26,10 +27,16 @@ def read(store: Store, run: Run) -> Report:
     return report
 
 
+def count_listings(store: Store, run: Run) -> tuple[int | None, int | None]:
+    """Return the numbers of new listings and of all listings in the market."""
+    report = read(store, run)
+    return report.new_listings, report.market_listings
+
+
 def test_an_empty_database_has_an_empty_report(store: Store, run: Run) -> None:
     report = read(store, run)
     assert report.database_bytes > 0
-    assert report._replace(database_bytes=0) == Report(0, 0, 0, 0, 0, 0, 0, 0, {}, 0, 0, 0)
+    assert report._replace(database_bytes=0) == Report(0, 0, 0, 0, 0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0)
 
 
 def test_accounts_are_counted_by_plan(store: Store, run: Run) -> None:
@@ -68,6 +75,16 @@ def test_new_listings_of_the_market_are_counted(
     for created_at in (OLD, OLD, NEW, NEW, NEW):
         new = NewListing(title="Lamp", content="c")
         run(store.add_listing(bucket_of(alice.id), alice.id, new, created_at))
-    assert read(store, run)[-3:-1] == (0, 0)
+    assert count_listings(store, run) == (0, 0)
     run(store.index_market(100, b"i" * 16, float(NOW)))
-    assert read(store, run)[-3:-1] == (3, 5)
+    assert count_listings(store, run) == (3, 5)
+
+
+def test_plan_requests_and_mails_that_wait_are_counted(store: Store, run: Run) -> None:
+    alice = open_account(store, run, "alice", None)
+    run(store.add_plan_request(alice.id, NOW))
+    for mail_id in ("a", "b", "c"):
+        run(store.add_mail(NewMail(mail_id, "key_created", alice.email, alice.id, "", NOW)))
+    run(store.postpone_mail("c", None))
+    report = read(store, run)
+    assert (report.plan_requests, report.queued_mails, report.given_up_mails) == (1, 2, 1)

@@ -19,6 +19,7 @@ class Report(NamedTuple):
     - `requests` are those with a valid key. `rejected_requests` are the ones with a status of 400 or more.
     - `rejections` are the stored rejected requests by error code, the most common one first.
     - `new_listings` and `market_listings` are those of the market. They are None if it is closed.
+    - `plan_requests` are open requests for the Business plan. Mails that were given up are stored for 30 days.
     - `database_bytes` is the size of the database. On Citus, it is that of the coordinator.
     """
 
@@ -33,6 +34,9 @@ class Report(NamedTuple):
     rejections: Mapping[str, int]
     new_listings: int | None
     market_listings: int | None
+    plan_requests: int
+    queued_mails: int
+    given_up_mails: int
     database_bytes: int
 
 

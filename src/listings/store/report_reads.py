@@ -10,6 +10,7 @@ from typing import Any
 from listings.contract.report import Report, ReportTimes
 from listings.domain.model import BUCKETS, MAX_ID
 from listings.domain.timestamps import format_timestamp
+from listings.store import inspection
 from listings.store.scripts.script import Query, QueryMany, Script, ScriptedStore
 
 _PAGE_SIZE = 10_000
@@ -58,9 +59,11 @@ def read_report(times: ReportTimes, database_bytes: str) -> Script[Report]:
     codes = yield from _sum_by_bucket(COUNT_REJECTIONS, times.since * _MICROSECONDS_PER_SECOND)
     new_listings = yield from _count_new_listings(format_timestamp(times.since))
     market = (yield Query(COUNT_MARKET, ()))[0]
+    pending = inspection.Pending(*(yield Query(inspection.COUNT_PENDING, ()))[0])
+    waiting = (pending.plan_requests, pending.mails, pending.given_up_mails)
     size = (yield Query(database_bytes, ()))[0]
     usage = (statuses.total(), rejected, dict(codes.most_common()))
-    return Report._make((*accounts, *usage, new_listings, *market, *size))
+    return Report._make((*accounts, *usage, new_listings, *market, *waiting, *size))
 
 
 def _sum_by_bucket(statement: str, since: int) -> Script[Counter[Any]]:
