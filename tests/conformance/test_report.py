@@ -1,13 +1,11 @@
-"""The operator's report: guarantees of every store (`listings.contract.report.ReportStore`)."""
+"""The operator's report: guarantees of every store (`listings.contract.history.ReportStore`)."""
 
 import pytest
 
-from listings.contract.history import UsageKey
+from listings.contract.history import Report, ReportTimes, UsageKey
 from listings.contract.mail import NewMail
-from listings.contract.report import Report, ReportTimes
 from listings.contract.store import Store
 from listings.domain.model import Account, NewListing, bucket_of
-from listings.store import report_reads
 from tests.conformance.conftest import Run
 from tests.conformance.test_usage import build_rejected_request, get_partition
 
@@ -70,7 +68,7 @@ def test_usage_and_rejections_of_the_period_are_summed_over_accounts(store: Stor
 def test_new_listings_of_the_market_are_counted(
     store: Store, run: Run, page_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_reads, "_PAGE_SIZE", page_size)
+    monkeypatch.setattr("listings.store.report._PAGE_SIZE", page_size)
     alice = open_account(store, run, "alice", None)
     for created_at in (OLD, OLD, NEW, NEW, NEW):
         new = NewListing(title="Lamp", content="c")

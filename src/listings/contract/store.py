@@ -5,14 +5,13 @@ from typing import Protocol
 from listings.contract.accounts import AccountStore, KeyStore
 from listings.contract.changes import ChangeStore
 from listings.contract.freshness import Freshness
-from listings.contract.history import HistoryStore
+from listings.contract.history import HistoryStore, ReportStore
 from listings.contract.imports import ImportStore
 from listings.contract.listings import ListingStore
 from listings.contract.mail import MailStore
 from listings.contract.market import MarketStore
 from listings.contract.members import MemberStore
 from listings.contract.own_account import OwnAccountStore
-from listings.contract.report import ReportStore
 from listings.contract.reverts import RevertStore
 from listings.contract.tasks import TaskStore
 

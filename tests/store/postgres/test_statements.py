@@ -17,7 +17,7 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Positio
 from listings.contract.listings import IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
-from listings.store import change_sql, member_sql, report_reads, revert_sql, search_sql, sql
+from listings.store import change_sql, member_sql, report, revert_sql, search_sql, sql
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import market, market_index, writes
 from listings.store.postgres import search as postgres_search
@@ -34,7 +34,7 @@ _ALL = (
     vars(sql)
     | vars(change_sql)
     | vars(revert_sql)
-    | vars(report_reads)
+    | vars(report)
     | vars(member_sql)
     | vars(writes)
     | vars(postgres_search)

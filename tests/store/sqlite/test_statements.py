@@ -8,13 +8,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import change_sql, member_sql, report_reads, revert_sql, sql
+from listings.store import change_sql, member_sql, report, revert_sql, sql
 from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance import migrate
 
 STATEMENTS = {
     name: value
-    for name, value in (vars(sql) | vars(change_sql) | vars(revert_sql) | vars(report_reads) | vars(member_sql)).items()
+    for name, value in (vars(sql) | vars(change_sql) | vars(revert_sql) | vars(report) | vars(member_sql)).items()
     if name.isupper() and isinstance(value, str) and not name.endswith("COLUMNS")
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
@@ -118,7 +118,7 @@ def test_no_console_statement_scans_a_table_or_sorts(connection: apsw.Connection
 
 
 def test_the_report_reads_only_the_period_and_indexes(connection: apsw.Connection) -> None:
-    assert "usage_hours_age (bucket=? AND hour>?)" in get_plan(connection, report_reads.SUM_USAGE)
-    assert "refusals_age (bucket=? AND moment>?)" in get_plan(connection, report_reads.COUNT_REJECTIONS)
-    assert "SEARCH market USING INTEGER PRIMARY KEY (rowid<?)" in get_plan(connection, report_reads.COUNT_NEWEST)
-    assert get_plan(connection, report_reads.COUNT_MARKET) == "SCAN market USING COVERING INDEX market_account"
+    assert "usage_hours_age (bucket=? AND hour>?)" in get_plan(connection, report.SUM_USAGE)
+    assert "refusals_age (bucket=? AND moment>?)" in get_plan(connection, report.COUNT_REJECTIONS)
+    assert "SEARCH market USING INTEGER PRIMARY KEY (rowid<?)" in get_plan(connection, report.COUNT_NEWEST)
+    assert get_plan(connection, report.COUNT_MARKET) == "SCAN market USING COVERING INDEX market_account"

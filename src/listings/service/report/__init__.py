@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from listings.contract.report import Report, ReportStore, ReportTimes
+from listings.contract.history import Report, ReportStore, ReportTimes
 
 _HOURS = 24
 _HOUR_SECONDS = 3600

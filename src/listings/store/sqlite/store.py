@@ -39,7 +39,7 @@ from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.market_entries import INDEX_VERSION
 from listings.store.own_account import ScriptedOwnAccountStore
-from listings.store.report_reads import ScriptedReportStore
+from listings.store.report import ScriptedReportStore
 from listings.store.revert_store import ScriptedRevertStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step

@@ -7,7 +7,7 @@ from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
-from listings.contract.report import Report, ReportTimes
+from listings.contract.history import Report, ReportTimes
 from listings.domain.model import BUCKETS, MAX_ID
 from listings.domain.timestamps import format_timestamp
 from listings.store import inspection
