@@ -10,7 +10,7 @@ import pytest
 
 from listings.contract.market import IndexStep
 from listings.contract.store import Store
-from listings.domain import market_words
+from listings.domain.market import words as market_words
 from listings.domain.model import (
     MAX_ID,
     Account,

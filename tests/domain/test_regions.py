@@ -2,7 +2,7 @@
 
 import pytest
 
-from listings.domain.regions import REGIONS, fold_region
+from listings.domain.market.regions import REGIONS, fold_region
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import msgspec
 from listings.contract.accounts import AccountStore
 from listings.contract.listings import ListingStore
 from listings.contract.market import MarketStore
-from listings.domain import market_words
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.market import words as market_words
 from listings.domain.model import (
     MAX_ID,
     Account,

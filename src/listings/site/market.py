@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
+from listings.domain.market.regions import REGIONS
 from listings.domain.model import MAX_ID, MarketEntry, MarketQuery, SitemapEntry
-from listings.domain.regions import REGIONS
 from listings.service.market import HIGHLIGHTS, Market
 from listings.site import pages, presentation, search, session, structured_data
 from listings.site.context import site_of

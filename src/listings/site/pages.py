@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
-from listings.domain.regions import REGIONS
+from listings.domain.market.regions import REGIONS
 from listings.site import assets, presentation, search, security, session
 from listings.site.context import Brand, site_of
 from listings.site.pictures.drawings import choose_art

@@ -12,8 +12,10 @@ from typing import Final
 
 import msgspec
 
-from listings.domain import market_words, regions, tokenizer
+from listings.domain import tokenizer
 from listings.domain.fields import MAX_PRICE_CENTS
+from listings.domain.market import regions
+from listings.domain.market import words as market_words
 from listings.domain.model import Listing, MarketQuery, bucket_of
 from listings.store.mapping import Row
 

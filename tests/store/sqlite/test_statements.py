@@ -8,7 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import change_sql, member_sql, report, revert_sql, sql
+from listings.store import change_sql, member_sql, report, sql
+from listings.store.reverts import sql as revert_sql
 from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance import migrate
 

@@ -52,7 +52,7 @@ from listings.store.postgres.transactions import (
 )
 from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
 from listings.store.report import ScriptedReportStore
-from listings.store.revert_store import ScriptedRevertStore
+from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script

@@ -9,8 +9,9 @@ from msgspec.structs import astuple
 from listings.contract.history import Actor, EventKind
 from listings.contract.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange
-from listings.store import change_sql, member_sql, revert_sql, sql
+from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
+from listings.store.reverts import sql as revert_sql
 from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Query, QueryMany, Script
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from listings.contract.market import IndexStep
-from listings.domain import market_words, timestamps
+from listings.domain import timestamps
+from listings.domain.market import words as market_words
+from listings.domain.market.regions import fold_region
 from listings.domain.model import Listing, bucket_of
-from listings.domain.regions import fold_region
 from listings.store.mapping import build_listing
 from listings.store.market_entries import (
     HIDDEN,

@@ -8,8 +8,9 @@ from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import change_sql, mail_queue, member_sql, own_account, revert_sql, sql
+from listings.store import change_sql, mail_queue, member_sql, own_account, sql
 from listings.store.mapping import Row
+from listings.store.reverts import sql as revert_sql
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, Script

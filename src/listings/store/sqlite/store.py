@@ -40,7 +40,7 @@ from listings.store.mapping import Partition, Row, build_listing
 from listings.store.market_entries import INDEX_VERSION
 from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.report import ScriptedReportStore
-from listings.store.revert_store import ScriptedRevertStore
+from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
 from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore

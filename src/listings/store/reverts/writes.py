@@ -22,9 +22,11 @@ from listings.domain.changes import Change
 from listings.domain.external_ids import find_claimed
 from listings.domain.model import Listing
 from listings.domain.reverts import RevertScope
-from listings.store import revert_reads, revert_sql, sql
+from listings.store import sql
 from listings.store.mapping import Partition, Row
-from listings.store.revert_reads import Planned, PlanOptions, Plans
+from listings.store.reverts import reads as revert_reads
+from listings.store.reverts import sql as revert_sql
+from listings.store.reverts.reads import Planned, PlanOptions, Plans
 from listings.store.scripts import audit, listings
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine

@@ -24,9 +24,10 @@ from listings.domain.reverts import (
     list_needed,
     plan_revert,
 )
-from listings.store import change_sql, revert_sql, sql
+from listings.store import change_sql, sql
 from listings.store.change_reads import build_values, find_single_creates
 from listings.store.mapping import Partition, Row, build_listing
+from listings.store.reverts import sql as revert_sql
 from listings.store.scripts.changes import decode_ids
 from listings.store.scripts.script import Query, QueryMany, Script
 

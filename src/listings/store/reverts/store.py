@@ -16,7 +16,10 @@ from listings.contract.reverts import (
     RevertStep,
 )
 from listings.domain.reverts import RevertScope
-from listings.store import change_sql, revert_reads, revert_sql, revert_writes
+from listings.store import change_sql
+from listings.store.reverts import reads as revert_reads
+from listings.store.reverts import sql as revert_sql
+from listings.store.reverts import writes as revert_writes
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import ScriptedStore
 

@@ -1,0 +1,1 @@
+"""The store of reverts: its statements, and the script of one step."""
