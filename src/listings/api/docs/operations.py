@@ -111,8 +111,8 @@ CREATE = Operation(
     description=(
         "Only `title` and `content` are required. Unknown and read-only fields are ignored and named in "
         "`X-Ignored-Fields`. With an `Idempotency-Key` you can repeat the request for 24 hours without creating a "
-        "second listing. With `Prefer: return=representation` the response is the whole record as it is; if it has "
-        "been deleted since the first request with this key, `id` and `message`. "
+        "second listing. With `Prefer: return=representation` the response is the whole record as it is now, or `id` "
+        "and `message` if the listing has been deleted since the first request with this key. "
         "With `dry_run=true` a valid request returns 200 instead of 201, with "
         '`{"message": "listing would be created"}`: there is no id, because nothing is stored.'
     ),
