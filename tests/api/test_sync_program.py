@@ -43,13 +43,13 @@ class Shop:
         assert RETRY in program
         folder.joinpath("sync.py").write_text(program.replace(RETRY, "time.sleep(0.1)"), "utf-8")
 
-    def sync(self, base_url: str = "", *, code: int = 0) -> list[str]:
+    def sync(self, base_url: str = "", *arguments: str, code: int = 0) -> list[str]:
         """Run the program until it ends with this exit code; return the lines that it prints."""
         rows = [",".join(map(str, (sku, *product.values()))) for sku, product in self.products.items()]
         header = "sku,title,content,price,is_active"
-        self._folder.joinpath("products.csv").write_text("\n".join([header, *rows]), "utf-8")
+        self._folder.joinpath("products.csv").write_text("\n".join([header, *rows]), "utf-8-sig")
         environment = self._environment | ({"BASE_URL": base_url} if base_url else {})
-        command = [sys.executable, "sync.py"]
+        command = [sys.executable, "sync.py", *arguments]
         self.process = subprocess.Popen(
             command, cwd=self._folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -67,7 +67,7 @@ class Shop:
     def assert_in_sync(self) -> None:
         active = {each["title"]: each["price"] for each in self.products.values() if each["is_active"] == "yes"}
         assert {title: one["price"] for title, one in self.read().items()} == active
-        assert self.sync() == ["0 operations, 0 failed"]
+        assert self.sync() == ["0 operations (0 deletions), 0 failed"]
 
 
 @contextmanager
@@ -86,18 +86,18 @@ def do_nothing() -> None:
 def intercept(
     target: str, number: int, *, before: Callable[[], object] = do_nothing, after: Callable[[], object] | None = None
 ) -> Iterator[str]:
-    """Run a proxy that calls `before` before it forwards this batch. Yields its URL.
+    """Run a proxy that calls `before` before it forwards this request, the first one being 1. Yields its URL.
 
     With `after`, the proxy calls it instead of sending the response, and closes the connection.
     """
-    batches: list[str] = []
+    paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = dict(self.headers)
-            batches.extend([self.path] if self.path.endswith("/batch") else [])
-            is_meant = self.command == "POST" and len(batches) == number
+            paths.append(self.path)
+            is_meant = len(paths) == number
             if is_meant:
                 before()
             with httpx2.stream(self.command, target + self.path, content=body, headers=headers) as reply:
@@ -132,10 +132,10 @@ def test_a_lost_response_and_a_crash_create_nothing_twice(tmp_path: Path) -> Non
             assert shop.process is not None
             shop.process.kill()
 
-        with intercept(str(shop.http.base_url), 3, after=kill) as proxy:
+        with intercept(str(shop.http.base_url), 4, after=kill) as proxy:
             assert shop.sync(proxy, code=-signal.SIGKILL) == []
-        with intercept(str(shop.http.base_url), 2, after=do_nothing) as proxy:
-            assert shop.sync(proxy) == ["200 operations, 0 failed"]
+        with intercept(str(shop.http.base_url), 3, after=do_nothing) as proxy:
+            assert shop.sync(proxy) == ["200 operations (0 deletions), 0 failed"]
         shop.assert_in_sync()
 
 
@@ -145,37 +145,41 @@ def test_changes_deletions_and_returning_products_are_applied(tmp_path: Path) ->
         gone = {sku: shop.products.pop(sku) for sku in ("sku-7", "sku-8")}
         shop.products["sku-1"]["price"] = 10.5
         shop.products["sku-2"]["is_active"] = "no"
-        assert shop.sync() == ["4 operations, 0 failed"]
+        for arguments in ["", "--dry-run"], []:
+            assert shop.sync(*arguments) == ["4 operations (2 deletions), 0 failed"]
         shop.assert_in_sync()
         assert set(shop.read(status="inactive")) == {"Product 2"}
         shop.products |= gone
-        assert shop.sync() == ["2 operations, 0 failed"]
+        assert shop.sync() == ["2 operations (0 deletions), 0 failed"]
         shop.assert_in_sync()
 
 
-def test_listings_without_external_id_and_an_empty_catalogue_delete_nothing(tmp_path: Path) -> None:
+def test_listings_without_external_id_and_a_wrong_catalogue_delete_nothing(tmp_path: Path) -> None:
     with open_shop(tmp_path) as shop:
         shop.products = {"sku-1": shop.products["sku-1"]}
         shop.http.post(LISTINGS, json={"title": "By hand", "content": "Not in the catalogue."})
-        assert shop.sync() == ["1 operations, 0 failed"]
+        assert shop.sync() == ["1 operations (0 deletions), 0 failed"]
+        shop.products['"sku-1"'] = shop.products["sku-1"]  # the same in CSV
+        assert shop.sync(code=1) == ["products.csv has 2 rows and 1 different skus: nothing is changed"]
         shop.products = {}
-        assert shop.sync(code=1) == ["products.csv is empty: nothing is deleted"]
+        assert shop.sync(code=1) == ["products.csv has 0 rows and 0 different skus: nothing is changed"]
         assert set(shop.read()) == {"By hand", "Product 1"}
 
 
-def test_an_edit_by_hand_is_reported_before_the_catalogue_wins(tmp_path: Path) -> None:
+def test_an_edit_by_hand_after_the_first_read_is_reported_before_the_catalogue_wins(tmp_path: Path) -> None:
     with open_shop(tmp_path) as shop:
         shop.products = {sku: shop.products[sku] for sku in ("sku-1", "sku-2")}
+        shop.products["sku-1"]["is_active"] = "no"
         shop.sync()
-        path = f"{LISTINGS}/{shop.read()['Product 1']['id']}"
+        path = f"{LISTINGS}/{shop.read(status='inactive')['Product 1']['id']}"
         shop.products["sku-1"]["price"] = shop.products["sku-2"]["price"] = 5
-        edit = {"content": "Slightly used."}
-        with intercept(str(shop.http.base_url), 1, before=lambda: shop.http.patch(path, json=edit)) as proxy:
+        edit = {"content": "Slightly used.", "is_active": True}
+        with intercept(str(shop.http.base_url), 2, before=lambda: shop.http.patch(path, json=edit)) as proxy:
             count, report = shop.sync(proxy, code=1)
-        assert (count, shop.read()["Product 2"]["price"]) == ("2 operations, 1 failed", 5)
+        assert (count, shop.read()["Product 2"]["price"]) == ("2 operations (0 deletions), 1 failed", 5)
         assert report.startswith("sku-1: precondition_failed: ")
         assert shop.read()["Product 1"]["content"] == "Slightly used."
-        assert shop.sync() == ["1 operations, 0 failed"]
+        assert shop.sync() == ["1 operations (0 deletions), 0 failed"]
         shop.assert_in_sync()
 
 
@@ -190,5 +194,5 @@ def test_a_rejected_product_does_not_stop_the_others(tmp_path: Path) -> None:
 
 def test_the_program_waits_for_the_rate_limit(tmp_path: Path) -> None:
     with open_shop(tmp_path, rate_limit="4", rate_window="1") as shop:
-        assert shop.sync() == ["500 operations, 0 failed"]
+        assert shop.sync() == ["500 operations (0 deletions), 0 failed"]
         assert len(shop.read()) == 500

@@ -43,7 +43,7 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
         (
             "Your own id for this write: 1 to 255 visible ASCII characters, with or without quotes. A request repeated "
             "within 24 hours with the same key and body returns the first response without writing again. Rejected "
-            "requests do not use up the key."
+            "requests, and batches that were undone, do not use up the key."
         ),
         _STRING | {"pattern": '^(?:"[ -~]{1,255}"|[!#-~][ -~]{0,254})?$'},
         '"bike-42"',

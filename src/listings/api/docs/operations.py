@@ -111,8 +111,8 @@ CREATE = Operation(
     description=(
         "Only `title` and `content` are required. Unknown and read-only fields are ignored and named in "
         "`X-Ignored-Fields`. With an `Idempotency-Key` you can repeat the request for 24 hours without creating a "
-        "second listing. With `Prefer: return=representation` the response is the whole record as it is; if it has "
-        "been deleted since the first request with this key, `id` and `message`. "
+        "second listing. With `Prefer: return=representation` the response is the whole record as it is now, or `id` "
+        "and `message` if the listing has been deleted since the first request with this key. "
         "With `dry_run=true` a valid request returns 200 instead of 201, with "
         '`{"message": "listing would be created"}`: there is no id, because nothing is stored.'
     ),
@@ -611,7 +611,10 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
         "Start of the page: an opaque string from `X-Next-Cursor`, or from the URL in `Link`, of the previous page. It "
         "works only with the same filters and sort order. Cursors never expire."
     ),
-    "status": "State of the listings.",
+    "status": (
+        "State of the listings; `inactive` means drafts and paused ones, and `all` includes deleted ones. Default: "
+        "`active`."
+    ),
     "type": "Only listings of this type.",
     "category": "Only listings with exactly this category.",
     "region": "Only listings with exactly this region.",
@@ -625,7 +628,11 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
         "Only listings updated at or after this time, in UTC. To keep a copy in sync, including deletions, use it "
         "with `status=all` and `include=deleted_at`."
     ),
-    "external_id": "Only the listing with this external id. Repeat the parameter to find several listings.",
+    "external_id": (
+        "Only the listing with this external id. Repeat the parameter to find several listings, as many as fit in the "
+        "URL (8,192 bytes, unless the operator has set another limit). With `status=all`, deleted listings that had "
+        "the external id are included."
+    ),
     "sort": "Sort key; a leading - means descending. Default: newest first.",
     "ids": (
         f"Only the listings with these ids: at most {params.MAX_IDS}, separated by commas. Those of other accounts and "
@@ -633,8 +640,8 @@ PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
     ),
     "count": "Whether to return the number of listings on all pages in `X-Total-Count`.",
     "include": (
-        f"Additional fields, separated by commas; `all` means {_ALL_EXTRAS}. `etag` is the tag of each listing, for "
-        "`If-Match` and `if_match`."
+        f"Additional fields, separated by commas. `all` means only {_ALL_EXTRAS}: name the others as well, as in "
+        "`all,external_id`. `etag` is the tag of each listing, for `If-Match` and `if_match`."
     ),
     "after": "Id of the last change set that you have, 0 for none. Default: 0.",
     "before": "Only change sets with lower ids.",
