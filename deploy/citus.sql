@@ -18,7 +18,7 @@
 -- tests/deploy/test_citus.py checks every name, column and signature against a migrated PostgreSQL database, and
 -- `make test-citus` runs the conformance and API tests on a cluster (docs/testing.md).
 --
--- Local tables, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, view_salts
+-- Local tables, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, market_spellings, view_salts
 -- The market is searched across all buckets, which is fastest on a single node.
 
 -- Without this, psql shows a notice for each table whose rows are copied to the shards.

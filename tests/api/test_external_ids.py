@@ -1,6 +1,7 @@
 """External ids: set, shown, found, unique, and used by the operation `put` of a batch."""
 
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -120,8 +121,10 @@ def test_the_result_of_a_put_says_what_it_did(alice: Client) -> None:
     before = get_state(alice)
     operations = [put(external_id="sku-17", price=6), {**put(external_id="sku-18", **LAMP), "ref": 1}]
     assert run(alice, *operations, query="?dry_run=true") == [
-        {"op": "update", "id": listing, "status": 200, "body": {"message": "listing would be updated"}},
-        {"ref": 1, "op": "create", "status": 200, "body": {"message": "listing would be created"}},
+        {"op": "update", "id": listing, "status": 200, "body": {"message": "listing would be updated"}}
+        | {"before": {"price": 5.0}, "after": {"price": 6.0}},
+        {"ref": 1, "op": "create", "status": 200, "body": {"message": "listing would be created"}, "before": None}
+        | {"after": ANY},
     ]
     assert get_state(alice) == before
 
@@ -141,7 +144,7 @@ def test_a_put_is_checked_as_the_create_or_the_update_that_it_is(alice: Client) 
     unknown = "No listing has the external_id"
     cases: list[tuple[dict[str, Any], int, str]] = [
         (put(external_id="sku-17", price="5"), 400, price),
-        (put(external_id="sku-18", price="5"), 400, f"{price}; {required}"),
+        (put(external_id="sku-18", price="5"), 400, f"{required}; {price}"),
         (put(external_id="sku-18"), 400, required),
         (put(external_id="sku-17", title=None), 400, "title must be a string, got null"),
         (put(**LAMP), 400, "external_id is required"),

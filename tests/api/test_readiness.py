@@ -97,7 +97,7 @@ def test_a_market_that_cannot_be_indexed_is_reported(harness: Harness, monkeypat
     alice = harness.person("alice")
     harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Bright."})
     with monkeypatch.context() as patch:
-        patch.setattr("listings.store.scripts.market_index._LAST_SERIAL", "SELECT nothing")
+        patch.setattr("listings.store.scripts.market_index.LAST_ENTRY", "SELECT nothing")
         with pytest.raises(Unavailable):
             harness.run(harness.services.market.index())
     degraded = [f"the market has not been indexed since {format_timestamp(harness.clock())}"]

@@ -151,7 +151,7 @@ def test_empty_values_clear_a_field_as_null_does(alice: Client) -> None:
         ({"is_active": 1}, "is_active must be true or false, got 1"),
         (
             {"title": "Good", "region": 5, "price": 12, "type": "car"},
-            'region must be a string, got a number; type must be one of product, service, rental, job, got "car"',
+            'type must be one of product, service, rental, job, got "car"; region must be a string, got a number',
         ),
     ],
 )

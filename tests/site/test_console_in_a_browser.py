@@ -135,7 +135,7 @@ def import_file(page: Page, seen: Visit) -> None:
     file: Any = {"name": "stock.csv", "mimeType": "text/csv", "buffer": STOCK}
     page.get_by_label("CSV or JSON Lines file").set_input_files(files=[file])
     click_button(page, "Check file")
-    expect(page.get_by_text('price must be a number, got "cheap"; content is required').first).to_be_visible()
+    expect(page.get_by_text('content is required; price must be a number, got "cheap"').first).to_be_visible()
     click_button(page, "Import valid rows")
     expect(page.get_by_text("Done: 2 created, 0 updated, 0 unchanged, 1 rejected.")).to_be_visible()
     page.get_by_role("link", name="View your listings").click()

@@ -160,8 +160,7 @@ async def _check_state(database: Path, disk: Disk) -> list[str]:
     except (Problem, Unavailable) as problem:
         return [f"damaged: {problem.message}"]
     try:
-        listings = {one.id: one for one in await store.list_listings(1, 1)}
-        failures = _differences(listings, disk)
+        failures = _differences(await _read_listings(store), disk)
     except Unavailable as problem:
         failures = [f"damaged: {problem.message}"]
     await store.close()
@@ -169,6 +168,14 @@ async def _check_state(database: Path, disk: Disk) -> list[str]:
         if connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]:
             return failures
     return [*failures, "damaged: integrity_check reports errors"]
+
+
+async def _read_listings(store: SqliteStore) -> dict[int, Listing]:
+    """Read all listings in pages, which may take long: on a busy machine, a whole list could be refused."""
+    listings: dict[int, Listing] = {}
+    while page := await store.page_listings(1, 1, max(listings, default=0), 1000):
+        listings |= {listing.id: listing for listing in page}
+    return listings
 
 
 def _differences(listings: dict[int, Listing], disk: Disk) -> list[str]:
