@@ -101,6 +101,15 @@ def test_a_delete_and_a_restore_have_events_of_their_own(activity: AccountActivi
     assert activity.creations == [(listing_id, 7, 1)]
 
 
+def test_events_have_their_change_sets(activity: AccountActivity) -> None:
+    listing_id = activity.add()
+    activity.change(listing_id, title="New")
+    activity.run_batch(ChangeStep(listing_id, change(title="Newer")))
+    assert [(event.kind, event.change) for event in activity.events()] == [("batch", 3), ("updated", 2)]
+    (created,) = activity.run(activity.store.page_creations(*activity.partition, MAX_ID, 1))
+    assert created.change == 1
+
+
 def test_an_empty_or_rejected_change_records_no_event(activity: AccountActivity) -> None:
     listing_id = activity.add()
     activity.change(listing_id)

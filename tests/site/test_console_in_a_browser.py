@@ -174,8 +174,9 @@ def list_paths(seen: Visit) -> list[str]:
     keys = [link.get_attribute("href") or "" for link in page.locator("tbody a").all()]
     page = seen.open("/console/listings")
     listings = [link.get_attribute("href") or "" for link in page.locator("tbody th a").all()]
-    found = ("", "/keys", "/usage", "/plan", "/listings", "/listings?q=none", "/listings/new", "/import", "/activity")
-    return [*(f"/console{path}" for path in (*found, "/account", "/account/close", "/nothing")), keys[0], listings[0]]
+    found = ["", "/keys", "/usage", "/plan", "/listings", "/listings?q=none", "/listings/new", "/import", "/activity"]
+    found += ["/account", "/account/close", "/nothing", "/activity/undo?change=1"]
+    return [*(f"/console{path}" for path in found), f"{listings[0]}/history", keys[0], listings[0]]
 
 
 def submit_forms(seen: Visit, listing: str) -> Iterator[str]:
@@ -230,6 +231,38 @@ def test_console_pages_are_accessible_and_fit_the_screen(seller: Visit) -> None:
     for name in submit_forms(seller, pages[-1]):
         found += find_violations(seller.page, name)
     assert found == []
+
+
+def test_an_undone_import_names_the_listings_that_were_edited_since(browser: Browser, deployment: Deployment) -> None:
+    with visit(browser, deployment.service.base_url) as seen:
+        page = sign_up(seen, "huia@example.com")
+        deployment.run_command("account", "plan", "huia@example.com", "--months", "1")
+        import_rows(page, seen, 300)
+        undo_link = page.get_by_role("link", name="Undo").get_attribute("href") or ""
+        links = seen.open("/console/listings").locator("tbody th a").all()[:12]
+        for path in [link.get_attribute("href") or "" for link in links]:
+            seen.open(path).get_by_label("Region").fill("Otago")
+            click_button(page, "Save")
+            expect(page.get_by_text("Listing saved")).to_be_visible()
+        seen.open(undo_link)
+        expect(page.get_by_text("The whole listing")).to_have_count(12)
+        found = find_violations(page, "the preview of an undo")
+        click_button(page, "Undo")
+        expect(page.get_by_text("Done: 288 listings changed, 12 conflicts.")).to_be_visible()
+        expect(page.get_by_text("Changed later")).to_have_count(12)
+        found += find_violations(page, "the result of an undo")
+        seen.open("/console/activity").locator("summary").first.click()
+        assert [*found, *find_violations(page, "the changes of an undo")] == []
+
+
+def import_rows(page: Page, seen: Visit, count: int) -> None:
+    seen.open("/console/import")
+    rows = "".join(f"Lamp {number},A lamp.\n" for number in range(count))
+    file: Any = {"name": "lamps.csv", "mimeType": "text/csv", "buffer": f"title,content\n{rows}".encode()}
+    page.get_by_label("CSV or JSON Lines file").set_input_files(files=[file])
+    click_button(page, "Check file")
+    click_button(page, "Import")
+    expect(page.get_by_text(f"Done: {count} created")).to_be_visible()
 
 
 def test_sign_in_pages_and_a_new_account_are_accessible(browser: Browser, deployment: Deployment) -> None:

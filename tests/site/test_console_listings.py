@@ -395,7 +395,7 @@ def test_selected_listings_are_changed_together(harness: Harness, alice: Tab) ->
         assert f"2 listings {done}." in alice.follow().text
     assert [load_listing(harness, int(one)).version for one in ids] == [5, 5, 1]
     alice.post(PATH, action="delete", id=[ids[0], "1", "x"])
-    assert "1 listing deleted. 1 listing could not be deleted: Listing 1 : Listing not found." in alice.text
+    assert "1 listing deleted. Undo 1 listing could not be deleted: Listing 1 : Listing not found." in alice.text
     assert alice.post(PATH, action="delete").reply.status == 400
     assert alice.post(PATH, action="explode", id=ids).reply.status == 400
 
@@ -490,7 +490,7 @@ def test_a_bulk_restore_lists_each_failure_by_title(harness: Harness, alice: Tab
     lamp, chair = create(harness, title="Lamp"), create(harness, title="Chair")
     alice.get(PATH).post(PATH, action="delete", id=[str(lamp), str(chair)])
     alice.post(PATH, action="restore", id=[str(lamp), "1", str(chair), "2"])
-    assert "2 listings restored. 2 listings could not be restored:" in alice.text
+    assert "2 listings restored. Undo 2 listings could not be restored:" in alice.text
     for number in (1, 2):
         assert f"Listing {number} : Listing not found." in alice.text
     assert [load_listing(harness, one).deleted_at for one in (lamp, chair)] == [None, None]

@@ -20,6 +20,7 @@ def test_the_console_is_the_same_on_both_engines(tmp_path: Path, engine: str) ->
         assert harness.fetch("GET", f"/api/v1/listings/{listing_id}", key=key).status == 200
         edit_listing(tab, listing_id)
         import_file(tab)
+        undo_import(tab, listing_id)
         check_other_pages(harness, tab, key)
 
 
@@ -53,6 +54,17 @@ def import_file(tab: Tab) -> None:
     tab.upload("/console/import/run", "", b"", **form)
     assert "Done: 2 created, 0 updated, 0 unchanged, 1 rejected." in tab.text
     assert tab.get("/console/export?format=csv").reply.body.count(b"\r\n") == 4
+
+
+def undo_import(tab: Tab, listing_id: str) -> None:
+    links = tab.get("/console/activity").page.values("a", "href")
+    (link,) = [link for link in links if link is not None and "undo?import=" in link]
+    inputs = tab.get(link).page.all("input", type="hidden")
+    form = {str(one.attributes["name"]): one.attributes["value"] or "" for one in inputs}
+    tab.post("/console/activity/undo", **form, confirmed="on").follow()
+    assert "Done: 2 listings changed, 0 conflicts." in tab.text
+    assert "You restored it" in tab.get(f"/console/listings/{listing_id}/history").text
+    assert tab.get("/console/activity/undo").reply.headers["location"] == "/console/activity"
 
 
 def check_other_pages(harness: Harness, tab: Tab, key: str) -> None:

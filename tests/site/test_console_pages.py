@@ -337,7 +337,7 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     key_name = f"Warehouse ({key[:4]}…{key[-4:]})"
     for sentence in (
         f"You restored listing {listing_id}",
-        f"You paused or resumed listing {listing_id}",
+        f"You resumed listing {listing_id}",
         f"updated description of, and paused or resumed, listing {listing_id}",
         f"{key_name} undid changes of 1 listing",
         f"{key_name} deleted listing {listing_id}",

@@ -21,7 +21,7 @@ PAGES = (
 FORM_PATHS = (
     *("/console/keys", "/console/keys/1/rotate", "/console/keys/1/revoke", "/console/plan", "/console/listings"),
     *("/console/plan/request", "/console/account/name", "/console/account/email", "/console/account/email/confirm"),
-    "/console/account/close",
+    *("/console/account/close", "/console/activity/undo"),
     *("/console/listings/new", "/console/listings/1025", "/console/listings/1025/state", "/console/import"),
     *(
         "/console/import/run",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.routing import compile_path
 
+from listings.contract.reverts import RevertRequest
 from listings.service.tokens import create_token, hash_token
 from listings.site import assets, console, market
 from tests.harness import Harness, Person, Reply
@@ -31,7 +32,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
 
 @pytest.fixture(scope="module")
 def seller(harness: Harness) -> Tab:
-    """The tab of a member with a key, and with more than a page of listings."""
+    """The tab of a member with a key, more than a page of listings, and an undo."""
     tab = Tab(harness, HOST).get("/shop/sign-up")
     tab.post("/shop/sign-up", name="Alice", email=EMAIL, password=PASSWORD)
     account = harness.run(harness.services.accounts.extend_plan(EMAIL, 12))
@@ -39,6 +40,8 @@ def seller(harness: Harness) -> Tab:
     alice = Person(account, issued.secret, issued.key.id)
     for number in range(51):
         create(harness, alice, title=f"Bicycle {number}", category="Bikes")
+    create(harness, alice, is_active=False)
+    harness.run(harness.services.reverts.start(account.id, RevertRequest("change", 52), alice.key_id))
     return tab
 
 

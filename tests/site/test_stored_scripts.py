@@ -143,7 +143,8 @@ def test_payloads_do_not_run_in_the_console(browser: Browser, market: RunningMar
             assert_nothing_ran(seen, page)
             next_link = page.locator("a[rel=next]")
             path = str(next_link.get_attribute("href")) if next_link.count() else ""
-        for path in ("/console", "/console/keys", "/console/activity", "/console/usage", "/console/account"):
+        undo = "/console/activity/undo?change=1"
+        for path in ("/console", "/console/keys", "/console/activity", undo, "/console/usage", "/console/account"):
             seen.open(path)
             assert_nothing_ran(seen, page)
 

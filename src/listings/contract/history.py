@@ -69,6 +69,7 @@ class Event(msgspec.Struct, frozen=True):
       the listings that a batch created, updated or deleted, the number of listings that an import created and updated,
       or that a revert changed and of its conflicts, the new values of the account's fields, or the id of the key that
       the new one replaces.
+    - `change` is the change set of the event, the first one of an import or a revert, or 0 if there is none.
     """
 
     revision: int
@@ -78,18 +79,21 @@ class Event(msgspec.Struct, frozen=True):
     kind: EventKind
     subject: int
     detail: str
+    change: int = 0
 
 
 class Creation(NamedTuple):
     """When and by whom a listing was created.
 
     `actor` and `revision` are None if the creation is not an event of its own (a batch or an import, for example).
+    `change` is its change set, or None if it is older than change sets.
     """
 
     listing_id: int
     actor: int | None
     revision: int | None
     created_at: str
+    change: int | None
 
 
 class UsageKey(NamedTuple):

@@ -97,6 +97,14 @@ class Revert(msgspec.Struct, frozen=True):
     counts: RevertCounts
     finished_at: int | None
 
+    @property
+    def progress(self) -> float:
+        """The progress from 0 to 1."""
+        if self.finished_at is not None:
+            return 1.0
+        first, last = self.scope.first, self.scope.last
+        return round((last + 1 - self.position.edit_revision) / (last + 1 - first), 3)
+
 
 class RevertPreview(NamedTuple):
     """What a revert would do to some candidates: its changes and conflicts. `done`: how many candidates were read."""

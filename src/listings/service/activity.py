@@ -1,7 +1,7 @@
 """The audit log of an account and its listings, the change sets of its listings, and their retention."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -31,6 +31,7 @@ _PAGE_SIZE = 500
 _MAX_PAGES = 20  # of listings to scan for creates that are events of their own
 _PURGE_BUCKETS = 64
 _PURGE_BATCH_SIZE = 500
+_MAX_READS = 16  # pages of changes for one page of activity
 _PURGED_CHANGE_SETS = 50  # in one transaction: each may have the changes of 200 listings
 
 
@@ -140,6 +141,27 @@ class Changes:
         """Return the changes of a listing in at most `count` change sets before `before`."""
         return await self._store.page_listing_changes(listing_id, before, count)
 
+    async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
+        """Return the first changes of each of some change sets, by id, without those that are no longer stored.
+
+        A change set has no changes in the result if many large ones precede it. Raises Problem("changes_gone") if one
+        is deleted at that moment.
+        """
+        partition = (bucket_of(account_id), account_id)
+        last, purged = await self._store.get_edit_state(*partition)
+        wanted = sorted(number for number in set(ids) if purged < number <= last)
+        found: dict[int, list[Change]] = {number: [] for number in wanted}
+        after = 0
+        for _ in range(_MAX_READS):
+            run = _find_run(wanted, after)
+            if not run:
+                break
+            page = await self._store.page_changes(*partition, ChangePosition(run[0] - 1), run[-1])
+            for change in page.changes:
+                found[change.edit_revision].append(change)
+            after = page.end.edit_revision  # skips the rest of a large change set
+        return found
+
     async def list_latest(self, account: Account, count: int) -> list[Change]:
         """Return the changes of an account's last `count` change sets, oldest first."""
         partition = (bucket_of(account.id), account.id)
@@ -168,6 +190,13 @@ class Changes:
                 deleted = await self._store.purge_changes(buckets, oldest, _PURGED_CHANGE_SETS)
 
 
+def _find_run(numbers: Sequence[int], after: int) -> Sequence[int]:
+    """Return the first adjacent numbers above `after`, of some in ascending order."""
+    rest = [number for number in numbers if number > after]
+    count = next((index for index, number in enumerate(rest) if number != rest[0] + index), len(rest))
+    return rest[:count]
+
+
 class _Creates(NamedTuple):
     """The create events found, the id of the last listing scanned, and whether there are no further ones."""
 
@@ -185,6 +214,7 @@ def _build_event(creation: Creation) -> Event:
         kind="created",
         subject=creation.listing_id,
         detail="",
+        change=creation.change or 0,
     )
 
 

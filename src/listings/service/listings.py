@@ -1,7 +1,7 @@
 """The use cases of listings, for their sellers and for the operator."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
@@ -146,6 +146,14 @@ class Listings:
     async def find_summaries(self, caller: Caller, query: ListingQuery) -> Page:
         """Like `find`, for a page of any size. The listings of a large page have no content."""
         return _build_page(await self._find_any(caller, _add_one(query)), query)
+
+    async def find_titles(self, caller: Caller, ids: Iterable[int]) -> Mapping[int, str]:
+        """Return the titles of the caller's listings with some ids, by id, also of deleted ones."""
+        wanted = tuple(sorted(set(ids)))
+        if not wanted:
+            return {}
+        page = await self.find_summaries(caller, ListingQuery(status="all", ids=wanted, limit=len(wanted)))
+        return {listing.id: listing.title for listing in page.listings}
 
     async def _find_any(self, caller: Caller, query: ListingQuery) -> Found:
         partition = (caller.bucket, caller.account_id)

@@ -5,6 +5,7 @@ RFC 6265bis, 4.1.3 (`__Host-`, `__Secure-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4
 
 import re
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +18,7 @@ from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
-_FLASH = re.compile(r"[a-z-]+(?:\.[0-9]{1,6}\.[0-9]{1,6})?")
+_FLASH = re.compile(r"([a-z-]+(?:\.[0-9]{1,6}\.[0-9]{1,6})?)(?:~([0-9]{1,15}))?")
 _FLASH_SECONDS = 60
 _DEVICE_SECONDS = 365 * 24 * 3600
 _LOCALHOST = "localhost"
@@ -25,6 +26,13 @@ _SESSION = ("listings_session", "__Host-listings")  # the cookie's names without
 _DEVICE = ("listings_device", "__Host-listings-device")
 _FORM = ("listings_form", "__Host-listings-form")
 _DONE = ("listings_done", "__Host-listings-done")
+
+
+class Flash(NamedTuple):
+    """The name of a notice, and the change set that it offers to undo; 0 means several, and None that there is none."""
+
+    name: str = ""
+    change: int | None = None
 
 
 async def member_of(request: Request) -> Member | None:
@@ -83,15 +91,18 @@ def set_form_secret(request: Request, response: Response, secret: str) -> Respon
     return _set_cookie(request, response, _FORM, secret, None)
 
 
-def set_flash(request: Request, response: Response, name: str) -> Response:
-    """Set the name of the notice that the next page shows."""
-    return _set_cookie(request, response, _DONE, name, _FLASH_SECONDS)
+def set_flash(request: Request, response: Response, flash: Flash) -> Response:
+    """Set the notice that the next page shows."""
+    text = flash.name if flash.change is None else f"{flash.name}~{flash.change}"
+    return _set_cookie(request, response, _DONE, text, _FLASH_SECONDS)
 
 
-def get_flash(request: Request) -> str:
-    """Return the name of the notice to show, or "" for none."""
-    name = _get_cookie(request, _DONE)
-    return name if _FLASH.fullmatch(name) else ""
+def get_flash(request: Request) -> Flash:
+    """Return the notice to show. Its name is "" if there is none."""
+    found = _FLASH.fullmatch(_get_cookie(request, _DONE))
+    if found is None:
+        return Flash()
+    return Flash(found[1], int(found[2]) if found[2] else None)
 
 
 def clear_flash(request: Request, response: Response) -> Response:

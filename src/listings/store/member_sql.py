@@ -143,19 +143,20 @@ WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_id
 """
 
 PAGE_EVENTS = f"""
-SELECT {EVENT_COLUMNS} FROM activity
+SELECT {EVENT_COLUMNS}, CASE WHEN kind IN ('batch', 'import', 'reverted') THEN subject ELSE 0 END FROM activity
 WHERE bucket = $1 AND account_id = $2 AND (revision, number) < ($3, $4)
 UNION ALL
-SELECT revision, number, moment, author, kind, listing_id, CASE kind WHEN 'updated' THEN fields ELSE '' END FROM changes
+SELECT revision, number, moment, author, kind, listing_id, CASE kind WHEN 'updated' THEN fields ELSE '' END,
+    edit_revision FROM changes
 WHERE bucket = $1 AND account_id = $2 AND revision IS NOT NULL AND (revision, number) < ($3, $4)
 ORDER BY revision DESC, number DESC LIMIT $5
 """
 
 PAGE_CREATIONS = """
-SELECT id, author, revision, created_at FROM listings
+SELECT id, author, revision, created_at, edit_revision FROM listings
 WHERE bucket = $1 AND account_id = $2 AND id < $3 AND is_active AND deleted_at IS NULL
 UNION ALL
-SELECT id, author, revision, created_at FROM listings
+SELECT id, author, revision, created_at, edit_revision FROM listings
 WHERE bucket = $1 AND account_id = $2 AND id < $3 AND NOT (is_active AND deleted_at IS NULL)
 ORDER BY id DESC LIMIT $4
 """

@@ -99,18 +99,10 @@ async def _report(services: Services, revert: Revert, after: int, count: int, he
     """Return a revert with a page of its conflicts."""
     conflicts = await services.reverts.list_conflicts(revert, after, count) if count else []
     is_finished = revert.finished_at is not None
-    head = {"id": revert.key.id, "status": "finished" if is_finished else "running", "progress": _measure(revert)}
+    head = {"id": revert.key.id, "status": "finished" if is_finished else "running", "progress": revert.progress}
     last = conflicts[-1].number if conflicts else after
     body = head | _build_counts(revert.counts, conflicts, last)
     return Response(200 if is_finished else 202, codec.encode(body | {"changes": []}), headers)
-
-
-def _measure(revert: Revert) -> float:
-    """Return the progress from 0 to 1."""
-    scope = revert.scope
-    if revert.finished_at is not None:
-        return 1.0
-    return round((scope.last + 1 - revert.position.edit_revision) / (scope.last + 1 - scope.first), 3)
 
 
 def _encode_preview(found: Preview) -> bytes:

@@ -3,6 +3,7 @@
 from starlette.routing import Route
 
 from listings.site.console import account, activity, keys, overview, plan, sign_in, transfer, usage
+from listings.site.console.history import listing, undo
 from listings.site.console.listings import edit, table
 
 ROUTES: list[Route] = [
@@ -15,5 +16,7 @@ ROUTES: list[Route] = [
     *edit.ROUTES,
     *transfer.ROUTES,
     *activity.ROUTES,
+    *undo.ROUTES,
+    *listing.ROUTES,
     *account.ROUTES,
 ]

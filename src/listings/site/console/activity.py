@@ -10,26 +10,38 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
+from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey
 from listings.service import Services
 from listings.service.activity import ActivityPage
 from listings.service.sessions import Member
 from listings.site import presentation
-from listings.site.console.guards import console_page, for_member
+from listings.site.console.guards import UNDO_PATH, console_page, for_member
+from listings.site.console.history.describe import ChangedListing, describe_change
 from listings.site.context import site_of
 
 _CURSOR = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")
 _MAX_CURSOR_VALUE = 2**62
 _PAGE_SIZE = 50
+_SHOWN_LISTINGS = 3  # of each event
+_CHANGING = {"created", "updated", "deleted", "restored", "reverted"}  # outcomes in the details of an event
 
 
 class ActivityEntry(NamedTuple):
-    """An event as a sentence; `listing_id` is 0 unless the event is about one listing."""
+    """An event as a sentence; `listing_id` is 0 unless the event is about one listing.
+
+    `changes` are the first ones of its change set, `more` is the number of further changed listings, `undo_url` is ""
+    if it can't be undone, and `undo_id` is the id of the undo that it is, or 0.
+    """
 
     moment: int
     who: str
     what: str
     listing_id: int
+    changes: Sequence[ChangedListing] = ()
+    more: int = 0
+    undo_url: str = ""
+    undo_id: int = 0
 
 
 @for_member
@@ -42,7 +54,7 @@ async def show_activity(request: Request, member: Member) -> Response:
     return console_page(
         request,
         "activity.html",
-        events=await describe_events(services, member.account, page),
+        events=await _add_changes(services, member, page),
         is_first=before is None,
         next_url=f"/console/activity?before={'-'.join(map(str, cursor))}" if cursor is not None else "",
     )
@@ -57,8 +69,49 @@ async def describe_events(services: Services, account: Account, page: ActivityPa
     return [_describe(event, keys) for event in page.events]
 
 
+async def _add_changes(services: Services, member: Member, page: ActivityPage) -> list[ActivityEntry]:
+    """Return the events of a page with what each changed."""
+    entries = await describe_events(services, member.account, page)
+    try:
+        found = await services.changes.read_sets(member.account.id, [event.change for event in page.events])
+    except Problem as problem:
+        if problem.code != "changes_gone":
+            raise
+        found = {}
+    shown = {number: changes[:_SHOWN_LISTINGS] for number, changes in found.items()}
+    ids = [change.listing_id for changes in shown.values() for change in changes]
+    titles = await services.listings.find_titles(member.caller, ids)
+    return [
+        _add_change(entry, event, [describe_change(change, titles) for change in shown[event.change]])
+        if event.change in shown
+        else entry
+        for event, entry in zip(page.events, entries, strict=True)
+    ]
+
+
+def _add_change(entry: ActivityEntry, event: Event, changes: Sequence[ChangedListing]) -> ActivityEntry:
+    kind = {"import": "import", "reverted": "revert"}.get(event.kind, "change")
+    total = _count_listings(event) if event.detail.startswith("{") else 1
+    url = f"{UNDO_PATH}?{kind}={event.change}"
+    if entry.what == _PAUSED_OR_RESUMED and changes:
+        entry = entry._replace(what=changes[0].outcome)
+    if not entry.listing_id or any(change.fields for change in changes):
+        entry = entry._replace(changes=changes, more=max(0, total - len(changes)))
+    return entry._replace(undo_url=url, undo_id=event.change if kind == "revert" else 0)
+
+
+def _count_listings(event: Event) -> int:
+    detail: dict[str, Any] = msgspec.json.decode(event.detail)
+    return sum(count for outcome, count in _counts(detail).items() if outcome in _CHANGING)
+
+
+def describe_actor(key_id: int, keys: Mapping[int, ApiKey]) -> str:
+    """Return the name of who made a change, given the `key_id` of an `Actor`."""
+    return {CONSOLE: "You", OPERATOR: "The operator"}.get(key_id) or _key_name(key_id, keys)
+
+
 def _describe(event: Event, keys: Mapping[int, ApiKey]) -> ActivityEntry:
-    who = {CONSOLE: "You", OPERATOR: "The operator"}.get(event.actor) or _key_name(event.actor, keys)
+    who = describe_actor(event.actor, keys)
     text = _TEXTS[event.kind]
     if isinstance(text, str):
         what = text.format(key=_key_name(event.subject, keys))

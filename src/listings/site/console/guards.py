@@ -20,6 +20,8 @@ from listings.site.context import site_of
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 MemberPage: TypeAlias = Callable[[Request, Member], Awaitable[Response]]
 
+UNDO_PATH = "/console/activity/undo"
+
 _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_FIELDS = 300
 _SEE_OTHER = 303
@@ -119,12 +121,13 @@ def console_page(
         status=pages.status_of(problem) if problem is not None else status,
         headers={**_NO_STORE, **pages.retry_header(problem)},
         problem=problem,
-        notice=_notice(flash) if problem is None else None,
+        notice=_notice(flash.name) if problem is None else None,
+        undo_url=build_undo_url(flash.change),
         has_plan=member is not None and has_plan(request, member),
         now=site_of(request).services.clock(),
         **context,
     )
-    return session.clear_flash(request, response) if flash else response
+    return session.clear_flash(request, response) if flash.name else response
 
 
 def redirect(path: str, **parameters: str) -> Response:
@@ -133,9 +136,19 @@ def redirect(path: str, **parameters: str) -> Response:
     return RedirectResponse(url, _SEE_OTHER, _NO_STORE)
 
 
-def redirect_with_notice(request: Request, path: str, notice: str) -> Response:
-    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0"."""
-    return session.set_flash(request, redirect(path), notice)
+def redirect_with_notice(request: Request, path: str, notice: str, change: int | None = None) -> Response:
+    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0".
+
+    The notice offers to undo a change set, or with 0, links to the activity.
+    """
+    return session.set_flash(request, redirect(path), session.Flash(notice, change))
+
+
+def build_undo_url(change: int | None) -> str:
+    """Return the URL that undoes a change set: for 0, that of the activity, and for None, ""."""
+    if change is None:
+        return ""
+    return f"{UNDO_PATH}?change={change}" if change else "/console/activity"
 
 
 def has_plan(request: Request, member: Member) -> bool:

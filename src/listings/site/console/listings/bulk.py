@@ -9,7 +9,7 @@ from listings.contract.listings import BatchOutcome, ChangeStep
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingQuery
 from listings.service import Services
-from listings.service.listings import WriteOptions
+from listings.service.listings import StateCondition, WriteOptions
 from listings.service.sessions import Member
 from listings.site.console.listings.actions import PriceChange, build_step
 from listings.site.console.listings.form import label_problem
@@ -21,6 +21,7 @@ MAX_MATCHING = 10_000
 """The largest number of listings that can be changed together by a search."""
 
 _MAX_NAMED = 50
+_ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
 
 class Selection(NamedTuple):
@@ -41,18 +42,20 @@ class BulkChange(NamedTuple):
 
 
 class BulkResult(msgspec.Struct):
-    """The numbers of listings by outcome, and title and reason of the first rejected ones."""
+    """The numbers of listings by outcome, title and reason of the first rejected ones, and the change sets."""
 
     changed: int = 0
     unchanged: int = 0
     rejected: int = 0
     reasons: list[tuple[str, str]] = []
+    change_sets: list[int] = []
 
 
 class _SliceResult(msgspec.Struct):
     changed: int
     unchanged: int
     rejected: list[tuple[int, str]]  # id, reason
+    change_set: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -72,6 +75,7 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
         total.changed += result.changed
         total.unchanged += result.unchanged
         total.rejected += len(result.rejected)
+        total.change_sets += [result.change_set] if result.change_set else []
         for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
             total.reasons.append((await _describe(services, member, listing_id), reason))
     return total
@@ -126,10 +130,11 @@ async def _run_slice(
         outcomes = list(zip(ids, outcome.results, strict=True))
         rejected = [(one, label_problem(result).message) for one, result in outcomes if isinstance(result, Problem)]
         changed = sum(is_changed[listing_id] for listing_id, result in outcomes if not isinstance(result, Problem))
-        return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected)).decode()
+        change_set = outcome.edit_revision or 0 if changed else 0
+        return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected, change_set)).decode()
 
     key = f"console {change.form_id} {number}" if change.form_id else None
-    options = WriteOptions(idempotency_key=key, digest=change.digest)
+    options = WriteOptions(idempotency_key=key, digest=change.digest, state=_ANY_STATE)
     steps = [build(listing_id) for listing_id in ids]
     outcome = await services.listings.run_batch(member.caller, steps, encode, options, atomic=False)
     return _decode(outcome if isinstance(outcome, str) else encode(outcome))

@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from listings.contract.history import CONSOLE
 from listings.domain import fields
 from listings.domain.errors import Problem
-from listings.domain.model import Listing, ListingChange
+from listings.domain.model import MAX_ID, Listing, ListingChange
 from listings.service import Services
 from listings.service.listings import WriteOptions
 from listings.service.sessions import Member
@@ -31,7 +32,8 @@ from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
 from listings.site.context import site_of
 
-_PATH = "/console/listings"
+PATH = "/console/listings"
+"""The path of the listings, below which each has its pages."""
 
 
 @for_member
@@ -55,13 +57,13 @@ async def create_listing(request: Request, member: Member) -> Response:
         listing_id = await _create(site_of(request).services, member, sent, once)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, once=once)
-    return redirect_with_notice(request, f"{_PATH}/{listing_id}", "created")
+    return redirect_with_notice(request, f"{PATH}/{listing_id}", "created")
 
 
 @for_member
 async def show_listing(request: Request, member: Member) -> Response:
     """Show the form of a listing, or of a deleted listing the button to restore it."""
-    listing = await _get_own_listing(request, member)
+    listing = await get_own_listing(request, member)
     return _form_page(request, "listing_edit.html", listing_form.form_values(listing), listing=listing)
 
 
@@ -69,7 +71,7 @@ async def show_listing(request: Request, member: Member) -> Response:
 async def save_listing(request: Request, member: Member) -> Response:
     """Store the edited fields, unless the listing was changed since the form was opened."""
     form = await read_form(request)
-    listing, sent = await _get_own_listing(request, member), listing_form.read(form)
+    listing, sent = await get_own_listing(request, member), listing_form.read(form)
     try:
         require_current_session(member, form)
         require_plan(request, member)
@@ -77,14 +79,14 @@ async def save_listing(request: Request, member: Member) -> Response:
     except Problem as problem:
         return await _edit_error_page(request, member, sent, problem, get_text(form, "version"))
     notice = "unchanged" if saved.version == listing.version else "saved"
-    return redirect_with_notice(request, f"{_PATH}/{listing.id}", notice)
+    return redirect_with_notice(request, f"{PATH}/{listing.id}", notice)
 
 
 @for_member
 async def change_state(request: Request, member: Member) -> Response:
     """Pause, resume, delete or restore one listing."""
     action = get_text(await read_form(request), "action")
-    listing = await _get_own_listing(request, member)
+    listing = await get_own_listing(request, member)
     if action not in ACTIONS:
         raise Problem("invalid_request", "Unknown action")
     try:
@@ -97,15 +99,16 @@ async def change_state(request: Request, member: Member) -> Response:
         return await _edit_error_page(
             request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
         )
-    return redirect_with_notice(request, f"{_PATH}/{listing.id}", ACTIONS[action])
+    notice = ACTIONS[action]
+    return redirect_with_notice(request, f"{PATH}/{listing.id}", notice, await _find_own_change(request, listing.id))
 
 
 ROUTES = [
-    Route(f"{_PATH}/new", show_new),
-    Route(f"{_PATH}/new", create_listing, methods=["POST"]),
-    Route(f"{_PATH}/{{id}}", show_listing),
-    Route(f"{_PATH}/{{id}}", save_listing, methods=["POST"]),
-    Route(f"{_PATH}/{{id}}/state", change_state, methods=["POST"]),
+    Route(f"{PATH}/new", show_new),
+    Route(f"{PATH}/new", create_listing, methods=["POST"]),
+    Route(f"{PATH}/{{id}}", show_listing),
+    Route(f"{PATH}/{{id}}", save_listing, methods=["POST"]),
+    Route(f"{PATH}/{{id}}/state", change_state, methods=["POST"]),
 ]
 
 
@@ -156,6 +159,13 @@ async def _change(services: Services, member: Member, action: str, listing_id: i
         await services.listings.update(member.caller, listing_id, {"is_active": action == "resume"})
 
 
+async def _find_own_change(request: Request, listing_id: int) -> int | None:
+    """Return the last change set of a listing if a member of the account wrote it."""
+    page = await site_of(request).services.changes.read_of_listing(listing_id, MAX_ID, 1)
+    last = next(iter(page.changes), None)
+    return last.edit_revision if last is not None and last.actor == CONSOLE else None
+
+
 # Pages
 
 
@@ -176,7 +186,7 @@ async def _edit_error_page(
 
     `version` is the version that the form was opened with.
     """
-    listing = await _get_own_listing(request, member)
+    listing = await get_own_listing(request, member)
     if problem.code != "precondition_failed":
         return _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
     conflict = Problem("precondition_failed", "The listing was changed elsewhere since you opened this form")
@@ -184,7 +194,7 @@ async def _edit_error_page(
     return _form_page(request, "listing_edit.html", sent, conflict, listing=listing, differences=differences)
 
 
-async def _get_own_listing(request: Request, member: Member) -> Listing:
+async def get_own_listing(request: Request, member: Member) -> Listing:
     """Return the member's listing, deleted or not.
 
     Raises Problem("listing_not_found"), also if the listing belongs to another account.

@@ -95,6 +95,11 @@ def _changed_names(sent: FormValues, stored: FormValues) -> list[str]:
     return [name for name, text in sent.items() if text != _as_submitted(name, stored[name])]
 
 
+def describe_value(name: str, value: Value) -> str:
+    """Return a field's value as text for the seller, or "" if it is empty."""
+    return _display(name, _text(FIELDS[name], value))
+
+
 def _label_error(name: str, error: str) -> str:
     """Return the form's message for an error of a field's rule. Images are counted from 1."""
     if error.startswith(" is required"):

@@ -16,6 +16,7 @@ from listings.domain.model import Listing
 from listings.service import Services
 from listings.service.sessions import Member
 from listings.site.console.guards import (
+    build_undo_url,
     console_page,
     for_member,
     get_text,
@@ -102,7 +103,14 @@ async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
     if result.rejected:
         return await _listings_page(request, member, form.search, result=(form.action, result))
     notice = f"{form.action}.{result.changed}.{result.unchanged}"
-    return redirect_with_notice(request, form.search.url(form.search.after), notice)
+    return redirect_with_notice(request, form.search.url(form.search.after), notice, _find_change(result))
+
+
+def _find_change(result: BulkResult) -> int | None:
+    """Return the change set of a bulk change, 0 if there are several, or None if nothing was changed."""
+    if len(result.change_sets) > 1:
+        return 0
+    return result.change_sets[0] if result.change_sets else None
 
 
 def _read(form: FormData) -> _BulkForm:
@@ -186,6 +194,7 @@ async def _listings_page(
         problem=problem,
         action=result[0] if result is not None else "",
         result=result[1] if result is not None else None,
+        result_undo_url=build_undo_url(_find_change(result[1])) if result is not None else "",
         actions=ACTIONS,
         describe_bulk_change=describe_bulk_change,
         search=search,

@@ -1,0 +1,1 @@
+"""The console's pages of changes: the history of a listing, and undo."""

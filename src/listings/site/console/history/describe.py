@@ -1,0 +1,93 @@
+"""Changes and conflicts as texts for the seller. Pure functions."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from listings.contract.reverts import RevertConflict
+from listings.domain.changes import Change, get_name
+from listings.domain.fields import FIELDS
+from listings.domain.model import ListingChange
+from listings.domain.reverts import ConflictReason
+from listings.site.console.listings.form import describe_value
+
+_MAX_FIELDS = 6  # of a listing
+_STATES = {"deleted", "paused", "resumed"}  # outcomes that say whether the listing is on the market
+_REASONS: Mapping[ConflictReason, str] = {
+    "changed_later": "changed later",
+    "external_id_taken": "another listing has the same ID of yours now",
+    "account_full": "your account has no room for it",
+    "too_many_changes": "changed too often since then",
+}
+
+
+class ChangedField(NamedTuple):
+    """The label of a field, and its values as texts."""
+
+    label: str
+    before: str
+    after: str
+
+
+class ChangedListing(NamedTuple):
+    """What a change does to a listing, such as "deleted" or "paused", and its first changed fields.
+
+    `more` is the number of further fields.
+    """
+
+    listing_id: int
+    title: str
+    outcome: str
+    fields: Sequence[ChangedField]
+    more: int
+
+
+class KeptListing(NamedTuple):
+    """A conflict: what of a listing stays as it is, the reason, and the listing that has its own ID now, if any."""
+
+    listing_id: int
+    title: str
+    fields: str
+    reason: str
+    holder: int | None
+
+
+def describe_change(change: Change, titles: Mapping[int, str]) -> ChangedListing:
+    """Return a change as texts. A listing without a title in `titles` gets the one that the change gave it."""
+    title = titles.get(change.listing_id) or str(change.after.get("title", ""))
+    before = change.before or {}
+    outcome = _find_outcome(change)
+    names = [name for name in change.after if name in before and get_name(name) in FIELDS]
+    if outcome in _STATES:
+        names = [name for name in names if name != "is_active"]
+    fields = [_describe_field(name, before, change.after) for name in names[:_MAX_FIELDS]]
+    return ChangedListing(change.listing_id, title, outcome, fields, len(names) - len(fields))
+
+
+def describe_conflict(conflict: RevertConflict, titles: Mapping[int, str]) -> KeptListing:
+    """Return a conflict as texts."""
+    is_whole = "deleted_at" in conflict.fields or not conflict.fields
+    labels = "The whole listing" if is_whole else ", ".join(_get_label(name) for name in conflict.fields)
+    holder = conflict.subject if conflict.reason == "external_id_taken" else None
+    title = titles.get(conflict.listing_id, "")
+    return KeptListing(conflict.listing_id, title, labels, _REASONS[conflict.reason], holder)
+
+
+def _find_outcome(change: Change) -> str:
+    if change.before is None:
+        return "created"
+    if "deleted_at" in change.before:
+        return "restored" if change.after["deleted_at"] is None else "deleted"
+    if change.after.keys() - {"updated_at"} == {"is_active"}:
+        return "resumed" if change.after["is_active"] else "paused"
+    return "updated"
+
+
+def _describe_field(attribute: str, before: ListingChange, after: ListingChange) -> ChangedField:
+    name = get_name(attribute)
+    return ChangedField(
+        _get_label(attribute), describe_value(name, before[attribute]), describe_value(name, after[attribute])
+    )
+
+
+def _get_label(attribute: str) -> str:
+    return FIELDS[get_name(attribute)].label

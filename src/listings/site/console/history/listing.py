@@ -1,0 +1,52 @@
+"""History page of a listing: its changes, newest first."""
+
+from itertools import groupby
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from listings.domain import fields
+from listings.domain.model import MAX_ID
+from listings.service.sessions import Member
+from listings.site.console.activity import describe_actor
+from listings.site.console.guards import console_page, for_member
+from listings.site.console.history.describe import ChangedListing, describe_change
+from listings.site.console.listings.edit import PATH, get_own_listing
+from listings.site.context import site_of
+
+_PAGE_SIZE = 20  # change sets
+
+
+class _Entry(NamedTuple):
+    """What a change set did to the listing."""
+
+    id: int
+    moment: int
+    who: str
+    change: ChangedListing
+
+
+@for_member
+async def show_history(request: Request, member: Member) -> Response:
+    """Show a page of the changes of a listing."""
+    services, listing = site_of(request).services, await get_own_listing(request, member)
+    before = fields.parse_id(request.query_params.get("before", "")) or MAX_ID
+    page = await services.changes.read_of_listing(listing.id, before, _PAGE_SIZE)
+    keys = {key.id: key for key in await services.keys.list_of(member.account)}
+    entries = [
+        _Entry(one.edit_revision, one.moment, describe_actor(one.actor, keys), describe_change(one, {}))
+        for one in page.changes
+    ]
+    return console_page(
+        request,
+        "listing_history.html",
+        listing=listing,
+        change_sets=[(number, list(group)) for number, group in groupby(entries, lambda entry: entry.id)],
+        is_first=before == MAX_ID,
+        next_before=entries[-1].id if page.more and entries else 0,
+    )
+
+
+ROUTES = [Route(f"{PATH}/{{id}}/history", show_history)]

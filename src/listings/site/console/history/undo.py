@@ -1,0 +1,165 @@
+"""Undo a change set, an import or an earlier undo: preview, confirmation and result."""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple, get_args
+
+import msgspec
+from starlette.datastructures import FormData, QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from listings.contract.history import CONSOLE
+from listings.contract.reverts import RevertConflict, RevertRequest
+from listings.domain import fields
+from listings.domain.changes import Change
+from listings.domain.errors import Problem
+from listings.domain.reverts import RevertKind
+from listings.service import Services
+from listings.service.listings import WriteOptions
+from listings.service.sessions import Member
+from listings.site.console.activity import describe_actor
+from listings.site.console.guards import (
+    UNDO_PATH,
+    console_page,
+    for_member,
+    get_text,
+    idempotency_key,
+    read_form,
+    redirect,
+    require_plan,
+)
+from listings.site.console.history.describe import ChangedListing, KeptListing, describe_change, describe_conflict
+from listings.site.context import site_of
+
+_SHOWN = 50  # listings, and conflicts
+_MISSING = {"change_not_found", "changes_gone"}
+
+
+class _Described(NamedTuple):
+    """Changes and conflicts as texts."""
+
+    changes: Sequence[ChangedListing]
+    conflicts: Sequence[KeptListing]
+
+
+@for_member
+async def show_preview(request: Request, member: Member) -> Response:
+    """Show what an undo would change, and which fields stay as they are. Without a change, go to the activity."""
+    if not request.query_params:
+        return redirect("/console/activity")
+    return await _preview_page(request, member, _read(request.query_params))
+
+
+@for_member
+async def undo(request: Request, member: Member) -> Response:
+    """Undo after the confirmation. Without it, show the preview again, for example to overwrite later changes."""
+    form = await read_form(request)
+    wanted = _read(form)
+    if not get_text(form, "confirmed"):
+        return await _preview_page(request, member, wanted, once=idempotency_key(form))
+    try:
+        require_plan(request, member)
+    except Problem as problem:
+        return await _preview_page(request, member, wanted, problem)
+    revert_id = await _start(site_of(request).services, member, wanted, idempotency_key(form))
+    return redirect(f"{UNDO_PATH}/{revert_id}")
+
+
+@for_member
+async def show_result(request: Request, member: Member) -> Response:
+    """Show the progress or the result of an undo, with a page of its conflicts."""
+    services = site_of(request).services
+    revert_id = fields.parse_id(request.path_params["id"]) or 0
+    after = fields.parse_id(request.query_params.get("after", "")) or 0
+    try:
+        revert = await services.reverts.get(member.account.id, revert_id)
+    except Problem as problem:
+        raise _explain(problem) from None
+    conflicts = await services.reverts.list_conflicts(revert, after, _SHOWN)
+    described = await _describe(services, member, [], conflicts)
+    last = conflicts[-1].number if conflicts else revert.counts.conflicts
+    return console_page(
+        request, "undo_result.html", revert=revert, conflicts=described.conflicts, after=after, last=last
+    )
+
+
+ROUTES = [
+    Route(UNDO_PATH, show_preview),
+    Route(UNDO_PATH, undo, methods=["POST"]),
+    Route(f"{UNDO_PATH}/{{id}}", show_result),
+]
+
+
+def _read(parameters: QueryParams | FormData) -> RevertRequest:
+    """Return what to undo. Raises Problem("path_not_found")."""
+    for kind in get_args(RevertKind):
+        subject = fields.parse_id(str(parameters.get(kind, "")))
+        if subject is not None and kind != "key":
+            return RevertRequest(kind, subject, overwrite=bool(parameters.get("overwrite")))
+    raise Problem("path_not_found", "There is no such change")
+
+
+async def _preview_page(
+    request: Request, member: Member, wanted: RevertRequest, problem: Problem | None = None, *, once: str = ""
+) -> Response:
+    services = site_of(request).services
+    try:
+        plan = await services.reverts.preview(member.account.id, wanted)
+    except Problem as error:
+        raise _explain(error) from None
+    described = await _describe(services, member, plan.changes[:_SHOWN], plan.conflicts[:_SHOWN])
+    return console_page(
+        request,
+        "undo.html",
+        problem=problem,
+        wanted=wanted,
+        origin=await _find_origin(services, member, wanted),
+        plan=plan,
+        changes=described.changes,
+        conflicts=described.conflicts,
+        can_overwrite=wanted.overwrite or any(one.reason == "changed_later" for one in plan.conflicts),
+        once=once or secrets.token_urlsafe(16),
+    )
+
+
+async def _find_origin(services: Services, member: Member, wanted: RevertRequest) -> tuple[str, int] | None:
+    """Return who wrote the first change set to undo, and when, or None if it has just been deleted."""
+    found = await services.changes.read_sets(member.account.id, [wanted.subject])
+    first = next(iter(found.get(wanted.subject, ())), None)
+    if first is None:
+        return None
+    keys = {key.id: key for key in await services.keys.list_of(member.account)}
+    return describe_actor(first.actor, keys), first.moment
+
+
+async def _describe(
+    services: Services, member: Member, changes: Sequence[Change], conflicts: Sequence[RevertConflict]
+) -> _Described:
+    ids = [change.listing_id for change in changes] + [conflict.listing_id for conflict in conflicts]
+    titles = await services.listings.find_titles(member.caller, ids)
+    return _Described(
+        [describe_change(change, titles) for change in changes],
+        [describe_conflict(conflict, titles) for conflict in conflicts],
+    )
+
+
+async def _start(services: Services, member: Member, wanted: RevertRequest, once: str) -> int:
+    digest = hashlib.sha256(msgspec.json.encode(wanted)).digest()
+    options = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
+    try:
+        started = await services.reverts.start(member.account.id, wanted, CONSOLE, options)
+    except Problem as problem:
+        raise _explain(problem) from None
+    return started.revert.key.id
+
+
+def _explain(problem: Problem) -> Problem:
+    """Return the problem in the console's words."""
+    if problem.code in _MISSING:
+        return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
+    if problem.code == "idempotency_key_reused":
+        return Problem(problem.code, "This form was already submitted. Start again from the activity")
+    return problem

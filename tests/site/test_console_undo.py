@@ -1,0 +1,199 @@
+"""Undo in the console, and what changed: activity, the history of a listing, preview and result."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from listings.contract.reverts import MAX_FIRST_LISTINGS
+from tests.harness import MONTH, Harness
+from tests.site.console import Tab, open_console, open_harness
+from tests.site.test_console_listings import create, form_values, load_listing
+from tests.site.test_console_transfer import preview, run_import
+
+ACTIVITY = "/console/activity"
+UNDO = f"{ACTIVITY}/undo"
+PATH = "/console/listings"
+FORM = {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed", "is_active": "true"}
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    with open_harness(tmp_path) as harness:
+        yield harness
+
+
+@pytest.fixture
+def alice(harness: Harness) -> Tab:
+    return open_console(harness)
+
+
+def find_undo_links(tab: Tab) -> list[str]:
+    return [link for link in tab.page.values("a", "href") if link and link.startswith(f"{UNDO}?")]
+
+
+def edit(tab: Tab, listing_id: int, **changed: str) -> None:
+    version = form_values(tab.get(f"{PATH}/{listing_id}"))["version"]
+    assert tab.post(f"{PATH}/{listing_id}", version=version, **FORM | changed).reply.status == 303
+
+
+def undo(tab: Tab, **more: str) -> Tab:
+    """Confirm the preview that is open, and return the result."""
+    form = {name: value for name, value in form_values(tab).items() if name != "token"}
+    return tab.post(UNDO, **form | more, confirmed="on").follow()
+
+
+def import_rows(tab: Tab, count: int) -> None:
+    lines = "".join(f"Bicycle,Two wheels.,sku-{number}\n" for number in range(count))
+    run_import(preview(tab, f"title,content,external_id\n{lines}".encode()))
+
+
+def test_the_notice_of_a_deletion_offers_undo(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    alice.get(PATH).post(f"{PATH}/{listing_id}/state", action="delete")
+    (link,) = find_undo_links(alice.follow())
+    assert "Restored Bicycle" in alice.get(link).text
+    assert load_listing(harness, listing_id).deleted_at is not None
+    assert "Done: 1 listing changed, 0 conflicts." in undo(alice).text
+    listing = load_listing(harness, listing_id)
+    assert (listing.deleted_at, listing.is_active) == (None, True)
+    (link,) = find_undo_links(alice)
+    undo(alice.get(link))
+    assert load_listing(harness, listing_id).deleted_at is not None
+
+
+def test_the_notice_of_a_bulk_change_offers_undo(harness: Harness, alice: Tab) -> None:
+    ids = [str(create(harness)) for _ in range(2)]
+    alice.get(PATH).post(PATH, action="pause", id=ids)
+    (link,) = find_undo_links(alice.follow())
+    assert "Listings to change 2 " in alice.get(link).text
+    alice.get(PATH).post(PATH, action="delete", id=[ids[0], "1"])
+    assert "1 listing deleted. Undo 1 listing could not be deleted" in alice.text
+    assert len(find_undo_links(alice)) == 1
+
+
+def test_the_notice_of_several_change_sets_leads_to_the_activity(harness: Harness, alice: Tab) -> None:
+    create(harness)
+    import_rows(alice, 100)
+    alice.get(PATH).post(PATH, action="delete", all="1", confirmed="1", once="a")
+    assert "101 listings deleted. Undo" in alice.follow().text
+    assert find_undo_links(alice) == []
+    assert f'<a href="{ACTIVITY}">Undo</a>' in alice.reply.body.decode()
+
+
+def test_activity_shows_each_changed_field_and_offers_undo(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness, price=5)
+    edit(alice, listing_id, price="7.25", region="Otago")
+    alice.get(ACTIVITY)
+    assert "Price 5.00 7.25" in alice.text
+    assert "Updated Bicycle Changes of listing" in alice.text
+    assert "Region (empty) Otago" in alice.text
+    assert len(find_undo_links(alice)) == 2
+    undo(alice.get(find_undo_links(alice)[0]))
+    assert "You undid changes of 1 listing" in alice.get(ACTIVITY).text
+    assert load_listing(harness, listing_id).price_cents == 500
+
+
+def test_activity_shows_the_beginning_of_a_large_change(harness: Harness, alice: Tab) -> None:
+    for letter in "xy":
+        lines = "".join(f"Bicycle,{letter * 10_000},sku-{number}\n" for number in range(60))
+        run_import(preview(alice, f"title,content,external_id\n{lines}".encode()))
+    edit(alice, create(harness), price="6")
+    alice.get(ACTIVITY)
+    assert re.search("Description x+… y+… .* And 57 more listings", alice.text)
+    assert "Price (empty) 6.00" in alice.text
+
+
+def test_the_history_of_a_listing_has_its_changes(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    for price in range(1, 22):
+        edit(alice, listing_id, price=str(price))
+    alice.get(f"{PATH}/{listing_id}/history")
+    assert "You updated it" in alice.text
+    assert "Price 20.00 21.00" in alice.text
+    assert len(find_undo_links(alice)) == 20
+    (older,) = alice.page.values("a", "href", rel="next")
+    assert "created it" in alice.get(older or "").text
+    bob = open_console(harness, "bob@example.com")
+    assert bob.get(f"{PATH}/{listing_id}/history").reply.status == 404
+
+
+def test_an_undone_import_keeps_what_was_edited_since(alice: Tab) -> None:
+    import_rows(alice, 5)
+    (link,) = find_undo_links(alice)
+    (edited, *_) = re.findall(r'name="id" value="(\d+)"', alice.get(PATH).reply.body.decode())
+    edit(alice, int(edited), price="9", external_id="sku-4")
+    alice.get(link)
+    assert re.search("Import by you ?, 22 Sep 2026", alice.text)
+    assert "Listings to change 4 Conflicts 1" in alice.text
+    assert "Bicycle The whole listing Changed later" in alice.text
+    undo(alice)
+    assert "Done: 4 listings changed, 1 conflict." in alice.text
+    assert "Bicycle The whole listing Changed later" in alice.text
+    assert "You undid changes of 4 listings, with 1 conflict" in alice.get(ACTIVITY).text
+    assert "And 1 more listing." in alice.text
+
+
+def test_later_changes_are_overwritten_if_the_box_is_checked(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness, price=5)
+    for price in ("6", "7"):
+        edit(alice, listing_id, price=price)
+    form = form_values(alice.get(f"{UNDO}?change=2"))
+    assert "Bicycle Price Changed later" in alice.text
+    assert "Price 7.00 5.00" in alice.post(UNDO, **form, overwrite="on").text
+    undo(alice, overwrite="on")
+    assert load_listing(harness, listing_id).price_cents == 500
+
+
+def test_a_large_undo_shows_its_progress(harness: Harness, alice: Tab) -> None:
+    import_rows(alice, MAX_FIRST_LISTINGS + 10)
+    undo(alice.get(find_undo_links(alice)[0]))
+    assert f"{MAX_FIRST_LISTINGS} listings changed so far." in alice.text
+    harness.run(harness.services.reverts.run())
+    (reload,) = alice.page.values("a", "href", class_="button plain")
+    assert "Done: 210 listings changed, 0 conflicts." in alice.get(reload or "").text
+
+
+def test_a_confirmation_sent_twice_undoes_once(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    edit(alice, listing_id, price="6")
+    form = form_values(alice.get(f"{UNDO}?change=2"))
+    first = alice.post(UNDO, **form, confirmed="on").reply.headers["location"]
+    assert alice.post(UNDO, **form, confirmed="on", overwrite="on").reply.status == 409
+    assert alice.post(UNDO, **form, confirmed="on").reply.headers["location"] == first
+    assert load_listing(harness, listing_id).version == 3
+
+
+def test_an_unknown_change_cannot_be_undone(harness: Harness, alice: Tab) -> None:
+    create(harness)
+    for query in ("?change=99", "?revert=1", "?key=1", "?import=x", "/99"):
+        assert alice.get(f"{UNDO}{query}").reply.status == 404, query
+
+
+def test_changes_of_another_account_are_not_found(harness: Harness, alice: Tab) -> None:
+    edit(alice, create(harness), price="6")
+    undo(alice.get(f"{UNDO}?change=2"))
+    result = f"{UNDO}/{form_values(alice.get(UNDO + '?revert=3'))['revert']}"
+    assert alice.get(result).reply.status == 200
+    bob = open_console(harness, "bob@example.com")
+    assert [bob.get(path).reply.status for path in (result, f"{UNDO}?change=2")] == [404, 404]
+
+
+def test_undo_needs_a_plan(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    edit(alice, listing_id, price="6")
+    harness.clock.advance(2 * MONTH)
+    harness.run(harness.services.accounts.set_plan("alice@example.com", None))
+    alice.sign_in("alice@example.com").get(f"{UNDO}?change=2")
+    assert "Undoing changes needs an active plan." in alice.text
+    assert alice.post(UNDO, change="2", confirmed="on").reply.status == 403
+    assert load_listing(harness, listing_id).price_cents == 600
+
+
+def test_changes_that_are_no_longer_stored_are_not_offered(harness: Harness, alice: Tab) -> None:
+    edit(alice, create(harness), price="6")
+    harness.run(harness.store.purge_changes(range(1024), int(harness.clock()) + 1, 10))
+    assert find_undo_links(alice.get(ACTIVITY)) == []
+    assert alice.get(f"{UNDO}?change=2").reply.status == 404
+    assert "no longer stored" in alice.text
