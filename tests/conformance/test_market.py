@@ -220,6 +220,8 @@ def test_entries_are_listed_in_the_order_of_their_dates(store: Store, run: Run) 
         ("Battery", "batteries"),
         ("Rimu table", "ri"),
         ("Rimu table", "table rim"),
+        ("Rimu table", "a table for the rimu"),
+        ("To the lighthouse", "to the"),
         ("Bach in Hawke’s Bay", "hawkes bay"),
         ("Bach in Hawke's Bay", "Hawke's ba"),
         ("Wānaka lodge", "wanak"),

@@ -174,6 +174,12 @@ def test_a_byte_order_mark_and_both_line_breaks_are_accepted(file_format: Format
                 assert read_contents(file_format, mark + end.join(lines) + last) == expected
 
 
+def test_content_and_images_have_synonyms() -> None:
+    assert read_contents(CSV, b"title,Description,image\na,b,https://x.example/1.jpg\n") == [
+        {"title": "a", "content": "b", "images": ["https://x.example/1.jpg"]}
+    ]
+
+
 def test_columns_may_be_in_any_order_and_may_be_missing() -> None:
     assert read_contents(CSV, b"price, is_active ,surprise,title\n12.50,TRUE,x,a\n,False,,b\n") == [
         {"price": 12.5, "is_active": True, "surprise": "x", "title": "a"},

@@ -408,7 +408,8 @@ def test_a_bulk_change_says_how_many_listings_were_so_already(harness: Harness, 
 
 def confirm(tab: Tab, **more: Any) -> Tab:
     """Submit the confirmation page that is open."""
-    return tab.post(PATH, confirmed="1", **form_values(tab) | more)
+    (confirmed,) = tab.page.values("button", "value", name="confirmed")
+    return tab.post(PATH, confirmed=confirmed or "", **form_values(tab) | more)
 
 
 def test_all_listings_that_match_are_changed_after_a_confirmation(harness: Harness, alice: Tab) -> None:
@@ -428,7 +429,7 @@ def test_all_listings_that_match_are_changed_after_a_confirmation(harness: Harne
 def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, alice: Tab) -> None:
     ids = [create(harness, price=price) for price in (19.99, 0, 0.01)]
     alice.get(PATH).post(PATH, action="price", id=[str(one) for one in ids], once="a")
-    alice.post(PATH, action="price", id=[str(one) for one in ids], once="a", mode="percent", amount="-10%")
+    alice.post(PATH, action="price", id=[str(one) for one in ids], once="a", mode="set", amount="-10%")
     assert "$19.99 $17.99" in " ".join(alice.text.split())
     assert load_listing(harness, ids[0]).price_cents == 1999
     sent: dict[str, Any] = {
@@ -439,22 +440,24 @@ def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, al
         "once": "a",
     }
     for _ in range(2):  # a form that is submitted twice takes effect once
-        alice.post(PATH, confirmed="1", **sent)
+        alice.post(PATH, confirmed="price percent -10%", **sent)
         assert "Price changed on 1 listing. 2 unchanged." in alice.follow().text
     assert [load_listing(harness, one).price_cents for one in ids] == [1799, 0, 1]
 
 
 def test_prices_are_set_for_all_selected_listings(harness: Harness, alice: Tab) -> None:
     ids = [create(harness, price=price) for price in (5, 0)]
-    form: dict[str, Any] = {"action": "price", "id": [str(one) for one in ids], "mode": "set", "confirmed": "1"}
-    alice.get(PATH).post(PATH, amount="$1,250.50", **form)
+    form: dict[str, Any] = {"action": "price", "id": [str(one) for one in ids], "mode": "set", "amount": "$1,250.50"}
+    alice.get(PATH).post(PATH, confirmed="price set 5", **form)  # another price than the one that was previewed
+    assert [load_listing(harness, one).version for one in ids] == [1, 1]
+    alice.post(PATH, confirmed="price set $1,250.50", **form)
     assert "Price changed on 2 listings." in alice.follow().text
     assert [load_listing(harness, one).price_cents for one in ids] == [125_050, 125_050]
 
 
 def test_an_invalid_price_change_stores_nothing(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness, price=900_000_000)
-    form = {"action": "price", "id": str(listing_id), "confirmed": "1"}
+    form = {"action": "price", "id": str(listing_id)}
     alice.get(PATH)
     for mode, amount, message in (
         ("set", "cheap", 'The price must be a number, got "cheap"'),
@@ -463,9 +466,10 @@ def test_an_invalid_price_change_stores_nothing(harness: Harness, alice: Tab) ->
         ("percent", "ten", "Enter a percentage, such as -10 or 2.5"),
         ("percent", "NaN", "Enter a percentage, such as -10 or 2.5"),
     ):
-        assert message in alice.post(PATH, mode=mode, amount=amount, **form).text
+        alice.post(PATH, mode=mode, amount=amount, confirmed=f"price {mode} {amount}", **form)
+        assert message in alice.text
         assert alice.reply.status == 400
-    alice.post(PATH, mode="percent", amount="50", **form)
+    alice.post(PATH, mode="percent", amount="50", confirmed="price percent 50", **form)
     assert "could not be updated: Bicycle : Its price would be $1,350,000,000, which is too high." in alice.text
     assert load_listing(harness, listing_id).version == 1
 

@@ -72,9 +72,9 @@ def test_the_preview_shows_every_row_and_writes_nothing(alice: Tab) -> None:
     preview(alice, BAD)
     assert (alice.reply.status, counts(alice)) == (200, [2, 0, 0, 1])
     assert rows(alice) == [
-        ("2", "created", "Lamp", "", ""),
+        ("2", "will be created", "Lamp", "", ""),
         ("3", "rejected", "", "", "title is required; price must be a number, got &#34;cheap&#34;"),
-        ("4", "created", "Chair", "", ""),
+        ("4", "will be created", "Chair", "", ""),
     ]
     assert "Ignored column: colour." in alice.text
     assert "No listings yet" in alice.get("/console/listings").text
@@ -256,7 +256,7 @@ def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
     preview(alice, content)
     assert counts(alice) == [300, 0, 0, 0]
     assert "An earlier import of this file stopped after line 201. This one continues from there." in alice.text
-    assert rows(alice)[0][:3] == ("202", "created", "Lamp 200")
+    assert rows(alice)[0][:3] == ("202", "will be created", "Lamp 200")
     assert "Done: 300 created" in run_import(alice).text
     assert len(export(alice).splitlines()) == 301
 

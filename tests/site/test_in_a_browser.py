@@ -298,6 +298,19 @@ def test_a_gallery_turns_by_mouse_and_keyboard(
         assert seen.console_messages == []
 
 
+def test_a_picture_is_enlarged_on_the_page(browser: Browser, market: RunningMarket, picture_urls: list[str]) -> None:
+    (listing_id,) = market.create({"images": picture_urls})
+    with visit(browser, market.base_url) as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        page.locator("#picture-1 .enlarge").click()
+        large = page.get_by_role("dialog").get_by_role("img", name="Picture 1 of 2")
+        expect(large).to_be_visible()
+        assert list(find_axe_violations(page, "an enlarged picture")) == []
+        page.keyboard.press("Escape")
+        expect(large).to_be_hidden()
+        assert seen.console_messages == []
+
+
 def test_the_link_of_a_listing_is_copied(browser: Browser, market: RunningMarket) -> None:
     (listing_id,) = market.create(STUDIO)
     with visit(browser, market.base_url, permissions=["clipboard-read", "clipboard-write"]) as seen:

@@ -89,7 +89,7 @@ def test_field_errors_use_the_forms_labels() -> None:
     errors = listing_form.field_errors(rejected.value)
     assert errors["price"] == 'Price must be a number, got "cheap"'
     assert errors["title"] == "Enter a title"
-    assert errors["images"] == "Image 2 isn't a valid http or https URL"
+    assert errors["images"] == "Image 2 must be the whole address of a picture, beginning with https:// or http://"
     assert set(errors) == {"title", "price", "latitude", "type", "price_type", "images"}
     assert rejected.value.message == "; ".join(rejected.value.errors.values())
 

@@ -79,7 +79,7 @@ def build_query_terms(query: MarketQuery, version: int) -> list[str]:
 
     The filter term is left out if the search has words but no filters, because every listing has that term.
     """
-    words = tokenizer.tokenize(query.text) if version < INDEX_VERSION else market_words.list_terms(query.text)
+    words = tokenizer.tokenize(query.text) if version < INDEX_VERSION else market_words.list_query_terms(query.text)
     terms = list(dict.fromkeys(words))[:MAX_TERMS]
     is_filtered = any(it is not None for it in (query.type, query.category, query.region))
     return [build_filter_term(query), *terms] if is_filtered or not terms else terms

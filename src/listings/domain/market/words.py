@@ -17,6 +17,9 @@ _VOWELS = re.compile("[aeiouy]")
 _REPEATED = re.compile(r"(.)\1+")
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
 _CACHE_SIZE = 16_384  # words
+_FUNCTION_WORDS = frozenset(
+    ["a", "an", "and", "at", "by", "for", "from", "in", "my", "near", "of", "on", "or", "the", "to", "with"]
+)
 
 
 def split(text: str) -> list[str]:
@@ -39,6 +42,12 @@ def fold(word: str) -> str:
 def list_terms(text: str) -> Iterator[str]:
     """Return the terms that find a text by its whole words."""
     return map(fold, split(text))
+
+
+def list_query_terms(text: str) -> Iterator[str]:
+    """Return the terms of a search. Words such as "the" and "near" count only if there are no others."""
+    words = split(text)
+    return map(fold, [word for word in words if word not in _FUNCTION_WORDS] or words)
 
 
 def list_title_terms(text: str) -> Iterator[str]:

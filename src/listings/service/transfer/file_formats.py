@@ -225,7 +225,7 @@ def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
 def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
     """Return the column names. Raises Problem("invalid_request") if the first row has none, or one of them twice."""
     try:
-        header = [cell.strip() for cell in next(reader, [])]
+        header = [_SYNONYMS.get(cell.strip().lower(), cell.strip()) for cell in next(reader, [])]
     except (csv.Error, ValueError):
         header = []
     if not _COLUMN_NAMES.intersection(header):
@@ -286,6 +286,7 @@ def _convert_boolean(cell: str) -> object:
 
 
 _COLUMN_NAMES = frozenset(COLUMNS)
+_SYNONYMS: Mapping[str, str] = {"description": "content", "image": "images"}
 _CONVERTERS: Mapping[str, Callable[[str], object]] = {
     "id": _convert_integer,
     "images": str.split,

@@ -68,6 +68,6 @@ for (const preview of document.querySelectorAll("[data-preview]")) {
       return item;
     }));
   };
-  field.addEventListener("change", show);
+  field.addEventListener("input", show); // not on "change", which would move the button that is being clicked
   show();
 }

@@ -40,6 +40,20 @@ document.addEventListener("click", (event) => {
   showPicture(link, link.matches(".turn"));
 });
 
+// Enlarge a picture on the page itself.
+const viewer = document.querySelector("dialog.viewer");
+document.addEventListener("click", (event) => {
+  const link = viewer && event.target.closest("a.enlarge");
+  if (link) {
+    event.preventDefault();
+    viewer.querySelector("img")?.remove();
+    const image = link.querySelector("img").cloneNode();
+    image.loading = "eager";
+    viewer.append(image);
+    viewer.showModal();
+  } else if (event.target === viewer) viewer.close();
+});
+
 // Copy or share the link of a listing.
 for (const share of document.querySelectorAll("[data-share]")) {
   const link = document.querySelector("link[rel=canonical]").href;

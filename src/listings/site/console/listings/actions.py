@@ -23,7 +23,7 @@ PRICE = "price"
 NEEDS_PLAN = {"resume", "restore", PRICE}
 """As in the API, publishing or editing a listing needs a plan."""
 
-PRICE_MODES: Mapping[str, str] = {"set": "Set the price to (NZD)", "percent": "Change it by (percent)"}
+PRICE_MODES: Mapping[str, str] = {"percent": "Change it by (percent)", "set": "Set the price to (NZD)"}
 _PERCENT = re.compile(r"[+-]?[0-9]{1,6}(?:\.[0-9]{1,6})? ?%?")
 _MIN_PERCENT, _MAX_PERCENT = -99, 1000
 
@@ -46,7 +46,7 @@ class PriceChange(NamedTuple):
 
 def read_price_change(mode: str, text: str) -> PriceChange:
     """Parse the form of a price change. Raises Problem("invalid_request")."""
-    if mode == "percent":
+    if mode == "percent" or text.rstrip().endswith("%"):
         return PriceChange(None, _read_percent(text))
     try:
         return PriceChange(Money(MAX_PRICE_CENTS)(parse_amount(text) or 0))

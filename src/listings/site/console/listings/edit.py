@@ -57,7 +57,8 @@ async def create_listing(request: Request, member: Member) -> Response:
         listing_id = await _create(site_of(request).services, member, sent, once)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, once=once)
-    return redirect_with_notice(request, f"{PATH}/{listing_id}", "created")
+    notice = "created" if sent["is_active"] else "created-paused"
+    return redirect_with_notice(request, f"{PATH}/{listing_id}", notice)
 
 
 @for_member

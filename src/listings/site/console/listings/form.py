@@ -106,7 +106,7 @@ def _label_error(name: str, error: str) -> str:
         return f"Enter a {FIELDS[name].label.lower()}"
     index = _IMAGE_INDEX.match(error)
     if index is not None:
-        return f"Image {int(index[1]) + 1} isn't a valid http or https URL"
+        return f"Image {int(index[1]) + 1} must be the whole address of a picture, beginning with https:// or http://"
     return f"{FIELDS[name].label}{error}"
 
 

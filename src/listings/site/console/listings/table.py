@@ -53,7 +53,7 @@ class _BulkForm(NamedTuple):
     mode: str  # of a price change
     amount: str
     once: str
-    is_confirmed: bool
+    confirmed: str  # what the seller has confirmed, see `effect`
 
     @property
     def selection(self) -> Selection:
@@ -63,7 +63,12 @@ class _BulkForm(NamedTuple):
     @property
     def digest(self) -> bytes:
         """A digest of what the form does."""
-        return hashlib.sha256(msgspec.json.encode(self._replace(is_confirmed=True))).digest()
+        return hashlib.sha256(msgspec.json.encode(self)).digest()
+
+    @property
+    def effect(self) -> str:
+        """What a confirmation confirms: the action, and the change of prices that was previewed."""
+        return f"{self.action} {self.mode} {self.amount}" if self.action == PRICE else self.action
 
 
 @for_member
@@ -82,7 +87,7 @@ async def change_many(request: Request, member: Member) -> Response:
             require_plan(request, member)
     except Problem as problem:
         return await _listings_page(request, member, form.search, problem)
-    if (form.action == PRICE or form.all_matching) and not form.is_confirmed:
+    if (form.action == PRICE or form.all_matching) and form.confirmed != form.effect:
         return await _confirmation_page(request, member, form)
     return await _apply(request, member, form)
 
@@ -123,7 +128,7 @@ def _read(form: FormData) -> _BulkForm:
         mode=get_text(form, "mode"),
         amount=get_text(form, "amount")[:30],
         once=idempotency_key(form),
-        is_confirmed=bool(get_text(form, "confirmed")),
+        confirmed=get_text(form, "confirmed"),
     )
 
 
