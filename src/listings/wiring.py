@@ -241,7 +241,12 @@ def build_mail_server(settings: Settings) -> SmtpServer | None:
     for setting, value in (("LISTINGS_MAIL_FROM", settings.mail_from), ("LISTINGS_BASE_URL", settings.base_url)):
         if not value:
             raise Problem("invalid_setting", f"LISTINGS_SMTP_URL is set, which needs {setting}: set it")
-    return SmtpServer(**settings.smtp_url._asdict(), sender=settings.mail_from, base_url=settings.base_url)
+    return SmtpServer(
+        **settings.smtp_url._asdict(),
+        sender=settings.mail_from,
+        sender_name=settings.market_name,
+        base_url=settings.base_url,
+    )
 
 
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:

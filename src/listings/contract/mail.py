@@ -9,6 +9,7 @@ MailKind: TypeAlias = Literal[
     "email_changed",
     "key_created",
     "new_sign_in",
+    "password_changed",
     "password_reset",
     "plan_reminder",
     "plan_request",

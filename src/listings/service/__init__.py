@@ -102,7 +102,7 @@ class Services:
         self.accounts = Accounts(store, clock)
         self.keys = Keys(store, self.accounts, clock, outbox)
         self.sessions = Sessions(store, passwords, clock, outbox, sign_up_open=sign_up_open)
-        self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock)
+        self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock, outbox=outbox)
         self.own_account = OwnAccount(store, self.accounts, self.sessions, outbox, clock)
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
         self.usage = RequestUsage(store, limiter, clock)

@@ -224,13 +224,14 @@ class Sessions:
     async def change_password(self, member: Member, old: str, new: str, *, device: str = "") -> str:
         """Set a new password, end all other sessions and forget all other devices. Returns the session's new token.
 
-        Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
+        The owner gets a notice by mail. Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
         """
         validate_password(new, member.account.name, member.account.email)
         stored = await self.require_password(member, old)
         hashed = await self._passwords.hash(new)
+        notice = self._outbox.write("password_changed", member.account)
         if not await self._store.set_password(
-            member.account.id, stored, hashed, self._by_console(), member.session_handle
+            member.account.id, stored, hashed, self._by_console(), member.session_handle, notice=notice
         ):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("Changed the password of account %d", member.account.id)

@@ -106,8 +106,7 @@ class Mailer:
         if account is None or account.disabled_at is not None or _is_outdated(detail, account):
             return None
         link = await self._create_link(mail, account)
-        console, now = f"{self._base_url}/console", int(self._clock())
-        context = Context(account, detail, console, now, self._contact, link)
+        context = Context(account, detail, self._base_url, int(self._clock()), self._contact, link)
         return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at)
 
     async def _find_account(self, mail: NewMail) -> Account | None:

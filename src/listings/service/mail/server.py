@@ -14,7 +14,7 @@ class MailError(Exception):
 
 
 class SmtpServer(NamedTuple):
-    """An SMTP server, the address from which mail is sent, and the public URL, with which links in mail begin."""
+    """An SMTP server, the address and name from which mail is sent, and the public URL, with which links begin."""
 
     host: str
     port: int
@@ -22,6 +22,7 @@ class SmtpServer(NamedTuple):
     user: str
     password: str
     sender: str
+    sender_name: str
     base_url: str
 
 

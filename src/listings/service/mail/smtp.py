@@ -46,7 +46,7 @@ async def send(server: SmtpServer, letter: Letter) -> None:
 
 def _build_message(server: SmtpServer, letter: Letter) -> EmailMessage:
     message = EmailMessage(SMTP)
-    message["From"] = Address("Listings", addr_spec=server.sender)
+    message["From"] = Address(server.sender_name, addr_spec=server.sender)
     message["To"] = Address(addr_spec=letter.recipient)
     message["Subject"] = letter.subject
     message["Date"] = formatdate(letter.moment)

@@ -16,14 +16,19 @@ class Text(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The values that a text may contain. `console` is the URL of the console, `link` a URL with a token."""
+    """The values that a text may contain. `base_url` is the public URL, `link` a URL with a token."""
 
     account: Account
     detail: Mapping[str, str]
-    console: str
+    base_url: str
     now: int
     contact: str  # such as " at help@market.example", or empty
     link: str = ""
+
+    @property
+    def console(self) -> str:
+        """The URL of the console."""
+        return f"{self.base_url}/console"
 
 
 def write_text(kind: MailKind, context: Context) -> Text:
@@ -88,6 +93,19 @@ If this was not you, change your password, which signs out all other devices:
     )
 
 
+def _write_password_changed(context: Context) -> Text:
+    return Text(
+        "Your password was changed",
+        f"""The password of {context.account.email} was changed. All other devices were signed out.
+
+If this was not you, set a new password immediately:
+{context.base_url}/reset-password
+
+If you need help, contact us{context.contact}.
+""",
+    )
+
+
 def _write_plan_reminder(context: Context) -> Text:
     end = context.account.plan_expires_at or 0
     day = format_timestamp(end).partition(" ")[0]
@@ -127,6 +145,7 @@ _TEXTS: Mapping[MailKind, Callable[[Context], Text]] = {
     "email_changed": _write_email_changed,
     "key_created": _write_key_created,
     "new_sign_in": _write_new_sign_in,
+    "password_changed": _write_password_changed,
     "password_reset": _write_password_reset,
     "plan_reminder": _write_plan_reminder,
     "plan_request": _write_plan_request,
