@@ -25,6 +25,7 @@ from listings.service.invitations import Invitations
 from listings.service.keys import Keys
 from listings.service.listings import Listings, Moderation
 from listings.service.mail import Mailer, MailOutcome
+from listings.service.mail.messages import Messages
 from listings.service.mail.outbox import Outbox
 from listings.service.mail.reminders import PlanReminders
 from listings.service.mail.server import SmtpServer
@@ -112,6 +113,7 @@ class Services:
         self.reverts = Reverts(store, clock, change_days)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.plan_requests = PlanRequests(store, clock, outbox)
+        self.messages = Messages(store, self.market, outbox, clock)
         self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)
         self.plan_reminders = PlanReminders(store, outbox, clock)
         self.transfer = Transfer(store, clock)

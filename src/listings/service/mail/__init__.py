@@ -107,7 +107,8 @@ class Mailer:
             return None
         link = await self._create_link(mail, account)
         context = Context(account, detail, self._base_url, int(self._clock()), self._contact, link)
-        return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at)
+        reply_to = (detail["name"], detail["email"]) if mail.kind == "buyer_message" else None
+        return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at, reply_to)
 
     async def _find_account(self, mail: NewMail) -> Account | None:
         if mail.account_id is None:

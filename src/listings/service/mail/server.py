@@ -27,10 +27,14 @@ class SmtpServer(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """A mail with its text. `moment` is the Unix time at which it was queued, and `id` is the same in each attempt."""
+    """A mail with its text. `moment` is the Unix time at which it was queued, and `id` is the same in each attempt.
+
+    `reply_to` is the name and the address of the person to reply to.
+    """
 
     id: str
     recipient: str
     subject: str
     text: str
     moment: int
+    reply_to: tuple[str, str] | None = None

@@ -48,6 +48,9 @@ def _build_message(server: SmtpServer, letter: Letter) -> EmailMessage:
     message = EmailMessage(SMTP)
     message["From"] = Address(server.sender_name, addr_spec=server.sender)
     message["To"] = Address(addr_spec=letter.recipient)
+    if letter.reply_to is not None:
+        name, address = letter.reply_to
+        message["Reply-To"] = Address(name, addr_spec=address)
     message["Subject"] = letter.subject
     message["Date"] = formatdate(letter.moment)
     message["Message-ID"] = f"<{letter.id}@{server.sender.rpartition('@')[2]}>"

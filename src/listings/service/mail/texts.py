@@ -36,6 +36,24 @@ def write_text(kind: MailKind, context: Context) -> Text:
     return _TEXTS[kind](context)
 
 
+def _write_buyer_message(context: Context) -> Text:
+    """Return the mail with the buyer's text as a quotation, which can't be mistaken for ours."""
+    detail = context.detail
+    title, quoted = detail["title"], "\n".join(f"> {line}".rstrip() for line in detail["text"].split("\n"))
+    return Text(
+        f"Message about: {title}",
+        f"""{detail["name"]} ({detail["email"]}) wrote to you about your listing "{title}":
+
+{quoted}
+
+Reply to this email to answer {detail["email"]}. Until you reply, the sender does not know your address.
+
+Your listing: {context.base_url}/listings/{detail["listing"]}
+To get no messages from buyers, turn them off: {context.console}/account
+""",
+    )
+
+
 def _write_confirm_email(context: Context) -> Text:
     """Return the mail without the account's name: anybody can sign up with this address, and would choose the text."""
     return Text(
@@ -141,6 +159,7 @@ listings account plan {account.id} --months 1
 
 
 _TEXTS: Mapping[MailKind, Callable[[Context], Text]] = {
+    "buyer_message": _write_buyer_message,
     "confirm_email": _write_confirm_email,
     "email_changed": _write_email_changed,
     "key_created": _write_key_created,
