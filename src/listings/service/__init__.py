@@ -49,6 +49,8 @@ class ServiceInfo(NamedTuple):
     base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
     contact: str = ""  # an email address or a URL
     plan: PlanTerms = DEFAULT_PLAN
+    market_name: str = "Listings"
+    logo: str = ""  # the path of the market's logo; empty: it has none
 
     @property
     def path_prefix(self) -> str:
