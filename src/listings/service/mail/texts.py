@@ -46,7 +46,8 @@ def _write_buyer_message(context: Context) -> Text:
 
 {quoted}
 
-Reply to this email to answer {detail["email"]}. Until you reply, the sender does not know your address.
+Reply to this email to answer {detail["email"]}. Until you reply, the sender does not know your address. We have not
+checked who the sender is.
 
 Your listing: {context.base_url}/listings/{detail["listing"]}
 To get no messages from buyers, turn them off: {context.console}/account
