@@ -76,4 +76,4 @@ class MailStore(Protocol):
         """
 
     async def purge_mails(self, oldest: int) -> None:
-        """Delete the mails that were queued before `oldest` and given up."""
+        """Delete the mails that were queued before `oldest`."""

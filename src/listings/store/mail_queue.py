@@ -27,7 +27,7 @@ POSTPONE_MAIL = "UPDATE mails SET next_at = $2 WHERE id = $1"
 
 GIVE_UP_MAIL = "UPDATE mails SET next_at = NULL, detail = '{}' WHERE id = $1"
 
-PURGE_MAILS = "DELETE FROM mails WHERE next_at IS NULL AND created_at < $1"
+PURGE_MAILS = "DELETE FROM mails WHERE created_at < $1"
 
 LIST_ACCOUNTS_TO_REMIND = f"""
 SELECT {QUALIFIED_ACCOUNT_COLUMNS}

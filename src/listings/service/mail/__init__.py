@@ -24,7 +24,7 @@ CONFIRMATION_SECONDS = 24 * 3600
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * 24 * 3600
-_GIVEN_UP_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail that was given up
+_STORED_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail that was given up
 _MAX_MAILS = 100  # in one run
 
 
@@ -68,8 +68,8 @@ class Mailer:
             await self._process(self._server, queued)
 
     async def purge(self) -> None:
-        """Delete mails that were given up a month ago."""
-        await self._store.purge_mails(int(self._clock()) - _GIVEN_UP_SECONDS)
+        """Delete mails that were queued a month ago: given up, or left in the queue when mail was turned off."""
+        await self._store.purge_mails(int(self._clock()) - _STORED_SECONDS)
 
     async def _process(self, server: SmtpServer, queued: QueuedMail) -> None:
         from listings.service.mail.smtp import send  # noqa: PLC0415 - few processes send mail
