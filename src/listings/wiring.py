@@ -86,7 +86,7 @@ async def open_services(
         payments=_build_payments(settings),
         mail_server=build_mail_server(settings),
         on_mail=metrics.record_mail if metrics is not None else lambda _: None,
-        about=ServiceInfo(settings.base_url, settings.contact, build_plan(settings)),
+        about=_describe_service(settings),
     )
     maintenance = asyncio.create_task(services.run_maintenance())
     try:
@@ -98,6 +98,11 @@ async def open_services(
         await store.close()
         if limiter is not None:
             await limiter.close()
+
+
+def _describe_service(settings: Settings) -> ServiceInfo:
+    logo = "/logo" if settings.site and settings.market_logo is not None else ""
+    return ServiceInfo(settings.base_url, settings.contact, build_plan(settings), settings.market_name, logo)
 
 
 def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
@@ -241,7 +246,12 @@ def build_mail_server(settings: Settings) -> SmtpServer | None:
     for setting, value in (("LISTINGS_MAIL_FROM", settings.mail_from), ("LISTINGS_BASE_URL", settings.base_url)):
         if not value:
             raise Problem("invalid_setting", f"LISTINGS_SMTP_URL is set, which needs {setting}: set it")
-    return SmtpServer(**settings.smtp_url._asdict(), sender=settings.mail_from, base_url=settings.base_url)
+    return SmtpServer(
+        **settings.smtp_url._asdict(),
+        sender=settings.mail_from,
+        sender_name=settings.market_name,
+        base_url=settings.base_url,
+    )
 
 
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:

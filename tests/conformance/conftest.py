@@ -43,9 +43,9 @@ class WatchedStore:
         if not inspect.iscoroutinefunction(method):
             return method
 
-        async def watched(*arguments: Any) -> Any:
+        async def watched(*arguments: Any, **options: Any) -> Any:
             try:
-                return await method(*arguments)
+                return await method(*arguments, **options)
             finally:
                 reader = self._store._reader  # noqa: SLF001 - the check needs it
                 assert reader is None or reader.txn_state() == apsw.SQLITE_TXN_NONE

@@ -3,6 +3,7 @@
 import asyncio
 
 from listings.contract.accounts import NewKey
+from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail, QueuedMail
 from listings.contract.store import Store
 from listings.domain.model import Account
@@ -43,14 +44,17 @@ def test_the_mail_that_is_due_the_longest_comes_first(store: Store, run: Run, ac
     assert [it and it.mail.id for it in claimed] == ["mail2", "mail3", "mail1", None]
 
 
-def test_a_mail_that_was_given_up_is_purged_by_its_age(store: Store, run: Run, account: Account) -> None:
-    run(store.add_mail(build_mail(account)))
+def test_a_mail_is_purged_by_its_age_and_loses_its_detail_when_it_is_given_up(
+    store: Store, run: Run, account: Account
+) -> None:
+    run(store.add_mail(build_mail(account)._replace(detail='{"text": "Hello"}')))
     run(store.postpone_mail("mail1", None))
     assert run(store.claim_mail(5_000, 6_000)) is None
     run(store.purge_mails(1_001))
     run(store.postpone_mail("mail1", 5_000))
-    assert run(store.claim_mail(5_000, 6_000)) is not None
-    run(store.postpone_mail("mail1", None))
+    claimed = run(store.claim_mail(5_000, 6_000))
+    assert claimed is not None
+    assert claimed.mail.detail == "{}"  # it may have been the message of a buyer
     run(store.purge_mails(1_002))
     run(store.postpone_mail("mail1", 5_000))
     assert run(store.claim_mail(5_000, 6_000)) is None
@@ -64,6 +68,18 @@ def test_a_mail_is_queued_with_its_cause_or_not_at_all(store: Store, run: Run, a
     assert not run(store.add_plan_request(account.id, 1_000, build_mail(account, 4)))
     claimed = [run(store.claim_mail(2_000, 3_000)) for _ in range(3)]
     assert [it and it.mail.id for it in claimed] == ["mail1", "mail3", None]
+
+
+def test_a_notice_is_queued_with_a_new_password_or_not_at_all(store: Store, run: Run) -> None:
+    account = run(store.add_member("Bob", "bob@example.com", "first", 1_000))
+    actor = Actor(CONSOLE, 1_000)
+    assert not run(store.set_password(account.id, "wrong", "x", actor, notice=build_mail(account, 1)))
+    assert run(store.set_password(account.id, "first", "second", actor, notice=build_mail(account, 2)))
+    run(store.add_invitation(account.id, b"i" * 32, 1_000, 2_000))
+    assert run(store.accept_invitation(b"i" * 32, "third", 1_000, build_mail(account, 3))) == account
+    assert run(store.accept_invitation(b"i" * 32, "fourth", 1_000, build_mail(account, 4))) is None
+    claimed = [run(store.claim_mail(2_000, 3_000)) for _ in range(3)]
+    assert [it and it.mail.id for it in claimed] == ["mail2", "mail3", None]
 
 
 def test_erasing_an_account_deletes_its_mail(store: Store, run: Run, account: Account) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from listings.contract.accounts import NewKey, Rotation
+from listings.contract.accounts import AccountChange, NewKey, Rotation
 from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, Payment
 from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
 from listings.contract.store import Store
@@ -368,8 +368,10 @@ def test_an_erased_account_has_no_personal_data(store: Store, run: Run, account:
     add_sessions(run, store, account, 1)
     key = run(store.add_key(build_key(account, 1), BY_CONSOLE))
     run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000))
-    run(store.change_account(account.id, lambda _: {"plan_expires_at": 9_000, "public_contact": "021 555 0100"}))
-    assert run(store.get_account(account.id)).public_contact == "021 555 0100"
+    changes: AccountChange = {"plan_expires_at": 9_000, "public_contact": "021 555 0100", "messages_off_at": 8_000}
+    run(store.change_account(account.id, lambda _: changes))
+    stored = run(store.get_account(account.id))
+    assert (stored.public_contact, stored.messages_off_at) == ("021 555 0100", 8_000)
     assert run(store.find_caller(bytes([1]) * 32)).key_revoked_at is None
     run(store.erase_account(account.id, "Erased", "erased@example.invalid", 3_000))
     erased = run(store.get_account(account.id))

@@ -52,17 +52,17 @@ def add_alice(harness: Harness) -> None:
     harness.run(harness.services.accounts.add("Alice", ALICE, None))
 
 
-def test_a_mail_has_the_headers_of_automatic_mail(harness: Harness, mailbox: Mailbox) -> None:
-    add_alice(harness)
-    request_reset(harness)
-    send(harness)
+def test_a_mail_has_the_headers_of_automatic_mail(tmp_path: Path, mailbox: Mailbox) -> None:
+    with open_harness(tmp_path, mailbox, market_name="Tāone") as harness:
+        add_alice(harness)
+        request_reset(harness)
+        send(harness)
+        send(harness)
     [message] = mailbox.messages
     assert mailbox.recipients == [ALICE]
-    assert (message["From"], message["To"]) == ("Listings <no-reply@market.example>", ALICE)
+    assert (message["From"], message["To"]) == ("Tāone <no-reply@market.example>", ALICE)
     assert message["Auto-Submitted"] == "auto-generated"
     assert message["Message-ID"].endswith("@market.example>")
-    send(harness)
-    assert len(mailbox.messages) == 1
 
 
 def test_a_refused_mail_is_sent_again_with_growing_pauses(
@@ -219,6 +219,21 @@ def test_owners_get_mail_about_new_keys_and_new_devices(harness: Harness, mailbo
     assert sorted(mailbox.subjects[1:]) == sorted(notices)
     assert sum('"Warehouse"' in message.get_content() for message in mailbox.messages) == 2
     assert key.secret not in mailbox.text
+
+
+def test_owners_get_mail_about_a_changed_password(harness: Harness, mailbox: Mailbox) -> None:
+    sessions, invitations = harness.services.sessions, harness.services.invitations
+    add_alice(harness)
+    harness.run(invitations.accept(harness.run(invitations.create(ALICE)), PASSWORD))
+    send(harness)
+    assert mailbox.subjects == []  # it is her first password
+    member = harness.run(sessions.find_member(harness.run(sessions.sign_in(ALICE, PASSWORD, "192.0.2.1"))))
+    assert member is not None
+    harness.run(sessions.change_password(member, PASSWORD, PASSWORD[::-1]))
+    harness.run(invitations.accept(harness.run(invitations.create(ALICE)), PASSWORD))
+    send(harness)
+    assert mailbox.subjects.count("Your password was changed") == 2
+    assert sum("https://market.example/reset-password" in it.get_content() for it in mailbox.messages) == 2
 
 
 def test_the_operator_gets_mail_about_a_request_for_the_plan(harness: Harness, mailbox: Mailbox) -> None:

@@ -89,10 +89,16 @@ def test_the_pages_show_the_brand(tmp_path: Path) -> None:
         page = get_page(harness, "/")
         sent = get(harness, "/logo")
         assert (sent.headers["content-type"], sent.body) == ("image/svg+xml; charset=utf-8", logo.read_bytes())
-        assert "Tāone" in get_page(harness, "/nothing", 404).text
+        guides = [get_page(harness, path) for path in ("/docs", "/docs/quick-start")]
+        problem = get_page(harness, "/nothing", 404)
+    assert "Tāone" in problem.text
+    assert "Need help? Contact help@market.example" in problem.text
     assert {"Near <you>", "Terms", "About us"} <= set(page.texts)
     assert {"mailto:help@market.example", "https://market.example/terms"} <= set(page.values("a", "href"))
     assert page.values("img", "src", width="32") == ["/logo"]
+    for documentation in guides:
+        assert documentation.values("img", "src", width="32") == ["/logo"]
+        assert "Tāone" in documentation.texts
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ FORM_PATHS = (
         "/console/import/run",
         "/console/import/rejected",
         "/console/account/contact",
+        "/console/account/messages",
         "/console/account/password",
         "/console/account/session",
         "/console/account/sessions",
@@ -282,7 +283,9 @@ def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
 def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
     for path in FORM_PATHS[:-1]:
         page = re.sub(
-            "/(rotate|revoke|state|run|rejected|contact|password|request|name|email|email/confirm|sessions?)$", "", path
+            "/(rotate|revoke|state|run|rejected|contact|messages|password|request|name|email|email/confirm|sessions?)$",
+            "",
+            path,
         )
         tab = Tab(harness).post(path)
         assert tab.reply.headers["location"] == f"/sign-in?{urlencode({'next': page})}"

@@ -10,7 +10,7 @@ from listings.contract.mail import NewMail
 from listings.domain.model import Account, ApiKey, Caller, KeyAccess
 
 AccountChange: TypeAlias = Mapping[str, str | int | None]
-"""New values for `name`, `plan_expires_at`, `disabled_at` and `public_contact`. Contains only the fields to change."""
+"""New values for fields of an account, such as `name`. Contains only the fields to change."""
 
 
 class NewKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,10 +5,12 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from listings.domain.model import Account
 
 MailKind: TypeAlias = Literal[
+    "buyer_message",
     "confirm_email",
     "email_changed",
     "key_created",
     "new_sign_in",
+    "password_changed",
     "password_reset",
     "plan_reminder",
     "plan_request",
@@ -18,7 +20,8 @@ MailKind: TypeAlias = Literal[
 class NewMail(NamedTuple):
     """Mail to be queued. Its text is written when it is sent, so that the database contains no links with tokens.
 
-    `account_id` is None if the account is found by the recipient's address when the mail is sent. `detail` is JSON.
+    `account_id` is None if the account is found by the recipient's address when the mail is sent. `detail` is JSON; the
+    message of a buyer is in it.
     `created_at` is a Unix time in seconds.
     """
 
@@ -56,7 +59,7 @@ class MailStore(Protocol):
         """Delete a mail that was sent or is no longer needed."""
 
     async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:
-        """Set when a mail is due again. None gives it up."""
+        """Set when a mail is due again. None gives it up, and deletes its detail."""
 
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.
@@ -73,4 +76,4 @@ class MailStore(Protocol):
         """
 
     async def purge_mails(self, oldest: int) -> None:
-        """Delete the mails that were queued before `oldest` and given up."""
+        """Delete the mails that were queued before `oldest`."""

@@ -68,8 +68,17 @@ class MemberStore(Protocol):
     async def get_password(self, account_id: int) -> str | None:
         """Return the account's password hash, or None if it has no password."""
 
-    async def set_password(self, account_id: int, old: str, new: str, actor: Actor, keep: str | None = None) -> bool:
-        """Replace the password hash `old` by `new` and delete the account's sessions and invitations.
+    async def set_password(  # noqa: PLR0913 - the last two are optional
+        self,
+        account_id: int,
+        old: str,
+        new: str,
+        actor: Actor,
+        keep: str | None = None,
+        *,
+        notice: NewMail | None = None,
+    ) -> bool:
+        """Replace the password hash `old` by `new`, delete the account's sessions and invitations, queue the notice.
 
         The session with the handle `keep` stays. Return False and store nothing if the current hash is not `old`.
         """
@@ -140,7 +149,9 @@ class MemberStore(Protocol):
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
         """Return the account of an invitation, or None if there is no such invitation or it has expired."""
 
-    async def accept_invitation(self, digest: bytes, password_hash: str, now: int) -> Account | None:
+    async def accept_invitation(
+        self, digest: bytes, password_hash: str, now: int, notice: NewMail | None = None
+    ) -> Account | None:
         """Set the password hash of the invited account, as `set_password` does, and delete the invitation.
 
         Return None and write nothing if there is no such invitation or it has expired.

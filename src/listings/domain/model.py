@@ -191,6 +191,7 @@ class Account(msgspec.Struct, frozen=True):
     created_at: int
     disabled_at: int | None
     public_contact: str = ""  # an email address, a phone number or a URL, shown on the market
+    messages_off_at: int | None = None  # None: buyers may send messages
 
 
 KeyAccess: TypeAlias = Literal["read", "write"]

@@ -25,6 +25,7 @@ from listings.service.invitations import Invitations
 from listings.service.keys import Keys
 from listings.service.listings import Listings, Moderation
 from listings.service.mail import Mailer, MailOutcome
+from listings.service.mail.messages import Messages
 from listings.service.mail.outbox import Outbox
 from listings.service.mail.reminders import PlanReminders
 from listings.service.mail.server import SmtpServer
@@ -49,6 +50,8 @@ class ServiceInfo(NamedTuple):
     base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
     contact: str = ""  # an email address or a URL
     plan: PlanTerms = DEFAULT_PLAN
+    market_name: str = "Listings"
+    logo: str = ""  # the path of the market's logo; empty: it has none
 
     @property
     def path_prefix(self) -> str:
@@ -103,7 +106,7 @@ class Services:
         self.accounts = Accounts(store, clock)
         self.keys = Keys(store, self.accounts, clock, outbox)
         self.sessions = Sessions(store, passwords, clock, outbox, sign_up_open=sign_up_open)
-        self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock)
+        self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock, outbox=outbox)
         self.own_account = OwnAccount(store, self.accounts, self.sessions, outbox, clock)
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
         self.usage = RequestUsage(store, limiter, clock)
@@ -113,6 +116,7 @@ class Services:
         self.reverts = Reverts(store, clock, change_days)
         self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
         self.plan_requests = PlanRequests(store, clock, outbox)
+        self.messages = Messages(store, self.market, outbox, clock)
         self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)
         self.plan_reminders = PlanReminders(store, outbox, clock)
         self.transfer = Transfer(store, clock)

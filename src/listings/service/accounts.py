@@ -116,6 +116,13 @@ class Accounts:
             account.id, lambda _: {"public_contact": contact}, Actor(CONSOLE, int(self._clock()))
         )
 
+    async def set_messages(self, account: Account, *, is_on: bool) -> None:
+        """Set whether buyers can send messages to the seller."""
+        now = int(self._clock())
+        await self._store.change_account(
+            account.id, lambda _: {"messages_off_at": None if is_on else now}, Actor(CONSOLE, now)
+        )
+
     async def erase(self, reference: str) -> Account:
         """Delete all listings of an account, and erase its personal data permanently.
 

@@ -7,6 +7,7 @@ from listings.contract.members import MemberStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import Accounts, require_not_erased
+from listings.service.mail.outbox import Outbox
 from listings.service.passwords import Passwords, validate_password
 from listings.service.sessions import Sessions
 from listings.service.tokens import create_token, hash_token, is_token
@@ -19,18 +20,21 @@ INVITATION_SECONDS = 7 * 24 * 3600
 class Invitations:
     """The use cases of invitations."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it uses
         self,
         store: MemberStore,
         accounts: Accounts,
         sessions: Sessions,
         passwords: Passwords,
         clock: Callable[[], float],
+        *,
+        outbox: Outbox,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._sessions = sessions
         self._passwords = passwords
+        self._outbox = outbox
         self._clock = clock
 
     async def create(self, reference: str) -> str:
@@ -61,12 +65,14 @@ class Invitations:
     async def accept(self, token: str, password: str, agent: str = "", *, device: str = "") -> str:
         """Set the password and sign in. Returns the session token.
 
-        Raises Problem: invitation_invalid, invalid_request.
+        If it replaces a password, the owner gets a notice by mail. Raises Problem: invitation_invalid, invalid_request.
         """
         account = await self.find(token)
         validate_password(password, account.name, account.email)
         hashed = await self._passwords.hash(password)
-        accepted = await self._store.accept_invitation(hash_token(token), hashed, int(self._clock()))
+        is_first = await self._store.get_password(account.id) is None
+        notice = None if is_first else self._outbox.write("password_changed", account)
+        accepted = await self._store.accept_invitation(hash_token(token), hashed, int(self._clock()), notice)
         if accepted is None:
             raise _invalid_invitation()
         _log.info("Account %d accepted its invitation", accepted.id)

@@ -1,11 +1,9 @@
 """Sign-up, sign-in, sessions and passwords of the console's users."""
 
-import ipaddress
 import logging
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
 from typing import Protocol
 
 import msgspec
@@ -17,6 +15,7 @@ from listings.contract.members import AttemptLimit, MemberStore, NewSession, Ses
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
 from listings.service.accounts import validate_email, validate_name
+from listings.service.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 from listings.service.mail.outbox import Outbox
 from listings.service.passwords import Passwords, validate_password
 from listings.service.tokens import create_token, hash_token, is_token
@@ -28,8 +27,6 @@ MAX_SESSION_SECONDS = 30 * 24 * 3600
 CONFIRMATION_SECONDS = 15 * 60
 _TOUCH_SECONDS = 60  # between two updates of a session's last use
 _MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in the future is invalid
-_ATTEMPTS_SECONDS = 15 * 60
-_ALL_NETWORKS_SECONDS = 3600
 _WRONG_CREDENTIALS = "Wrong email or password"
 _WRONG_PASSWORD = "The password is wrong"  # noqa: S105 - a message
 _MAX_ATTEMPTS = 10  # on an account, from one network or browser
@@ -41,7 +38,6 @@ _MAX_RESETS_PER_ADDRESS = 10
 _MAX_RESETS = 3  # per email, in an hour
 _MAX_MAILS = 5  # that a member lets us send, in an hour
 _MAX_AGENT_LENGTH = 200
-_IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one customer
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -84,6 +80,7 @@ class Sessions:
         """`sign_up_open`: whether anyone may create an account."""
         self.sign_up_open = sign_up_open
         self._outbox = outbox
+        self._attempts = Attempts(store, clock)
         self._store = store
         self._passwords = passwords
         self._clock = clock
@@ -100,7 +97,7 @@ class Sessions:
             raise Problem("sign_up_closed", "Sign-up is closed: ask the operator for an account")
         name, email = validate_name(name), validate_email(email)
         validate_password(password, name, email)
-        await self._count_attempt([_limit(_MAX_SIGN_UPS_PER_ADDRESS, "sign-up", _find_network(address))])
+        await self._attempts.count([build_limit(_MAX_SIGN_UPS_PER_ADDRESS, "sign-up", find_network(address))])
         hashed = await self._passwords.hash(password)
         mail = self._outbox.write_to_address("confirm_email", email)
         account = await self._store.add_member(name, email, hashed, int(self._clock()), mail)
@@ -118,7 +115,7 @@ class Sessions:
         email = email.strip().lower()
         with self._passwords.admit():  # before counting: a sign-in without capacity is not an attempt
             limits = await self._choose_limits(email, address, device)
-            await self._count_attempt(limits)
+            await self._attempts.count(limits)
             found = await self._store.find_account(email) if email.isprintable() else None
             account, hashed = await self._check_password(found, password)
         await self._store.uncount_attempt([limit.subject for limit in limits])
@@ -142,21 +139,13 @@ class Sessions:
         it up.
         """
         if is_token(device) and email.isprintable() and await self._store.is_device(email, hash_token(device)):
-            return [_limit(_MAX_ATTEMPTS, "device", device)]
-        network = _find_network(address)
+            return [build_limit(_MAX_ATTEMPTS, "device", device)]
+        network = find_network(address)
         return [
-            _limit(_MAX_ATTEMPTS_PER_ADDRESS, "address", network),
-            _limit(_MAX_ATTEMPTS, "network", f"{network}\0{email}"),
-            _limit(_MAX_ATTEMPTS_FROM_ALL_NETWORKS, "account", email, _ALL_NETWORKS_SECONDS),
+            build_limit(_MAX_ATTEMPTS_PER_ADDRESS, "address", network),
+            build_limit(_MAX_ATTEMPTS, "network", f"{network}\0{email}"),
+            build_limit(_MAX_ATTEMPTS_FROM_ALL_NETWORKS, "account", email, MAX_SECONDS),
         ]
-
-    async def _count_attempt(self, limits: list[AttemptLimit]) -> None:
-        """Count an attempt before its password is checked. Raises Problem("too_many_attempts")."""
-        now = int(self._clock())
-        ends_at = await self._store.count_attempt(limits, now)
-        if ends_at is not None:
-            _log.warning("Too many sign-in attempts")
-            raise _too_many_attempts(max(1, ends_at - now))
 
     async def find_member(self, token: str) -> Member | None:
         """Return the member with a session token, or None if the session is unknown, ended or expired."""
@@ -211,7 +200,7 @@ class Sessions:
         now = int(self._clock())
         with suppress(Unavailable):
             await self._store.purge_sessions(_compute_oldest(now))
-            await self._store.purge_attempts(now - _ALL_NETWORKS_SECONDS, now)
+            await self._store.purge_attempts(now - MAX_SECONDS, now)
 
     async def confirm_password(self, member: Member, password: str) -> str:
         """Confirm the password for sensitive actions. Returns the session's new token, which replaces the old one.
@@ -224,13 +213,14 @@ class Sessions:
     async def change_password(self, member: Member, old: str, new: str, *, device: str = "") -> str:
         """Set a new password, end all other sessions and forget all other devices. Returns the session's new token.
 
-        Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
+        The owner gets a notice by mail. Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
         """
         validate_password(new, member.account.name, member.account.email)
         stored = await self.require_password(member, old)
         hashed = await self._passwords.hash(new)
+        notice = self._outbox.write("password_changed", member.account)
         if not await self._store.set_password(
-            member.account.id, stored, hashed, self._by_console(), member.session_handle
+            member.account.id, stored, hashed, self._by_console(), member.session_handle, notice=notice
         ):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("Changed the password of account %d", member.account.id)
@@ -253,17 +243,17 @@ class Sessions:
         mail = self._outbox.write_to_address("password_reset", email)
         if mail is None:
             raise Problem("path_not_found", "This service sends no email")
-        await self._count_attempt(
+        await self._attempts.count(
             [
-                _limit(_MAX_RESETS_PER_ADDRESS, "reset address", _find_network(address)),
-                _limit(_MAX_RESETS, "reset", email, _ALL_NETWORKS_SECONDS),
+                build_limit(_MAX_RESETS_PER_ADDRESS, "reset address", find_network(address)),
+                build_limit(_MAX_RESETS, "reset", email, MAX_SECONDS),
             ]
         )
         await self._store.add_mail(mail)
 
     async def count_mail(self, member: Member) -> None:
         """Count a mail that the member lets us send. Raises Problem("too_many_attempts")."""
-        await self._count_attempt([_limit(_MAX_MAILS, "mail", str(member.account.id), _ALL_NETWORKS_SECONDS)])
+        await self._attempts.count([build_limit(_MAX_MAILS, "mail", str(member.account.id), MAX_SECONDS)])
 
     async def is_password_correct(self, account: Account, password: str) -> bool:
         """Return whether the account has this password. Not limited, so it is only for the operator."""
@@ -274,9 +264,9 @@ class Sessions:
 
         Raises Problem: wrong_credentials, too_many_attempts.
         """
-        limit = _limit(_MAX_ATTEMPTS, "member", str(member.account.id))
+        limit = build_limit(_MAX_ATTEMPTS, "member", str(member.account.id))
         with self._passwords.admit():
-            await self._count_attempt([limit])
+            await self._attempts.count([limit])
             _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
         await self._store.uncount_attempt([limit.subject])
         return hashed
@@ -351,28 +341,3 @@ def _compute_oldest(now: int) -> SessionCutoffs:
 def _is_expired(session: Session, now: int) -> bool:
     oldest, latest = _compute_oldest(now), now + _MAX_CLOCK_SKEW_SECONDS
     return not (oldest.seen_at <= session.seen_at <= latest and oldest.created_at <= session.created_at <= latest)
-
-
-def _limit(max_attempts: int, kind: str, text: str, seconds: int = _ATTEMPTS_SECONDS) -> AttemptLimit:
-    """Return the limit of a subject. Its hash is stored, so that the database contains no IP addresses."""
-    subject = sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
-    return AttemptLimit(subject, max_attempts, seconds)
-
-
-def _find_network(address: str) -> str:
-    """Return the addresses that one client may have: an IPv4 address or an IPv6 network."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX_LENGTH), strict=False))
-
-
-def _too_many_attempts(seconds: int) -> Problem:
-    minutes = -(-seconds // 60)
-    wait = "1 minute" if minutes == 1 else f"{minutes} minutes"
-    return Problem("too_many_attempts", f"Too many attempts: wait {wait}, then try again", retry_after=seconds)

@@ -117,7 +117,7 @@ class Settings:
         "plan are mailed to an email address.",
         parser=values.parse_contact,
     )
-    market_name: Line = setting("Name of the market, shown on every page.", "Listings")
+    market_name: Line = setting("Name of the market, shown on every page and as the sender of mail.", "Listings")
     market_tagline: Line = setting("Heading of the market's home page.", "Find it in Aotearoa")
     market_logo: Path | None = setting(
         "File with the market's logo (SVG or PNG, at most 100 KiB). Empty: a drawing.", parser=values.parse_logo

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from listings.domain.errors import Problem
 from listings.service import Services
-from listings.site import assets, console, market, pages
+from listings.site import assets, console, market, message, pages
 from listings.site.context import Site, SiteOptions
 from listings.site.count_cache import CountCache
 from listings.site.middleware import PageMiddleware
@@ -49,7 +49,7 @@ class Pages:
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
-    routes = [*market.ROUTES, *console.ROUTES, *demo_files.ROUTES, *assets.ROUTES]
+    routes = [*market.ROUTES, *message.ROUTES, *console.ROUTES, *demo_files.ROUTES, *assets.ROUTES]
     if options.brand.logo is not None:
         routes.append(assets.build_logo_route(options.brand.logo))
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and route.path != "/"]

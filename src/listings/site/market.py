@@ -77,7 +77,7 @@ async def show_listing(request: Request) -> Response:
     """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
     services, member = site_of(request).services, await session.member_of(request)
     viewer = member.account.id if member is not None else None
-    listing = await services.market.get_listing(_id_of(request), viewer)
+    listing = await services.market.get_listing(id_of(request), viewer)
     seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
     if _is_view(request) and viewer != listing.account_id:
         services.market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
@@ -88,6 +88,7 @@ async def show_listing(request: Request) -> Response:
         "listing.html",
         listing=listing,
         is_own=viewer == listing.account_id,
+        takes_messages=viewer != listing.account_id and services.messages.reaches(seller.account),
         seller=seller,
         more=[entry for entry in seller.entries if entry.id != listing.id][:_MORE],
         now=services.clock(),
@@ -104,7 +105,7 @@ async def show_seller(request: Request) -> Response:
     services = site_of(request).services
     await session.member_of(request)
     before = parse_id(request.query_params.get("before", "")) or MAX_ID
-    seller = await services.market.get_seller(_id_of(request), before, _PAGE + 1)
+    seller = await services.market.get_seller(id_of(request), before, _PAGE + 1)
     if seller.number == 0:
         raise Problem("path_not_found", "We can't find that seller")
     entries = seller.entries[:_PAGE]
@@ -137,7 +138,7 @@ async def show_sitemaps(request: Request) -> Response:
 
 async def show_sitemap(request: Request) -> Response:
     """Show one sitemap, which covers 50,000 serials."""
-    number = _id_of(request)
+    number = id_of(request)
     if number > MAX_ID // _SITEMAP_URLS:
         raise Problem("path_not_found", "We can't find that page")
     after, end = (number - 1) * _SITEMAP_URLS - 1, number * _SITEMAP_URLS - 1
@@ -162,7 +163,8 @@ ROUTES = [
 ]
 
 
-def _id_of(request: Request) -> int:
+def id_of(request: Request) -> int:
+    """Return the id in the path. Raises Problem("listing_not_found")."""
     number = parse_id(request.path_params["id"])
     if number is None:
         raise Problem("listing_not_found", "This listing does not exist or is no longer available")

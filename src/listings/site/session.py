@@ -74,9 +74,9 @@ def end(request: Request, response: Response) -> Response:
 
 
 def require_secure_connection(request: Request) -> None:
-    """Raise Problem("insecure_connection") if others could read a password on the network."""
+    """Raise Problem("insecure_connection") if others could read a form on the network."""
     if not (_is_secure(request) or _is_local(host_of(request))):
-        message = "Open this page with https, so that nobody else can read your password"
+        message = "Open this page with https, so that nobody else can read what you enter"
         raise Problem("insecure_connection", f"{message}. Operators: see LISTINGS_BASE_URL in the operating guide")
 
 

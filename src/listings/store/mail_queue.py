@@ -25,7 +25,9 @@ DELETE_MAIL = "DELETE FROM mails WHERE id = $1"
 
 POSTPONE_MAIL = "UPDATE mails SET next_at = $2 WHERE id = $1"
 
-PURGE_MAILS = "DELETE FROM mails WHERE next_at IS NULL AND created_at < $1"
+GIVE_UP_MAIL = "UPDATE mails SET next_at = NULL, detail = '{}' WHERE id = $1"
+
+PURGE_MAILS = "DELETE FROM mails WHERE created_at < $1"
 
 LIST_ACCOUNTS_TO_REMIND = f"""
 SELECT {QUALIFIED_ACCOUNT_COLUMNS}
@@ -78,7 +80,10 @@ class ScriptedMailStore(ScriptedStore):
         await self._run_script(partial(run_query, DELETE_MAIL, mail_id))
 
     async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:
-        await self._run_script(partial(run_query, POSTPONE_MAIL, mail_id, next_at))
+        if next_at is None:
+            await self._run_script(partial(run_query, GIVE_UP_MAIL, mail_id))
+        else:
+            await self._run_script(partial(run_query, POSTPONE_MAIL, mail_id, next_at))
 
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         return [Account(*row) for row in await self._fetch(LIST_ACCOUNTS_TO_REMIND, days, after, until, count)]

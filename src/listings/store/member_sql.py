@@ -99,7 +99,8 @@ DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 
 ERASE_ACCOUNT = """
 UPDATE accounts
-SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4), public_contact = ''
+SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4), public_contact = '',
+    messages_off_at = NULL
 WHERE id = $1
 """
 

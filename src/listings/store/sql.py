@@ -14,7 +14,7 @@ from functools import lru_cache
 from listings.domain.model import Listing, NewListing
 
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
-ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at, public_contact"
+ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at, public_contact, messages_off_at"
 IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at, edit_revision"
 KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at, access"
 

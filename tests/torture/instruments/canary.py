@@ -20,7 +20,8 @@ import uvloop
 from listings import wiring
 from listings.domain import api_keys
 from listings.domain.errors import Problem
-from listings.settings import load
+from listings.service.mail.messages import BuyerMessage
+from listings.settings import Settings, load
 from tests.cli.commands import PROGRAM, clean_environment
 from tests.torture.http_client import PATH, Connection, ConnectionLostError
 from tests.torture.instrument import Instrument, Outcome, Scale
@@ -29,6 +30,7 @@ from tests.torture.services import ForkServer, RestartableService, find_children
 _PASSWORD, _WRONG_PASSWORD = "canary Sings at 6 in the morning", "canary Sleeps until 9 at least"
 _EMAIL, _OTHER_EMAIL = "alice@example.com", "bob@example.com"
 _ERASED_TEXT = "a text of the canary that was there once"
+_BUYER = BuyerMessage("Ana", "ana@buyer.example", "Is the canary still there?")
 _METRICS = re.compile(r"Metrics are at (?:http://)?([0-9.]+):(\d+)")
 
 
@@ -113,23 +115,34 @@ class Session:
         await self._sign_up_other_account()
         connection = Connection(self._service.port, await asyncio.to_thread(self._create_other_key))
         listing = await connection.fetch("POST", PATH, {"title": "t", "content": _ERASED_TEXT, "is_active": False})
-        await connection.fetch("PATCH", f"{PATH}/{listing.json()['id']}", {"content": "c"})
+        await connection.fetch("PATCH", f"{PATH}/{listing.json()['id']}", {"content": "c", "is_active": True})
         connection.close()
         assert await asyncio.to_thread(self._find_tables, _ERASED_TEXT) == ["changes"]
+        await self._write_to_other_account(int(listing.json()["id"]))
+        assert await asyncio.to_thread(self._find_tables, _BUYER.email) == ["mails"]
         assert {"accounts", "mails", "email_tokens"} <= set(await asyncio.to_thread(self._find_tables, _OTHER_EMAIL))
         await asyncio.to_thread(self.run, "account", "erase", _OTHER_EMAIL, "--yes")
-        for text in (_ERASED_TEXT, _OTHER_EMAIL):
+        for text in (_ERASED_TEXT, _OTHER_EMAIL, _BUYER.email, _BUYER.text):
             self.values_found += await asyncio.to_thread(self._find_tables, text)
 
     async def _sign_up_other_account(self) -> None:
         """Create an account whose mail can't be sent, so that its address stays in the queue."""
-        mail = {"LISTINGS_SMTP_URL": "smtp://127.0.0.1:1", "LISTINGS_MAIL_FROM": "no-reply@market.example"}
-        settings = load(self._service.environment | mail | {"LISTINGS_BASE_URL": "https://market.example"}, {})
-        async with wiring.open_services(settings) as services:
+        async with wiring.open_services(self._load_mail_settings()) as services:
             self.secrets["a session after sign-up"] = await services.sessions.sign_up(
                 "Bob", _OTHER_EMAIL, _PASSWORD, "127.0.0.1"
             )
             await services.mailer.send_due()
+
+    async def _write_to_other_account(self, listing_id: int) -> None:
+        """Send a message to the seller of a listing, which stays in the queue."""
+        async with wiring.open_services(self._load_mail_settings()) as services:
+            await services.messages.send(listing_id, _BUYER, "127.0.0.1")
+            await services.mailer.send_due()
+
+    def _load_mail_settings(self) -> Settings:
+        """Return the settings with a mail server that does not exist."""
+        mail = {"LISTINGS_SMTP_URL": "smtp://127.0.0.1:1", "LISTINGS_MAIL_FROM": "no-reply@market.example"}
+        return load(self._service.environment | mail | {"LISTINGS_BASE_URL": "https://market.example"}, {})
 
     def _create_other_key(self) -> str:
         """Give the account a plan, create a key and return it."""

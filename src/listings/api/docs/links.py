@@ -1,4 +1,4 @@
-"""Where the links in the header of the documentation lead."""
+"""What the header of the documentation shows: the market's brand, and links."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,15 @@ from listings.service import Services
 
 
 class Links(NamedTuple):
-    """What the links depend on."""
+    """What the header depends on. `logo` is the path of the market's logo, or empty."""
 
     console: str = "/console"  # empty without a console
     sign_up_open: bool = False
+    market_name: str = "Listings"
+    logo: str = ""
 
 
 def find_links(services: Services) -> Links:
-    """Return the links of a service."""
-    return Links(services.about.plan.console_url, services.sessions.sign_up_open)
+    """Return what the header of a service depends on."""
+    about = services.about
+    return Links(about.plan.console_url, services.sessions.sign_up_open, about.market_name, about.logo)

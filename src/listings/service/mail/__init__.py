@@ -24,7 +24,7 @@ CONFIRMATION_SECONDS = 24 * 3600
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * 24 * 3600
-_GIVEN_UP_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail that was given up
+_STORED_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail that was given up
 _MAX_MAILS = 100  # in one run
 
 
@@ -68,8 +68,8 @@ class Mailer:
             await self._process(self._server, queued)
 
     async def purge(self) -> None:
-        """Delete mails that were given up a month ago."""
-        await self._store.purge_mails(int(self._clock()) - _GIVEN_UP_SECONDS)
+        """Delete mails that were queued a month ago: given up, or left in the queue when mail was turned off."""
+        await self._store.purge_mails(int(self._clock()) - _STORED_SECONDS)
 
     async def _process(self, server: SmtpServer, queued: QueuedMail) -> None:
         from listings.service.mail.smtp import send  # noqa: PLC0415 - few processes send mail
@@ -106,9 +106,9 @@ class Mailer:
         if account is None or account.disabled_at is not None or _is_outdated(detail, account):
             return None
         link = await self._create_link(mail, account)
-        console, now = f"{self._base_url}/console", int(self._clock())
-        context = Context(account, detail, console, now, self._contact, link)
-        return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at)
+        context = Context(account, detail, self._base_url, int(self._clock()), self._contact, link)
+        reply_to = (detail["name"], detail["email"]) if mail.kind == "buyer_message" else None
+        return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at, reply_to)
 
     async def _find_account(self, mail: NewMail) -> Account | None:
         if mail.account_id is None:

@@ -14,7 +14,7 @@ class MailError(Exception):
 
 
 class SmtpServer(NamedTuple):
-    """An SMTP server, the address from which mail is sent, and the public URL, with which links in mail begin."""
+    """An SMTP server, the address and name from which mail is sent, and the public URL, with which links begin."""
 
     host: str
     port: int
@@ -22,14 +22,19 @@ class SmtpServer(NamedTuple):
     user: str
     password: str
     sender: str
+    sender_name: str
     base_url: str
 
 
 class Letter(NamedTuple):
-    """A mail with its text. `moment` is the Unix time at which it was queued, and `id` is the same in each attempt."""
+    """A mail with its text. `moment` is the Unix time at which it was queued, and `id` is the same in each attempt.
+
+    `reply_to` is the name and the address of the person to reply to.
+    """
 
     id: str
     recipient: str
     subject: str
     text: str
     moment: int
+    reply_to: tuple[str, str] | None = None

@@ -46,8 +46,11 @@ async def send(server: SmtpServer, letter: Letter) -> None:
 
 def _build_message(server: SmtpServer, letter: Letter) -> EmailMessage:
     message = EmailMessage(SMTP)
-    message["From"] = Address("Listings", addr_spec=server.sender)
+    message["From"] = Address(server.sender_name, addr_spec=server.sender)
     message["To"] = Address(addr_spec=letter.recipient)
+    if letter.reply_to is not None:
+        name, address = letter.reply_to
+        message["Reply-To"] = Address(name, addr_spec=address)
     message["Subject"] = letter.subject
     message["Date"] = formatdate(letter.moment)
     message["Message-ID"] = f"<{letter.id}@{server.sender.rpartition('@')[2]}>"

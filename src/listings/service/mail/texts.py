@@ -16,19 +16,43 @@ class Text(NamedTuple):
 
 
 class Context(NamedTuple):
-    """The values that a text may contain. `console` is the URL of the console, `link` a URL with a token."""
+    """The values that a text may contain. `base_url` is the public URL, `link` a URL with a token."""
 
     account: Account
     detail: Mapping[str, str]
-    console: str
+    base_url: str
     now: int
     contact: str  # such as " at help@market.example", or empty
     link: str = ""
+
+    @property
+    def console(self) -> str:
+        """The URL of the console."""
+        return f"{self.base_url}/console"
 
 
 def write_text(kind: MailKind, context: Context) -> Text:
     """Return the text of a mail."""
     return _TEXTS[kind](context)
+
+
+def _write_buyer_message(context: Context) -> Text:
+    """Return the mail with the buyer's text as a quotation, which can't be mistaken for ours."""
+    detail = context.detail
+    title, quoted = detail["title"], "\n".join(f"> {line}".rstrip() for line in detail["text"].split("\n"))
+    return Text(
+        f"Message about: {title}",
+        f"""{detail["name"]} ({detail["email"]}) wrote to you about your listing "{title}":
+
+{quoted}
+
+Reply to this email to answer {detail["email"]}. Until you reply, the sender does not know your address. We have not
+checked who the sender is.
+
+Your listing: {context.base_url}/listings/{detail["listing"]}
+To get no messages from buyers, turn them off: {context.console}/account
+""",
+    )
 
 
 def _write_confirm_email(context: Context) -> Text:
@@ -88,6 +112,19 @@ If this was not you, change your password, which signs out all other devices:
     )
 
 
+def _write_password_changed(context: Context) -> Text:
+    return Text(
+        "Your password was changed",
+        f"""The password of {context.account.email} was changed. All other devices were signed out.
+
+If this was not you, set a new password immediately:
+{context.base_url}/reset-password
+
+If you need help, contact us{context.contact}.
+""",
+    )
+
+
 def _write_plan_reminder(context: Context) -> Text:
     end = context.account.plan_expires_at or 0
     day = format_timestamp(end).partition(" ")[0]
@@ -123,10 +160,12 @@ listings account plan {account.id} --months 1
 
 
 _TEXTS: Mapping[MailKind, Callable[[Context], Text]] = {
+    "buyer_message": _write_buyer_message,
     "confirm_email": _write_confirm_email,
     "email_changed": _write_email_changed,
     "key_created": _write_key_created,
     "new_sign_in": _write_new_sign_in,
+    "password_changed": _write_password_changed,
     "password_reset": _write_password_reset,
     "plan_reminder": _write_plan_reminder,
     "plan_request": _write_plan_request,

@@ -28,6 +28,7 @@ async def show_account(request: Request, member: Member, problem: Problem | None
         "account.html",
         problem=problem,
         sessions=await services.sessions.list_active(member),
+        can_get_messages=services.messages.is_on,
         confirms_emails=services.own_account.confirms_emails,
         is_confirmed=await services.own_account.is_email_confirmed(member.account),
     )
@@ -94,6 +95,14 @@ async def set_public_contact(request: Request, member: Member) -> Response:
 
 
 @for_member
+async def set_messages(request: Request, member: Member) -> Response:
+    """Turn messages of buyers on or off."""
+    is_on = get_text(await read_form(request), "messages") == "on"
+    await site_of(request).services.accounts.set_messages(member.account, is_on=is_on)
+    return redirect_with_notice(request, _PATH, "messages-on" if is_on else "messages-off")
+
+
+@for_member
 async def change_password(request: Request, member: Member) -> Response:
     """Change the password. This session gets a new token, all other sessions end."""
     form = await read_form(request)
@@ -126,6 +135,7 @@ async def end_other_sessions(request: Request, member: Member) -> Response:
 ROUTES = [
     Route(_PATH, for_member(show_account)),
     Route(f"{_PATH}/contact", set_public_contact, methods=["POST"]),
+    Route(f"{_PATH}/messages", set_messages, methods=["POST"]),
     Route(f"{_PATH}/name", change_name, methods=["POST"]),
     Route(f"{_PATH}/email", change_email, methods=["POST"]),
     Route(f"{_PATH}/email/confirm", send_confirmation, methods=["POST"]),

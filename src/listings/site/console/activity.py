@@ -179,6 +179,8 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
         return "enabled the account" if changes["disabled_at"] is None else "disabled the account"
     if "public_contact" in changes:
         return "changed the public contact"
+    if "messages_off_at" in changes:
+        return f"turned messages of buyers {'on' if changes['messages_off_at'] is None else 'off'}"
     return "changed the email of the account" if "email" in changes else "updated the account"
 
 

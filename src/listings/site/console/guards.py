@@ -38,6 +38,8 @@ NOTICES: Mapping[str, str] = {
     "account-closed": "Your account is closed. Its data will be erased within minutes.",
     "password": "Password changed. All other devices were signed out.",
     "contact": "Contact saved.",
+    "messages-on": "Buyers can now send you messages from your listings.",
+    "messages-off": "Buyers can no longer send you messages.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",
     "plan-requested": "Your request was sent. We will contact you at the email of your account.",

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
@@ -14,13 +13,12 @@ from listings.domain.errors import Problem
 from listings.service.sessions import Member
 from listings.site import security, session
 from listings.site.console.guards import (
-    console_page,
     for_member,
     get_text,
-    read_form,
     redirect,
     redirect_with_notice,
 )
+from listings.site.console.visitor_forms import read_visitor_form, visitor_page
 from listings.site.context import site_of
 from listings.site.visitor import client_ip
 
@@ -32,12 +30,12 @@ async def show_sign_in(request: Request) -> Response:
     """Show the sign-in form, or redirect a signed-in member to the console."""
     if await session.member_of(request) is not None:
         return redirect("/console")
-    return _page(request, "sign_in.html", next=request.query_params.get("next", ""), email="")
+    return visitor_page(request, "sign_in.html", next=request.query_params.get("next", ""), email="")
 
 
 async def sign_in(request: Request) -> Response:
     """Start a session. The browser's previous session ends."""
-    form = await _read_form(request)
+    form = await read_visitor_form(request)
     email, next_page = get_text(form, "email"), get_text(form, "next")
     password, sessions = get_text(form, "password"), site_of(request).services.sessions
     start_session = partial(sessions.sign_in, email, password, client_ip(request), **_browser(request))
@@ -50,12 +48,12 @@ async def show_sign_up(request: Request) -> Response:
         return redirect("/console")
     if not site_of(request).services.sessions.sign_up_open:
         raise Problem("sign_up_closed", "Sign-up is closed. Ask the operator for an account")
-    return _page(request, "sign_up.html", name="", email="")
+    return visitor_page(request, "sign_up.html", name="", email="")
 
 
 async def sign_up(request: Request) -> Response:
     """Create an account and start a session."""
-    form = await _read_form(request)
+    form = await read_visitor_form(request)
     name, email = get_text(form, "name"), get_text(form, "email")
     password, sessions = get_text(form, "password"), site_of(request).services.sessions
     start_session = partial(sessions.sign_up, name, email, password, client_ip(request), **_browser(request))
@@ -64,49 +62,49 @@ async def sign_up(request: Request) -> Response:
 
 async def show_reset(request: Request) -> Response:
     """Show the form that requests a new password, or whom to ask if the service sends no mail."""
-    return _page(request, "reset.html", is_sent=False, can_reset=_can_reset(request), email="")
+    return visitor_page(request, "reset.html", is_sent=False, can_reset=_can_reset(request), email="")
 
 
 async def request_reset(request: Request) -> Response:
     """Send a link to set a new password. The response is the same whether an account has the email."""
-    form = await _read_form(request)
+    form = await read_visitor_form(request)
     email, is_sent, problem = get_text(form, "email"), True, None
     try:
         security.require_form_token(session.form_secret(request), form.get("token"))
         await site_of(request).services.sessions.request_reset(email, client_ip(request))
     except Problem as caught:
         is_sent, problem = False, caught
-    return _page(request, "reset.html", problem, is_sent=is_sent, can_reset=_can_reset(request), email=email)
+    return visitor_page(request, "reset.html", problem, is_sent=is_sent, can_reset=_can_reset(request), email=email)
 
 
 async def show_confirmation(request: Request) -> Response:
     """Show the form that confirms an email address. Opening the link is not enough, because mail scanners do that."""
     account, email = await site_of(request).services.own_account.find_confirmation(request.path_params["token"])
-    return _page(request, "confirm_email.html", name=account.name, email=email)
+    return visitor_page(request, "confirm_email.html", name=account.name, email=email)
 
 
 async def confirm_email(request: Request) -> Response:
     """Confirm an email address."""
-    form = await _read_form(request)
+    form = await read_visitor_form(request)
     own_account, token = site_of(request).services.own_account, request.path_params["token"]
     account, email = await own_account.find_confirmation(token)
     try:
         security.require_form_token(session.form_secret(request), form.get("token"))
         await own_account.confirm_email(token)
     except Problem as problem:
-        return _page(request, "confirm_email.html", problem, name=account.name, email=email)
+        return visitor_page(request, "confirm_email.html", problem, name=account.name, email=email)
     return redirect_with_notice(request, "/console/account", "email-confirmed")
 
 
 async def show_invitation(request: Request) -> Response:
     """Show the form in which an invited account owner sets the password."""
     account = await site_of(request).services.invitations.find(request.path_params["token"])
-    return _page(request, "invitation.html", email=account.email)
+    return visitor_page(request, "invitation.html", email=account.email)
 
 
 async def accept_invitation(request: Request) -> Response:
     """Set the password and start a session."""
-    form = await _read_form(request)
+    form = await read_visitor_form(request)
     invitations, token = site_of(request).services.invitations, request.path_params["token"]
     account = await invitations.find(token)
     password = get_text(form, "password")
@@ -136,14 +134,6 @@ ROUTES = [
 ]
 
 
-async def _read_form(request: Request) -> FormData:
-    """Return the submitted form. Raises Problem("insecure_connection") if others could read its password."""
-    session.require_secure_connection(request)
-    form = await read_form(request)
-    await request.close()  # closes files; these forms have none
-    return form
-
-
 async def _enter(
     request: Request, form: FormData, start_session: Callable[[], Awaitable[str]], template: str, **context: object
 ) -> Response:
@@ -159,18 +149,11 @@ async def _enter(
     except Problem as problem:
         if problem.code == "cross_site" and template in _SIGNED_OUT_ONLY and await session.member_of(request):
             return redirect(next_page)
-        return _page(request, template, problem=problem, **context)
+        return visitor_page(request, template, problem=problem, **context)
     await site_of(request).services.sessions.sign_out(session.token_of(request))
     is_new = template == "sign_up.html"
     response = redirect_with_notice(request, next_page, "signed-up") if is_new else redirect(next_page)
     return session.begin(request, response, token)
-
-
-def _page(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:
-    session.require_secure_connection(request)
-    secret = session.form_secret(request)
-    shown: dict[str, Any] = {**context, "token": security.form_token(secret)}
-    return session.set_form_secret(request, console_page(request, template, problem=problem, **shown), secret)
 
 
 def _can_reset(request: Request) -> bool:

@@ -37,8 +37,17 @@ class ScriptedMemberStore(ScriptedStore):
         rows = await self._fetch(member_sql.GET_PASSWORD, account_id)
         return str(rows[0][0]) if rows else None
 
-    async def set_password(self, account_id: int, old: str, new: str, actor: Actor, keep: str | None = None) -> bool:
-        return await self._run_script(lambda: members.change_password(account_id, old, new, actor, keep))
+    async def set_password(  # noqa: PLR0913 - see the contract
+        self,
+        account_id: int,
+        old: str,
+        new: str,
+        actor: Actor,
+        keep: str | None = None,
+        *,
+        notice: NewMail | None = None,
+    ) -> bool:
+        return await self._run_script(lambda: members.change_password(account_id, old, new, actor, keep, notice=notice))
 
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
         await self._run_script(lambda: run_query(member_sql.REPLACE_PASSWORD, account_id, old, new))
@@ -95,8 +104,10 @@ class ScriptedMemberStore(ScriptedStore):
         rows = await self._fetch(member_sql.FIND_INVITATION, digest, now)
         return Account(*rows[0]) if rows else None
 
-    async def accept_invitation(self, digest: bytes, password_hash: str, now: int) -> Account | None:
-        return await self._run_script(lambda: members.accept_invitation(digest, password_hash, now))
+    async def accept_invitation(
+        self, digest: bytes, password_hash: str, now: int, notice: NewMail | None = None
+    ) -> Account | None:
+        return await self._run_script(lambda: members.accept_invitation(digest, password_hash, now, notice))
 
     async def erase_account(self, account_id: int, name: str, email: str, now: int) -> None:
         await self._run_script(lambda: members.erase(account_id, name, email, now), changes_callers=True)

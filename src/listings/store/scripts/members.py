@@ -29,11 +29,14 @@ def add(name: str, email: str, password_hash: str, created_at: int, mail: NewMai
     return account
 
 
-def change_password(account_id: int, old: str, new: str, actor: Actor, keep: str | None) -> Script[bool]:
+def change_password(  # noqa: PLR0913 - see the contract
+    account_id: int, old: str, new: str, actor: Actor, keep: str | None, *, notice: NewMail | None
+) -> Script[bool]:
     """Replace the password hash, unless it is no longer `old`."""
     if not (yield from _is_password(account_id, old)):
         return False
     yield from _set_password(account_id, new, actor, keep)
+    yield from mail_queue.add(notice)
     return True
 
 
@@ -125,13 +128,14 @@ def add_invitation(account_id: int, digest: bytes, created_at: int, expires_at: 
     yield Query(member_sql.ADD_INVITATION, (account_id, digest, created_at, expires_at))
 
 
-def accept_invitation(digest: bytes, password_hash: str, now: int) -> Script[Account | None]:
+def accept_invitation(digest: bytes, password_hash: str, now: int, notice: NewMail | None) -> Script[Account | None]:
     """Delete an invitation and set the password hash. Return None if there is no valid invitation."""
     rows = yield Query(member_sql.ACCEPT_INVITATION, (digest, now))
     if not rows:
         return None
     account_id = int(rows[0][0])
     yield from _set_password(account_id, password_hash, Actor(CONSOLE, now), None)
+    yield from mail_queue.add(notice)
     rows = yield Query(sql.GET_ACCOUNT, (account_id,))
     return Account(*rows[0])
 

@@ -48,7 +48,10 @@ class Table(NamedTuple):
 _LISTING_COLUMNS = tuple(name for name in LISTING_COLUMNS.split(", ") if name not in {"id", "account_id"})
 ACCOUNTS = Table(
     "accounts",
-    ("id", "bucket", "name", "email", "plan_expires_at", "created_at", "disabled_at", "public_contact"),
+    (
+        *("id", "bucket", "name", "email", "plan_expires_at", "created_at", "disabled_at", "public_contact"),
+        "messages_off_at",
+    ),
     keys=1,
 )
 API_KEYS = Table(

@@ -1,0 +1,98 @@
+"""Messages from buyers to sellers, which are sent by mail and stored only until then."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from listings.contract.accounts import AccountStore
+from listings.contract.mail import MailStore
+from listings.contract.members import MemberStore
+from listings.domain.errors import Problem
+from listings.domain.model import Account, Listing
+from listings.service.accounts import validate_name
+from listings.service.attempts import MAX_SECONDS, Attempts, build_limit, find_network
+from listings.service.mail.outbox import Outbox
+from listings.service.market import Market
+
+MAX_LENGTH = 2_000  # characters of a message
+_MAX_EMAIL_LENGTH = 254
+_MAX_SUBJECT_LENGTH = 100
+_MAX_PER_NETWORK, _MAX_PER_LISTING, _MAX_PER_SELLER = 5, 20, 50  # messages in an hour
+_ATOM = r"[\w!#$%&'*+/=?^`{|}~-]+"  # RFC 5322, 3.2.3
+_EMAIL = re.compile(rf"{_ATOM}(?:\.{_ATOM})*@[a-z0-9-]+(?:\.[a-z0-9-]+)+", re.ASCII | re.IGNORECASE)
+
+
+class BuyerMessage(NamedTuple):
+    """A message, with the name and the email address of its sender."""
+
+    name: str
+    email: str
+    text: str
+
+
+class _Store(AccountStore, MailStore, MemberStore, Protocol):
+    pass
+
+
+class Messages:
+    """The use cases of messages from buyers."""
+
+    def __init__(self, store: _Store, market: Market, outbox: Outbox, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._market = market
+        self._outbox = outbox
+        self._attempts = Attempts(store, clock)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether buyers can send messages, which needs mail."""
+        return self._outbox.is_on
+
+    def reaches(self, seller: Account) -> bool:
+        """Return whether buyers can send messages to a seller."""
+        return self.is_on and seller.messages_off_at is None
+
+    async def find_recipient(self, listing_id: int) -> tuple[Listing, Account]:
+        """Return a listing of the public market and its seller.
+
+        Raises Problem: listing_deleted, listing_not_found, path_not_found (the seller gets no messages).
+        """
+        listing = await self._market.get_listing(listing_id)
+        seller = await self._store.get_account(listing.account_id)
+        if seller is None or not self.reaches(seller):
+            raise Problem("path_not_found", "This seller gets no messages here")
+        return listing, seller
+
+    async def send(self, listing_id: int, message: BuyerMessage, address: str) -> None:
+        """Queue a message to the seller of a listing. `address` is the sender's IP address.
+
+        Raises Problem: invalid_request, too_many_attempts, and those of `find_recipient`.
+        """
+        listing, seller = await self.find_recipient(listing_id)
+        message = _validate(message)
+        await self._attempts.count(
+            [
+                build_limit(_MAX_PER_NETWORK, "message network", find_network(address), MAX_SECONDS),
+                build_limit(_MAX_PER_LISTING, "message listing", str(listing.id), MAX_SECONDS),
+                build_limit(_MAX_PER_SELLER, "message seller", str(seller.id), MAX_SECONDS),
+            ]
+        )
+        title = " ".join(_remove_controls(listing.title).split())[:_MAX_SUBJECT_LENGTH]
+        detail = {"listing": str(listing.id), "title": title, **message._asdict()}
+        if (mail := self._outbox.write("buyer_message", seller, **detail)) is not None:
+            await self._store.add_mail(mail)
+
+
+def _validate(message: BuyerMessage) -> BuyerMessage:
+    """Return a message that headers and text of a mail can contain. Raises Problem("invalid_request")."""
+    name, email = validate_name(message.name.strip()), message.email.strip()
+    if len(email) > _MAX_EMAIL_LENGTH or not _EMAIL.fullmatch(email):
+        raise Problem("invalid_request", "Enter your email address, such as ana@example.com")
+    text = _remove_controls(message.text.replace("\r\n", "\n")).strip()
+    if not 0 < len(text) <= MAX_LENGTH:
+        raise Problem("invalid_request", f"A message must have 1 to {MAX_LENGTH:,} characters, got {len(text):,}")
+    return BuyerMessage(name, email, text)
+
+
+def _remove_controls(text: str) -> str:
+    return "".join(character for character in text if character.isprintable() or character in "\n\t")

@@ -1,0 +1,142 @@
+"""Messages from buyers: validation, limits, and the mail that a seller gets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from listings.domain.errors import Problem
+from listings.service.mail.messages import BuyerMessage
+from tests.harness import Harness, Person
+from tests.mail_server import Mailbox, mail_flags, run_mail_server
+from tests.site.market import create
+
+ANA = BuyerMessage("Ana Tūī", "ana@example.com", "Is it still there?\r\n\r\nSubject: You won")
+
+pytestmark = pytest.mark.decision("G52")
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with run_mail_server() as mailbox:
+        yield mailbox
+
+
+@pytest.fixture
+def harness(tmp_path: Path, mailbox: Mailbox) -> Iterator[Harness]:
+    with Harness(tmp_path, **mail_flags(mailbox)) as harness:
+        yield harness
+
+
+@pytest.fixture
+def alice(harness: Harness, mailbox: Mailbox) -> Person:
+    """Alice, who has got the mail about her key."""
+    alice = harness.person("alice")
+    deliver(harness)
+    mailbox.messages.clear()
+    mailbox.recipients.clear()
+    return alice
+
+
+def write(harness: Harness, listing_id: int, message: BuyerMessage = ANA, address: str = "192.0.2.1") -> None:
+    harness.run(harness.services.messages.send(listing_id, message, address))
+
+
+def deliver(harness: Harness) -> None:
+    harness.run(harness.services.mailer.send_due())
+
+
+def count_stored(harness: Harness) -> int:
+    """Return how many mails are due within a day."""
+    found, now = 0, int(harness.clock()) + 24 * 3600
+    while harness.run(harness.store.claim_mail(now, now + 1)) is not None:
+        found += 1
+    return found
+
+
+def test_a_message_reaches_the_seller_with_the_buyers_address(
+    harness: Harness, alice: Person, mailbox: Mailbox
+) -> None:
+    listing_id = create(harness, alice, title="Rimu\ntable \N{BLACK CHESS KNIGHT}")
+    write(harness, listing_id)
+    deliver(harness)
+    [message] = mailbox.messages
+    assert mailbox.recipients == [alice.account.email]
+    assert (message["Reply-To"], message["From"]) == (
+        "Ana Tūī <ana@example.com>",
+        "Listings <no-reply@market.example>",
+    )
+    assert message["Subject"] == "Message about: Rimu table \N{BLACK CHESS KNIGHT}"
+    assert "\r\n> Is it still there?\r\n>\r\n> Subject: You won\r\n" in mailbox.text
+    assert f"https://market.example/listings/{listing_id}" in mailbox.text
+    assert count_stored(harness) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"name": "  "}, "A name must have"),
+        ({"name": "Ana\nBcc: bob@example.com"}, "A name must have"),
+        ({"email": "ana"}, "Enter your email address"),
+        ({"email": "ana@example.com,bob@example.com"}, "Enter your email address"),
+        ({"email": "a..na@example.com"}, "Enter your email address"),
+        ({"text": " \n"}, "1 to 2,000 characters, got 0"),
+        ({"text": "x" * 2001}, "1 to 2,000 characters, got 2,001"),
+    ],
+)
+def test_an_invalid_message_is_rejected(harness: Harness, alice: Person, changes: dict[str, str], text: str) -> None:
+    with pytest.raises(Problem, match=text):
+        write(harness, create(harness, alice), ANA._replace(**changes))
+    assert count_stored(harness) == 0
+
+
+def test_a_buyers_name_and_address_fit_into_the_headers(harness: Harness, alice: Person, mailbox: Mailbox) -> None:
+    write(harness, create(harness, alice), BuyerMessage('Ana, "Bo" <x@y>', "o'na+a@sub.example.com", "\x00Hi\x1b"))
+    deliver(harness)
+    address = mailbox.messages[0]["Reply-To"].addresses[0]
+    assert (address.display_name, address.addr_spec) == ('Ana, "Bo" <x@y>', "o'na+a@sub.example.com")
+    assert "\r\n> Hi\r\n" in mailbox.text
+
+
+@pytest.mark.parametrize(("limit", "per"), [(5, "network"), (20, "listing"), (50, "seller")])
+def test_messages_are_limited(harness: Harness, alice: Person, limit: int, per: str) -> None:
+    listings = [create(harness, alice) for _ in range(3 if per == "seller" else 1)]
+
+    def write_from(number: int) -> None:
+        network = 0 if per == "network" else number
+        write(harness, listings[number % len(listings)], address=f"192.0.2.{network}")
+
+    for number in range(limit):
+        write_from(number)
+    with pytest.raises(Problem, match="Too many attempts"):
+        write_from(limit)
+    harness.clock.advance(3600)
+    write_from(limit)
+
+
+def test_only_sellers_on_the_market_who_want_messages_get_them(harness: Harness, alice: Person) -> None:
+    shown, paused = create(harness, alice), create(harness, alice, is_active=False)
+    harness.run(harness.services.accounts.set_messages(alice.account, is_on=False))
+    for listing_id, code in ((shown, "path_not_found"), (paused, "listing_not_found"), (99, "listing_not_found")):
+        with pytest.raises(Problem) as caught:
+            write(harness, listing_id)
+        assert caught.value.code == code
+    harness.run(harness.services.accounts.set_messages(alice.account, is_on=True))
+    write(harness, shown)
+
+
+def test_erasing_an_account_deletes_messages_that_were_not_sent(
+    harness: Harness, alice: Person, mailbox: Mailbox
+) -> None:
+    write(harness, create(harness, alice))
+    harness.run(harness.services.accounts.erase(alice.account.email))
+    deliver(harness)
+    assert (mailbox.messages, count_stored(harness)) == ([], 0)
+
+
+def test_without_mail_there_are_no_messages(tmp_path: Path) -> None:
+    with Harness(tmp_path / "b") as harness:
+        listing_id = create(harness, harness.person("alice"))
+        with pytest.raises(Problem) as caught:
+            write(harness, listing_id)
+        assert caught.value.code == "path_not_found"
