@@ -402,6 +402,16 @@ def test_a_seller_chooses_the_public_contact(harness: Harness) -> None:
 
 
 @pytest.mark.decision("G52")
+def test_a_seller_without_a_contact_is_told_at_a_listing(harness: Harness) -> None:
+    tab = open_console(harness)
+    body = b'{"title": "Lamp", "content": "A lamp."}'
+    listing_id = fetch(harness, issue_key(harness), method="POST", body=body).json()["id"]
+    assert "Buyers can’t contact you yet." in tab.get(f"/console/listings/{listing_id}").text
+    tab.get("/console/account").post("/console/account/contact", contact="021 555 0100")
+    assert "Buyers can’t contact you" not in tab.get(f"/console/listings/{listing_id}").text
+
+
+@pytest.mark.decision("G52")
 def test_only_the_owner_sees_a_paused_listing(harness: Harness) -> None:
     tab = open_console(harness)
     body = b'{"title": "Lamp", "content": "A lamp.", "is_active": false}'

@@ -177,7 +177,14 @@ def _form_page(
     if errors:
         problem = Problem("invalid_request", f"Please fix {presentation.format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "once": "", "differences": [], **context}
+    shown["is_reachable"] = _is_reachable(request)
     return console_page(request, template, problem=problem, values=sent, errors=errors, **shown)
+
+
+def _is_reachable(request: Request) -> bool:
+    """Return whether buyers can reach the member: by a public contact, or by messages."""
+    account, services = request.state.member.account, site_of(request).services
+    return bool(account.public_contact) or (services.messages.is_on and account.messages_off_at is None)
 
 
 async def _edit_error_page(
