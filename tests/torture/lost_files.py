@@ -55,7 +55,10 @@ async def _delete_database(service: RestartableService, workload: Workload) -> N
     assert service.process is not None
     service.database.unlink()
     await _require_rejected(workload, "a deleted database")
+    workload.gate.clear()  # a copy made while writes went on could be damaged
+    await asyncio.sleep(_IDLE_SECONDS)
     copy_deleted_database(service.process.pid, rescued)
+    workload.gate.set()
     await _stop_and_require_refusal(service, workload)
     shutil.move(rescued, service.database)
     service.database.with_name("listings.db.needs-recovery").unlink(missing_ok=True)
