@@ -285,7 +285,8 @@ class _Steps:
                 return step
             if isinstance(step, AddStep):
                 added = _add_new(self._engine, self._partition, step.new, step.created_at, change_set=self.change_set)
-                return self._preview((yield from added)[0], None, asdict(step.new))
+                listing_id = (yield from added)[0]
+                return self._preview(listing_id, None, asdict(step.new)) if self._preview_room else listing_id
             return (yield from self._change(step))
         except Problem as problem:
             return problem
@@ -303,13 +304,15 @@ class _Steps:
         if step.listing_id in self._known:
             self._known[step.listing_id] = edit.listing
         result = replace(edit.listing, content="")  # the results of many batches are in memory together
+        if not self._preview_room:
+            return result
         names = changes.list_names(edit.changes)
         before = {name: getattr(edit.before, name) for name in names}
         return self._preview(result, before, {name: edit.changes[name] for name in names})
 
     def _preview(self, result: int | Listing, before: ListingChange | None, after: ListingChange) -> StepResult:
-        """Return the result, with a preview while there is room for it."""
-        values = [*(before or {}).values(), *after.values()] if self._preview_room else []
+        """Return the result with a preview, if there is room for it."""
+        values = [*(before or {}).values(), *after.values()]
         self._preview_room -= sum(len(value) for value in values if isinstance(value, str))
         if self._preview_room <= 0:
             self._preview_room = 0
