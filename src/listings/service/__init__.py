@@ -54,6 +54,11 @@ class ServiceInfo(NamedTuple):
     logo: str = ""  # the path of the market's logo; empty: it has none
 
     @property
+    def contact_email(self) -> str:
+        """The contact if it is an email address, otherwise ""."""
+        return self.contact if "@" in self.contact and "/" not in self.contact else ""
+
+    @property
     def path_prefix(self) -> str:
         """The path of the public URL, such as /shop, or ""."""
         return urlsplit(self.base_url).path
@@ -92,8 +97,7 @@ class Services:
         is called after each attempt to send a mail.
         """
         passwords = passwords if passwords is not None else Passwords()
-        operator = about.contact if "@" in about.contact and "/" not in about.contact else ""
-        outbox = Outbox(clock, is_on=mail_server is not None, operator=operator)
+        outbox = Outbox(clock, is_on=mail_server is not None, operator=about.contact_email)
         self.limiter = limiter
         self.clock = clock
         self.about = about

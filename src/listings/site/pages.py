@@ -48,6 +48,40 @@ _CONSOLE = "/console"
 _OWN_LINK = re.compile(r'(?:href|action|hx-get)="(?=/)')
 
 
+_GLOBALS = {
+    "art": choose_art,
+    "category_options": presentation.CATEGORIES,
+    "fields": FIELDS,
+    "format_place": presentation.format_place,
+    "groups": presentation.GROUPS,
+    "key_access": presentation.KEY_ACCESS,
+    "map_url": presentation.map_url,
+    "price_parts": presentation.price_parts,
+    "region_options": REGIONS,
+    "sorts": search.SORTS,
+    "types": FIELDS["type"].options,
+}
+_FILTERS = {
+    "age": presentation.format_age,
+    "browser": presentation.describe_browser,
+    "contact_url": presentation.contact_url,
+    "counted": presentation.format_count,
+    "date": presentation.format_date,
+    "day": presentation.format_day,
+    "iso_moment": presentation.moment_to_iso,
+    "iso_time": presentation.timestamp_to_iso,
+    "month": presentation.format_month,
+    "moment": presentation.format_moment,
+    "paragraphs": presentation.split_paragraphs,
+    "price": presentation.format_price,
+    "recent_age": presentation.format_recent_age,
+    "seller_count": presentation.format_seller_count,
+    "size": presentation.format_size,
+    "suburb": presentation.extract_suburb,
+    "summary": presentation.summarize,
+}
+
+
 class _PrefixedLinks(Extension):
     """Adds the path prefix of the site's URL to the links in templates, such as href="/docs"."""
 
@@ -69,42 +103,11 @@ def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
         auto_reload=False,
         extensions=[_PrefixedLinks],
     )
-    templates.globals |= {
-        "art": choose_art,
-        "asset": partial(assets.asset_url, path_prefix),
-        "brand": brand,
-        "category_options": presentation.CATEGORIES,
-        "fields": FIELDS,
-        "format_place": presentation.format_place,
-        "groups": presentation.GROUPS,
-        "key_access": presentation.KEY_ACCESS,
-        "map_url": presentation.map_url,
-        "path_prefix": path_prefix,
-        "region_options": REGIONS,
-        "price_parts": presentation.price_parts,
-        "sorts": search.SORTS,
-        "types": FIELDS["type"].options,
-    }
-    templates.filters |= {
-        "age": presentation.format_age,
-        "browser": presentation.describe_browser,
-        "contact_url": presentation.contact_url,
-        "counted": presentation.format_count,
-        "date": presentation.format_date,
-        "day": presentation.format_day,
-        "iso_moment": presentation.moment_to_iso,
-        "iso_time": presentation.timestamp_to_iso,
-        "month": presentation.format_month,
-        "moment": presentation.format_moment,
-        "paragraphs": presentation.split_paragraphs,
+    asset = partial(assets.asset_url, path_prefix)
+    templates.globals |= _GLOBALS | {"asset": asset, "brand": brand, "path_prefix": path_prefix}
+    templates.filters |= _FILTERS | {
         "picture": partial(presentation.picture_url, origin=path_prefix),
         "pictures": partial(presentation.picture_urls, origin=path_prefix),
-        "price": presentation.format_price,
-        "recent_age": presentation.format_recent_age,
-        "seller_count": presentation.format_seller_count,
-        "size": presentation.format_size,
-        "suburb": presentation.extract_suburb,
-        "summary": presentation.summarize,
     }
     return templates
 

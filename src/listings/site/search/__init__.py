@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 from listings.domain import tokenizer
-from listings.domain.fields import MAX_PRICE_CENTS
+from listings.domain.fields import MAX_PRICE_CENTS, FieldError, Money
 from listings.domain.model import MarketQuery
+from listings.domain.price_text import parse_price
 from listings.site.presentation import GROUPS
 
 Sort: TypeAlias = Literal["newest", "price", "-price"]
@@ -16,8 +17,6 @@ SORTS: dict[Sort, str] = {"newest": "Newest first", "price": "Lowest price", "-p
 Cursor: TypeAlias = tuple[int, int]
 
 _MAX_LENGTH = 200
-_PRICE = re.compile(r"\$?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,12})(?:\.([0-9]{1,2}))?")
-_SPACE = re.compile(r"\s")
 _CURSOR = re.compile(r"([0-9]{1,11})-([0-9]{1,18})")
 
 
@@ -123,8 +122,8 @@ def _parse_cursor(text: str) -> Cursor | None:
 
 def _parse_price(text: str) -> int | None:
     """Return the cents of a price such as "1,200" or "$35.50", or None if it is empty or invalid."""
-    match = _PRICE.fullmatch(_SPACE.sub("", text))
-    if match is None:
+    dollars = parse_price(text)
+    try:
+        return Money(MAX_PRICE_CENTS)(dollars) if dollars is not None else None
+    except FieldError:
         return None
-    cents = int(match[1].replace(",", "")) * 100 + int((match[2] or "").ljust(2, "0"))
-    return cents if cents <= MAX_PRICE_CENTS else None
