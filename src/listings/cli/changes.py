@@ -1,4 +1,4 @@
-"""`listings account changes` and `undo`: the change sets of an account's listings, and how to take them back."""
+"""`listings account changes` and `undo`: the change sets of an account's listings, and how to undo them."""
 
 from collections.abc import Sequence
 from itertools import groupby

@@ -43,7 +43,7 @@ class RevertPosition(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A change that a revert takes back. The creates of a change set have numbers from -1 downwards."""
+    """A change that a revert undoes. The creates of a change set have numbers from -1 downwards."""
 
     edit_revision: int
     number: int

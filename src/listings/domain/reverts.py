@@ -16,11 +16,10 @@ CREATION_FIELDS = ("deleted_at", "is_active")
 
 
 class RevertScope(msgspec.Struct, frozen=True):
-    """The change sets that a revert takes back: those of one change set, import, earlier revert, or key.
+    """The change sets that a revert undoes: those of one change set, import, earlier revert, or key.
 
     `subject` is the id of that. The change sets are from `first` to `last`, and those of a key from `since` to `until`,
-    which are Unix times in seconds. All bounds are inclusive. With `overwrite`, later changes are
-    overwritten.
+    which are Unix times in seconds. All bounds are inclusive. With `overwrite`, later changes are overwritten.
     """
 
     kind: RevertKind
@@ -45,7 +44,7 @@ class RevertScope(msgspec.Struct, frozen=True):
 class Edit(NamedTuple):
     """A change of a listing without its values. A create has the `CREATION_FIELDS`, and the number 0.
 
-    `is_reverted`: whether the revert takes it back. `is_revert`: whether an earlier revert wrote it.
+    `is_reverted`: whether the revert undoes it. `is_revert`: whether an earlier revert wrote it.
     """
 
     edit_revision: int
@@ -190,7 +189,7 @@ def _is_same(listing: Listing, name: str, value: Value, origin: Edit) -> bool:
 
 
 def _is_undone(listing: Listing, name: str, field: FieldEdits, values: Mapping[EditKey, ListingChange]) -> bool:
-    """Return whether a revert has taken back the edits after the series, so that the field is as before them."""
+    """Return whether a revert has undone the edits after the series, so that the field is as before them."""
     if field.newest is None or field.oldest is None or not field.newest.is_revert:
         return False
     return field.oldest.is_creation is False and bool(values[field.oldest.key][name] == getattr(listing, name))

@@ -20,7 +20,7 @@ INVITATION_SECONDS = 7 * 24 * 3600
 class Invitations:
     """The use cases of invitations."""
 
-    def __init__(  # noqa: PLR0913 - what it uses
+    def __init__(  # noqa: PLR0913 - its dependencies
         self,
         store: MemberStore,
         accounts: Accounts,

@@ -374,7 +374,7 @@ REVERT = Operation(
     tag="Changes",
     summary="Undo changes",
     description=(
-        "Takes back a change set, an import, an earlier revert, or what a key wrote from `since` to `until`. Each "
+        "Undoes a change set, an import, an earlier revert, or what a key wrote from `since` to `until`. Each "
         "field gets its earlier value, created listings are deleted, and deleted ones come back as they were. A field "
         "that another change set changed later is a conflict: it stays as it is, unless you set `overwrite`. Up to "
         "200 listings are reverted before the response. For more, the response is 202 and the rest follows in the "
@@ -404,7 +404,7 @@ REVERT = Operation(
     body="RevertRequest",
     examples={
         "change": Example("A change set", {"change": 1200}),
-        "overwrite": Example("Also what was changed later", {"change": 1200, "overwrite": True}),
+        "overwrite": Example("A change set, and overwrite later changes", {"change": 1200, "overwrite": True}),
         "revert": Example("An earlier revert", {"revert": 1201}),
         "key": Example(
             "What a key wrote in a night",

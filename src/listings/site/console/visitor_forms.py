@@ -20,7 +20,7 @@ async def read_visitor_form(request: Request) -> FormData:
 
 
 def visitor_page(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:
-    """Render a page with a form. Raises Problem("insecure_connection") if others could read what it sends."""
+    """Render a page with a form. Raises Problem("insecure_connection") if others could read the form on the network."""
     session.require_secure_connection(request)
     secret = session.form_secret(request)
     shown: dict[str, Any] = {**context, "token": security.form_token(secret)}

@@ -1,4 +1,4 @@
-"""Find the changes that a revert takes back, and plan its writes. The scripts only read."""
+"""Find the changes that a revert undoes, and plan its writes. The scripts only read."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby

@@ -225,7 +225,7 @@ class _Changes:
     def reindex(self, serial: int) -> Script[bool]:
         """Write the terms of the entries after a serial again, until the step is full. Return whether more may remain.
 
-        If there are no more, the index gets the current version.
+        When no entry is left, the version of the index is set to the current one.
         """
         if self.is_full:
             return True

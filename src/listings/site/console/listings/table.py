@@ -1,4 +1,4 @@
-"""The table of a seller's listings: search them, and change many of them at once."""
+"""The table of a seller's listings, with search and bulk changes."""
 
 import hashlib
 import secrets

@@ -1,4 +1,4 @@
--- A revert takes back change sets, from the newest to the oldest. Its id is that of its first own change set, which is
+-- A revert undoes change sets, from the newest to the oldest. Its id is that of its first own change set, which is
 -- also in the column `import_id` of all its change sets. `done_revision` and `done_number` are the position that it has
 -- reached, and `revision` is that of its audit event. Until `busy_until`, only `worker` may continue it.
 CREATE TABLE reverts (
