@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from listings.api.docs.operations import ERROR_DOCS
+from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.page import list_titles
 from listings.domain.errors import STATUS
 from tests.api.test_reference_page import ParsedPage

@@ -17,7 +17,8 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from listings.api import params
 from listings.api.codec import REVERTS_PATH
-from listings.api.docs import document, operations
+from listings.api.docs import document
+from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.headers import COMMON_HEADERS
 from listings.api.docs.schemas import build_schema
 from listings.api.routes import ROUTES
@@ -158,7 +159,7 @@ def test_an_operation_has_every_error_code_with_its_status(path: str, method: st
 
 def test_every_error_code_is_used_and_documented() -> None:
     used = {code for _, _, endpoint in ENDPOINTS for code in document.list_error_codes(endpoint)}
-    assert used | {"path_not_found", "method_not_allowed", "dependency_failed"} == set(operations.ERROR_DOCS)
+    assert used | {"path_not_found", "method_not_allowed", "dependency_failed"} == set(ERROR_DOCS)
 
 
 def test_the_id_has_its_bounds() -> None:
@@ -427,7 +428,7 @@ def test_errors_equal_their_examples(harness: Harness) -> None:
         "body_too_large": harness.fetch("PATCH", path, key=cast.alice.key, body=b" " * 2_097_153),
     }
     for code, reply in replies.items():
-        example = operations.ERROR_DOCS[code].example  # type: ignore[index]  # the keys are codes
+        example = ERROR_DOCS[code].example  # type: ignore[index]  # the keys are codes
         assert (reply.headers["x-error-code"], reply.json()) == (code, {"error": example})
 
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.links import Links
-from listings.api.docs.operations import ERROR_DOCS
 from listings.api.docs.page import build_environment, list_titles, read_guide
 from listings.domain.errors import STATUS, Problem
 
