@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlencode
 
+from listings.domain import fields
+from listings.domain.model import Listing
 from tests.harness import Harness, Reply, cheap_passwords
 from tests.site.market import BROWSER_HEADERS, ParsedPage
 
@@ -100,3 +102,30 @@ def open_console(harness: Harness, email: str = "alice@example.com", months: int
     tab = Tab(harness)
     tab.cookies["listings_session"] = harness.run(harness.services.sessions.sign_in(email, PASSWORD, "192.0.2.1"))
     return tab.get("/console/account")
+
+
+async def _create(harness: Harness, email: str, fields_: dict[str, Any]) -> int:
+    account = await harness.services.accounts.find(email)
+    key = await harness.services.keys.create(email, "test")
+    caller = await harness.services.keys.find(key.secret)
+    assert caller is not None
+    assert caller.account_id == account.id
+    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **fields_})
+    return (await harness.services.listings.create(caller, new)).listing_id
+
+
+def create(harness: Harness, email: str = "alice@example.com", **fields_: Any) -> int:
+    return harness.run(_create(harness, email, fields_))
+
+
+def load_listing(harness: Harness, listing_id: int) -> Listing:
+    return harness.run(harness.services.moderation.get(listing_id))
+
+
+def form_values(tab: Tab) -> dict[str, str]:
+    """Return the values of the form's inputs, without checkboxes."""
+    return {
+        one.attributes["name"] or "": one.attributes.get("value") or ""
+        for one in tab.page.all("input")
+        if one.attributes.get("name") and one.attributes.get("type") != "checkbox"
+    }

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from listings.domain import fields
-from listings.domain.model import Listing
 from tests.harness import MONTH, Harness
-from tests.site.console import Tab, open_console, open_harness
+from tests.site.console import Tab, create, form_values, load_listing, open_console, open_harness
 
 PATH = "/console/listings"
 LAMP = {"title": "Lamp", "content": "A lamp.", "type": "product", "price": "12.50", "price_type": "fixed"}
@@ -25,33 +24,6 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 @pytest.fixture
 def alice(harness: Harness) -> Tab:
     return open_console(harness)
-
-
-async def _create(harness: Harness, email: str, fields_: dict[str, Any]) -> int:
-    account = await harness.services.accounts.find(email)
-    key = await harness.services.keys.create(email, "test")
-    caller = await harness.services.keys.find(key.secret)
-    assert caller is not None
-    assert caller.account_id == account.id
-    new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **fields_})
-    return (await harness.services.listings.create(caller, new)).listing_id
-
-
-def create(harness: Harness, email: str = "alice@example.com", **fields_: Any) -> int:
-    return harness.run(_create(harness, email, fields_))
-
-
-def load_listing(harness: Harness, listing_id: int) -> Listing:
-    return harness.run(harness.services.moderation.get(listing_id))
-
-
-def form_values(tab: Tab) -> dict[str, str]:
-    """Return the values of the form's inputs, without checkboxes."""
-    return {
-        one.attributes["name"] or "": one.attributes.get("value") or ""
-        for one in tab.page.all("input")
-        if one.attributes.get("name") and one.attributes.get("type") != "checkbox"
-    }
 
 
 def sign_in_again(tab: Tab) -> None:

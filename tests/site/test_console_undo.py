@@ -8,8 +8,7 @@ import pytest
 
 from listings.contract.reverts import MAX_FIRST_LISTINGS
 from tests.harness import MONTH, Harness
-from tests.site.console import Tab, open_console, open_harness
-from tests.site.test_console_listings import create, form_values, load_listing
+from tests.site.console import Tab, create, form_values, load_listing, open_console, open_harness
 from tests.site.test_console_transfer import preview, run_import
 
 ACTIVITY = "/console/activity"

@@ -57,12 +57,12 @@ def price_parts(cents: int, price_type: str) -> tuple[str, str]:
     """Return the amount and the text after it, such as ("$35", " per hour")."""
     if cents == 0:
         return "Price on request", ""
-    return f"${cents / 100:,.2f}".removesuffix(".00"), _UNITS.get(price_type, "")
+    return _format_dollars(cents), _UNITS.get(price_type, "")
 
 
 def format_price_range(lowest: int | None, highest: int | None) -> str:
     """Return a price range in cents with at least one end: "$100 to $500", "From $100" or "Up to $500"."""
-    ends = ["" if cents is None else f"${cents / 100:,.2f}".removesuffix(".00") for cents in (lowest, highest)]
+    ends = ["" if cents is None else _format_dollars(cents) for cents in (lowest, highest)]
     if all(ends):
         return " to ".join(ends)
     return f"From {ends[0]}" if ends[0] else f"Up to {ends[1]}"
@@ -75,6 +75,10 @@ def format_place(*parts: str) -> str:
         if not place.casefold().endswith(part.casefold()):
             place = f"{place}, {part}" if place else part
     return place
+
+
+def _format_dollars(cents: int) -> str:
+    return f"${cents / 100:,.2f}".removesuffix(".00")
 
 
 def format_seller_count(number: int) -> str:

@@ -183,8 +183,8 @@ def _form_page(
 
 def _is_reachable(request: Request) -> bool:
     """Return whether buyers can reach the member: by a public contact, or by messages."""
-    account, services = request.state.member.account, site_of(request).services
-    return bool(account.public_contact) or (services.messages.is_on and account.messages_off_at is None)
+    account = request.state.member.account
+    return bool(account.public_contact) or site_of(request).services.messages.reaches(account)
 
 
 async def _edit_error_page(
