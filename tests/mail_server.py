@@ -13,7 +13,7 @@ from typing import Any
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
-from tests.harness import unused_port
+from tests.harness import Harness, Person, unused_port
 
 USER, SECRET = "listings", "swordfish"
 
@@ -97,3 +97,17 @@ def mail_flags(mailbox: Mailbox) -> dict[str, str]:
         "base_url": "https://market.example",
         "contact": "help@market.example",
     }
+
+
+def deliver(harness: Harness) -> None:
+    """Send the mail that is due."""
+    harness.run(harness.services.mailer.send_due())
+
+
+def create_alice(harness: Harness, mailbox: Mailbox) -> Person:
+    """Create alice, and deliver and discard the notice of her new key."""
+    alice = harness.person("alice")
+    deliver(harness)
+    mailbox.messages.clear()
+    mailbox.recipients.clear()
+    return alice

@@ -8,7 +8,7 @@ import pytest
 from listings.domain.errors import Problem
 from listings.service.mail.messages import BuyerMessage
 from tests.harness import Harness, Person
-from tests.mail_server import Mailbox, mail_flags, run_mail_server
+from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, run_mail_server
 from tests.site.market import create
 
 ANA = BuyerMessage("Ana Tūī", "ana@example.com", "Is it still there?\r\n\r\nSubject: You won")
@@ -30,20 +30,11 @@ def harness(tmp_path: Path, mailbox: Mailbox) -> Iterator[Harness]:
 
 @pytest.fixture
 def alice(harness: Harness, mailbox: Mailbox) -> Person:
-    """Alice, who has got the mail about her key."""
-    alice = harness.person("alice")
-    deliver(harness)
-    mailbox.messages.clear()
-    mailbox.recipients.clear()
-    return alice
+    return create_alice(harness, mailbox)
 
 
 def write(harness: Harness, listing_id: int, message: BuyerMessage = ANA, address: str = "192.0.2.1") -> None:
     harness.run(harness.services.messages.send(listing_id, message, address))
-
-
-def deliver(harness: Harness) -> None:
-    harness.run(harness.services.mailer.send_due())
 
 
 def count_stored(harness: Harness) -> int:

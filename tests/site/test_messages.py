@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.harness import Harness, Person, RunningService, create_person, unused_port
-from tests.mail_server import Mailbox, mail_flags, run_mail_server
+from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, run_mail_server
 from tests.site.accessibility import find_axe_violations
 from tests.site.browser import chromium, needs_chromium, visit
 from tests.site.console import Tab, open_console, open_harness
@@ -34,16 +34,7 @@ def harness(tmp_path: Path, mailbox: Mailbox, engine: str) -> Iterator[Harness]:
 
 @pytest.fixture
 def alice(harness: Harness, mailbox: Mailbox) -> Person:
-    """Alice, who has got the mail about her key."""
-    alice = harness.person("alice")
-    deliver(harness)
-    mailbox.messages.clear()
-    mailbox.recipients.clear()
-    return alice
-
-
-def deliver(harness: Harness) -> None:
-    harness.run(harness.services.mailer.send_due())
+    return create_alice(harness, mailbox)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
