@@ -1,4 +1,4 @@
-"""Reverts of any sequence of edits: what they leave is what the other edits would have produced."""
+"""A revert of some edits leaves the fields as if only the other edits had been made."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

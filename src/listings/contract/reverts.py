@@ -18,7 +18,7 @@ MAX_STEP_LISTINGS = 300
 
 
 class RevertRequest(NamedTuple):
-    """What to revert: a change set, an import, an earlier revert, or what a key wrote in a time (in seconds)."""
+    """A change set, an import, an earlier revert, or what a key wrote between two times (in seconds)."""
 
     kind: RevertKind
     subject: int

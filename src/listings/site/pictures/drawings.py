@@ -1,4 +1,4 @@
-"""The drawing and the tint that stand for a category. Classes of the style sheet, so that they follow the theme."""
+"""The drawing and the color of each category. Both are classes of the style sheet, so that they follow the theme."""
 
 import re
 from collections.abc import Mapping
