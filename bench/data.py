@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from listings import maintenance, wiring
-from listings.cli.demo_listings import ALICE, BOB, CHARLIE
+from listings.cli.demo_market import read_sellers
 from listings.contract.store import Store
 from listings.domain import api_keys, fields
 from listings.domain.model import Caller
@@ -19,7 +19,7 @@ ACTIVE = 100
 INACTIVE = 20
 
 _YEAR = 365 * 24 * 3600
-_DEMO = (*ALICE, *BOB, *CHARLIE)
+_DEMO = [listing for seller in read_sellers()[:3] for listing in seller.listings]
 _INACTIVE_EVERY = (ACTIVE + INACTIVE) // INACTIVE
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from listings.cli.demo_listings import ALICE, BOB, CHARLIE
-from listings.cli.demo_market import SELLERS
+from listings.cli.demo_market import read_sellers
 from listings.domain import fields
 from listings.site import assets
 from listings.site.pictures.drawings import choose_art
@@ -57,7 +56,7 @@ def test_every_pair_of_colours_has_enough_contrast(scheme: str) -> None:
 
 
 def test_the_demos_listings_have_the_pictures_of_the_package(harness: Harness) -> None:
-    listings = [*ALICE, *BOB, *CHARLIE, *(listing for seller in SELLERS for listing in seller.listings)]
+    listings = [listing for seller in read_sellers() for listing in seller.listings]
     assert 60 <= len(listings) <= 100
     assert [fields.parse_new_listing(listing, strict=False)[1] for listing in listings] == [[]] * len(listings)
     pictures = {picture for listing in listings for picture in listing.get("images", [])}

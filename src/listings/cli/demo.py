@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from listings.cli import seed
-from listings.cli.demo_listings import ALICE, BOB, CHARLIE
-from listings.cli.demo_market import SELLERS, DemoSeller
+from listings.cli.demo_market import DemoSeller, read_sellers
 from listings.cli.seed import SeedAccount
 from listings.contract.history import OPERATOR
 from listings.domain import api_keys, fields
@@ -25,29 +24,28 @@ _FUTURE, _PAST = "2099-12-31", "2020-01-01"
 _PASSWORD_FORMAT = re.compile(r"[A-Za-z0-9_-]{16}")
 
 
-class _DemoAccount(NamedTuple):
-    variable: str  # in demo.env
-    role: str
-    seed: SeedAccount
-    listings: tuple[dict[str, Any], ...]
+class _Role(NamedTuple):
+    """What one of the first three sellers has in addition."""
+
+    variable: str  # in demo.env, of the key
+    description: str
+    plan_end: str
 
 
-_ACCOUNTS = (
-    _DemoAccount("API_KEY", "yours", SeedAccount("Alice's Attic", "alice@demo.example", _FUTURE), ALICE),
-    _DemoAccount("OTHER_API_KEY", "another account's", SeedAccount("Bob's Tools", "bob@demo.example", _FUTURE), BOB),
-    _DemoAccount(
-        "EXPIRED_API_KEY", "with an expired plan", SeedAccount("Charlie", "charlie@demo.example", _PAST), CHARLIE
-    ),
+_ROLES = (
+    _Role("API_KEY", "yours", _FUTURE),
+    _Role("OTHER_API_KEY", "another account's", _FUTURE),
+    _Role("EXPIRED_API_KEY", "with an expired plan", _PAST),
 )
 
 
 class Demo(NamedTuple):
-    """The demo's keys by variable, the console's password, and the ids of two listings."""
+    """The demo's keys by variable, the console's password, and the email address and a listing of the first seller."""
 
     keys: dict[str, str]
     password: str
-    own_listing: int
-    other_listing: int
+    email: str
+    listing_id: int
 
 
 async def prepare(services: Services, folder: Path) -> Demo:
@@ -56,14 +54,15 @@ async def prepare(services: Services, folder: Path) -> Demo:
     keys: dict[str, str] = {}
     saved_password = saved.get(_PASSWORD, "")
     password = saved_password if _PASSWORD_FORMAT.fullmatch(saved_password) else secrets.token_urlsafe(12)
+    sellers = read_sellers()
     first: list[int] = []
-    for demo_account in _ACCOUNTS:
-        account = await seed.ensure_account(services, demo_account.seed)
+    for seller, role in zip(sellers, _ROLES, strict=False):
+        account = await seed.ensure_account(services, SeedAccount(seller.name, seller.email, role.plan_end))
         await _ensure_password(services, account, password)
-        keys[demo_account.variable], caller = await _ensure_key(services, account, saved.get(demo_account.variable))
-        first.append(await _ensure_listings(services, caller, demo_account.listings))
-    await asyncio.gather(*(_ensure_seller(services, seller) for seller in SELLERS))
-    return Demo(keys, password, first[0], first[1])
+        keys[role.variable], caller = await _ensure_key(services, account, saved.get(role.variable))
+        first.append(await _ensure_listings(services, caller, seller.listings))
+    await asyncio.gather(*(_ensure_seller(services, seller) for seller in sellers[len(_ROLES) :]))
+    return Demo(keys, password, sellers[0].email, first[0])
 
 
 def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
@@ -84,16 +83,16 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
     body = '{"title": "Road bike", "content": "Alloy frame, 56 cm, ridden twice.", "price": 450}'
     lines = [
         f"Listings is running at {base_url}",
-        f"Console: sign in at {base_url}/sign-in as {_ACCOUNTS[0].seed.email}",
+        f"Console: sign in at {base_url}/sign-in as {demo.email}",
         f"{_PASSWORD:<16} {demo.password}  (for all three accounts)",
-        *(f"{one.variable:<16} {demo.keys[one.variable]}  ({one.role})" for one in _ACCOUNTS),
+        *(f"{role.variable:<16} {demo.keys[role.variable]}  ({role.description})" for role in _ROLES),
         "",
         "# list your listings: 200",
         f"{curl} '{url}' -H 'X-API-Key: {key}'",
         "# create one: 201",
         f"{curl} '{url}' -H 'X-API-Key: {key}' -H 'Content-Type: application/json' -d '{body}'",
         "# read one: 200",
-        f"{curl} '{url}/{demo.own_listing}' -H 'Authorization: Bearer {key}'",
+        f"{curl} '{url}/{demo.listing_id}' -H 'Authorization: Bearer {key}'",
         "",
         f"Database: {database}",
         f"Load keys and password into your shell: . {environment.absolute()}",
