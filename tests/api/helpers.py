@@ -115,3 +115,7 @@ def assert_plan_expired(response: httpx2.Response) -> None:
     assert list(response.json()) == ["error"]
     message = response.json()["error"]
     assert re.fullmatch(r"Business plan expired on \d{4}-\d\d-\d\d; renew at /console/plan", message), message
+
+
+def with_key(key: str) -> dict[str, str]:
+    return {"Idempotency-Key": key}

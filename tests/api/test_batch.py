@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.api.batches import LAMP, create, delete, get_statuses, run, update
 from tests.api.helpers import (
     LISTINGS,
     STRICT,
@@ -19,38 +20,13 @@ from tests.api.helpers import (
     get_invalid_request,
     get_outcome,
     get_state,
+    with_key,
 )
 from tests.conftest import Client
 from tests.harness import Harness
 
-LAMP = {"title": "Lamp", "content": "Brass."}
 BAD_TAGS = 'must be one or more ETags, each in double quotes as in "v2.0", or *'
 NOT_FOUND = {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}}
-
-
-def run(client: Client, *operations: Any, query: str = "", headers: dict[str, str] | None = None, **more: Any) -> Any:
-    """Send a batch that is accepted, and return its results."""
-    body = {"operations": list(operations), **more}
-    response = client.post(f"/batch{query}", json=body, headers=headers or {})
-    assert response.status_code == 200, response.text
-    assert list(response.json()) == ["results"]
-    return response.json()["results"]
-
-
-def create(**fields: Any) -> dict[str, Any]:
-    return {"op": "create", "listing": {**LAMP, **fields}}
-
-
-def update(listing: int, **changes: Any) -> dict[str, Any]:
-    return {"op": "update", "id": listing, "changes": changes}
-
-
-def delete(listing: int) -> dict[str, Any]:
-    return {"op": "delete", "id": listing}
-
-
-def get_statuses(results: list[dict[str, Any]]) -> list[int]:
-    return [result["status"] for result in results]
 
 
 # Results
@@ -459,10 +435,6 @@ def test_a_batch_has_no_etag_and_must_not_be_stored(alice: Client) -> None:
 # Idempotency
 
 
-def with_key(key: str) -> dict[str, str]:
-    return {"Idempotency-Key": key}
-
-
 @pytest.mark.decision("G36")
 @pytest.mark.every_engine
 @pytest.mark.parametrize("atomic", [False, True])
@@ -517,106 +489,6 @@ def test_concurrent_equal_batches_are_carried_out_once(alice: Client) -> None:
     assert len({response.content for response in responses}) == 1
     assert Counter("Idempotent-Replayed" in response.headers for response in responses) == {False: 1, True: 7}
     assert len(get_ids(alice.get())) == 10
-
-
-# Batches bound to a state
-
-
-STALE = {
-    "error": "Your listings do not match If-Match: read the list again and send its current ETag, including the quotes"
-}
-
-
-def get_state_tag(client: Client, edits: int) -> str:
-    return f'"s{edits}.{client.person.account.id}"'
-
-
-def send_if(client: Client, tag: str, *operations: Any, query: str = "", **more: Any) -> httpx2.Response:
-    body = {"operations": list(operations), **more}
-    return client.post(f"/batch{query}", json=body, headers={"If-Match": tag})
-
-
-@pytest.mark.decision("G48")
-@pytest.mark.every_engine
-def test_a_batch_with_the_etag_of_a_list_applies_to_that_state_alone(alice: Client) -> None:
-    own = alice.create()
-    tags = [get_etag(alice, query) for query in ("", "?status=all&limit=1", "?q=lamp&include=etag")]
-    assert len(set(tags)) == 3
-    response = send_if(alice, tags[0], update(own, price=5))
-    assert (get_statuses(response.json()["results"]), response.headers["ETag"]) == ([200], get_state_tag(alice, 2))
-    for tag in tags:
-        stale = send_if(alice, tag, update(own, price=6))
-        assert (get_outcome(stale), stale.json()) == ((412, "precondition_failed"), STALE)
-    again = send_if(alice, response.headers["ETag"], update(own, price=7), create())
-    assert again.headers["ETag"] == get_state_tag(alice, 3)
-    assert get_etag(alice).startswith(f"{again.headers['ETag'][:-1]}-r")
-    assert alice.read(own)["price"] == 7
-
-
-@pytest.mark.decision("G48")
-@pytest.mark.parametrize(
-    ("tag", "status"),
-    [
-        ('"s1.{}"', 200),
-        ('W/"s1.{}-r1-gzip"', 200),
-        ('"s9.1", "s1.{}-r5"', 200),
-        ("*", 200),
-        ('"s1.9{}"', 412),
-        ('"s10.{}"', 412),
-        ('"v1.0"', 412),
-        ("s1.1", 400),
-    ],
-)
-def test_a_batch_accepts_the_tags_of_its_account(alice: Client, tag: str, status: int) -> None:
-    alice.create()
-    assert send_if(alice, tag.format(alice.person.account.id), create()).status_code == status
-
-
-@pytest.mark.decision("G48")
-def test_a_batch_with_if_match_is_atomic(alice: Client) -> None:
-    response = send_if(alice, "*", create(), delete(1))
-    assert (get_statuses(response.json()["results"]), response.headers["ETag"]) == ([424, 404], get_state_tag(alice, 0))
-    assert (
-        get_invalid_request(send_if(alice, "*", create(), atomic=False))
-        == "atomic must be true or absent with If-Match"
-    )
-    assert send_if(alice, response.headers["ETag"], create(), atomic=True).headers["ETag"] == get_state_tag(alice, 1)
-
-
-@pytest.mark.decision("G48")
-def test_a_dry_run_returns_the_state_that_it_shows(alice: Client) -> None:
-    tag = send_if(alice, "*", create(), query="?dry_run=true").headers["ETag"]
-    assert tag == get_state_tag(alice, 0)
-    assert send_if(alice, tag, create()).status_code == 200
-    assert send_if(alice, tag, create(), query="?dry_run=true").status_code == 412
-
-
-@pytest.mark.decision("G48")
-@pytest.mark.every_engine
-def test_a_repeated_batch_returns_its_first_response_whatever_the_state(alice: Client) -> None:
-    body = {"operations": [create()]}
-    headers = {**with_key("b1"), "If-Match": get_etag(alice)}
-    first = alice.post("/batch", json=body, headers=headers)
-    alice.create()
-    again = alice.post("/batch", json=body, headers=headers)
-    assert (again.status_code, again.content, again.headers["Idempotent-Replayed"]) == (200, first.content, "true")
-    assert first.headers["ETag"] == again.headers["ETag"] == get_state_tag(alice, 1)
-    for edits, status in ((1, 412), (2, 200)):
-        headers = {**with_key("b2"), "If-Match": get_state_tag(alice, edits)}
-        assert alice.post("/batch", json=body, headers=headers).status_code == status
-
-
-@pytest.mark.decision("G48")
-@pytest.mark.every_engine
-def test_one_of_two_batches_with_the_same_tag_is_applied(alice: Client) -> None:
-    own = alice.create()
-    for edits in range(1, 6):
-        tag = get_state_tag(alice, edits)
-        with ThreadPoolExecutor(2) as pool:
-            sent = [pool.submit(send_if, alice, tag, update(own, price=edits * 2 + half)) for half in range(2)]
-        responses = sorted((one.result() for one in sent), key=lambda response: response.status_code)
-        assert [response.status_code for response in responses] == [200, 412]
-        assert responses[0].headers["ETag"] == get_state_tag(alice, edits + 1)
 
 
 # Random batches

@@ -15,7 +15,7 @@ import pytest
 from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
-from tests.api.helpers import LISTINGS, assert_error, get_ids
+from tests.api.helpers import LISTINGS, assert_error, get_ids, with_key
 from tests.cli.commands import DEADLINE, Program, demo_environment
 from tests.conftest import Client
 from tests.harness import MONTH, Harness, Reply, fetch
@@ -26,10 +26,6 @@ pytestmark = pytest.mark.uncovered
 
 LAMP = {"title": "Lamp", "content": "Brass."}
 DAY = 24 * 3600
-
-
-def with_key(key: str) -> dict[str, str]:
-    return {"Idempotency-Key": key}
 
 
 KEY = with_key("k1")

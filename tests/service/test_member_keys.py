@@ -1,15 +1,11 @@
 """Invitations and API keys of the console's users, in a whole service."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from listings.domain.model import Account
-from tests.harness import MONTH, Harness, cheap_passwords
-from tests.service.test_members import (
+from tests.harness import MONTH, Harness
+from tests.service.members import (
     DAY,
-    HERE,
     PASSWORD,
     catch_problem,
     error_code,
@@ -17,20 +13,6 @@ from tests.service.test_members import (
     find_member_with_plan,
     sign_in,
 )
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Any:
-    """A harness with cheap password hashes."""
-    with cheap_passwords(), Harness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def alice(harness: Harness) -> str:
-    """The session token of Alice."""
-    return harness.run(harness.services.sessions.sign_up("Alice", "Alice@Example.com", PASSWORD, HERE, "Firefox"))
-
 
 # Invitations
 

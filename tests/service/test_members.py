@@ -13,36 +13,19 @@ import pytest
 
 from listings.domain.errors import Problem, Unavailable
 from listings.service.passwords import MIN_LENGTH, Cost, Passwords, validate_password
-from listings.service.sessions import Member
 from listings.service.tokens import create_token
-from tests.harness import Harness, cheap_passwords
-
-PASSWORD = "a long and winding road"
-HERE, THERE = "192.0.2.1", "198.51.100.7"
-DAY = 24 * 3600
-
-
-def catch_problem(harness: Harness, task: Any) -> Problem:
-    with pytest.raises(Problem) as caught:
-        harness.run(task)
-    return caught.value
-
-
-def error_code(harness: Harness, task: Any) -> str:
-    return catch_problem(harness, task).code
-
-
-@pytest.fixture
-def alice(harness: Harness) -> str:
-    """The session token of Alice."""
-    return harness.run(harness.services.sessions.sign_up("Alice", "Alice@Example.com", PASSWORD, HERE, "Firefox"))
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Any:
-    """A harness with cheap password hashes."""
-    with cheap_passwords(), Harness(tmp_path) as harness:
-        yield harness
+from tests.harness import Harness
+from tests.service.members import (
+    DAY,
+    HERE,
+    PASSWORD,
+    THERE,
+    catch_problem,
+    error_code,
+    find_member,
+    guess,
+    sign_in,
+)
 
 
 @pytest.fixture
@@ -51,39 +34,6 @@ def costly_harness(tmp_path: Path) -> Any:
     with Harness(tmp_path) as harness:
         harness.run(harness.services.sessions.sign_up("Alice", "alice@example.com", PASSWORD, HERE))
         yield harness
-
-
-def find_member(harness: Harness, token: str) -> Member:
-    member = harness.run(harness.services.sessions.find_member(token))
-    assert member is not None
-    return member
-
-
-def sign_in(
-    harness: Harness,
-    password: str = PASSWORD,
-    address: str = HERE,
-    email: str = "alice@example.com",
-    *,
-    device: str = "",
-) -> Any:
-    return harness.services.sessions.sign_in(email, password, address, "Firefox", device=device)
-
-
-def guess(
-    harness: Harness, times: int, address: str = HERE, email: str = "alice@example.com", *, device: str = ""
-) -> list[str]:
-    return [
-        error_code(harness, sign_in(harness, f"wrong password {time}", address, email, device=device))
-        for time in range(times)
-    ]
-
-
-def find_member_with_plan(harness: Harness, token: str) -> Member:
-    """Extend the plan of a member, and return the member."""
-    account = find_member(harness, token).account
-    harness.run(harness.services.accounts.extend_plan(str(account.id), 1))
-    return find_member(harness, token)
 
 
 # Sign-up
@@ -432,125 +382,6 @@ def test_a_hash_of_another_cost_is_replaced_at_sign_in(harness: Harness, alice: 
         stored = harness.run(harness.store.get_password(account.id))
         assert stored is not None
         assert stored.startswith("$argon2id$v=19$m=16,t=3,p=1$")
-
-
-# Sessions
-
-
-@pytest.mark.parametrize("token", ["", "x", "x" * 43, "ü" * 43, "x" * 5_000])
-def test_an_unknown_session_token_has_no_member(harness: Harness, token: str) -> None:
-    assert harness.run(harness.services.sessions.find_member(token)) is None
-    harness.run(harness.services.sessions.sign_out(token))
-
-
-def test_every_sign_in_creates_a_new_session(harness: Harness, alice: str) -> None:
-    second = harness.run(sign_in(harness))
-    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", second)
-    members = [find_member(harness, token) for token in (alice, second)]
-    assert len({member.session_handle for member in members}) == len({member.csrf_secret for member in members}) == 2
-
-
-def test_signing_out_ends_the_session(harness: Harness, alice: str) -> None:
-    harness.run(harness.services.sessions.sign_out(alice))
-    assert harness.run(harness.services.sessions.find_member(alice)) is None
-
-
-def test_a_session_expires_after_seven_idle_days(harness: Harness, alice: str) -> None:
-    harness.clock.advance(7 * DAY - 1)
-    find_member(harness, alice)
-    harness.clock.advance(7 * DAY - 1)
-    find_member(harness, alice)
-    harness.clock.advance(7 * DAY)
-    assert harness.run(harness.services.sessions.find_member(alice)) is None
-
-
-def test_a_session_expires_after_thirty_days(harness: Harness, alice: str) -> None:
-    member = find_member(harness, alice)
-    for _ in range(5):
-        harness.clock.advance(6 * DAY - 1)
-        assert find_member(harness, alice) == member
-    assert len(harness.run(harness.services.sessions.list_active(member))) == 1
-    harness.clock.advance(5)
-    assert harness.run(harness.services.sessions.find_member(alice)) is None
-
-
-def test_sessions_and_confirmations_from_the_future_are_invalid(harness: Harness, alice: str) -> None:
-    harness.clock.advance(DAY)
-    services, ahead = harness.services, harness.run(sign_in(harness))
-    member = find_member(harness, ahead)
-    assert harness.run(services.sessions.find_member(alice)) is not None
-    harness.clock.advance(-DAY)
-    assert harness.run(services.sessions.find_member(ahead)) is None
-    assert harness.run(services.sessions.find_member(alice)) is None
-    assert harness.run(services.sessions.list_active(member)) == []
-    assert not services.sessions.is_confirmed(member)
-
-
-def test_a_small_clock_skew_does_not_end_a_session(harness: Harness, alice: str) -> None:
-    member = find_member(harness, alice)
-    harness.clock.advance(-60)
-    assert find_member(harness, alice) == member
-    assert harness.services.sessions.is_confirmed(member)
-
-
-def test_maintenance_purges_expired_sessions(harness: Harness, alice: str) -> None:
-    account = find_member(harness, alice).account
-    harness.clock.advance(7 * DAY)
-    harness.run(harness.services.sessions.purge())
-    assert harness.run(harness.store.list_sessions(account.id)) == []
-
-
-def test_the_last_use_of_a_session_is_stored_once_a_minute(harness: Harness, alice: str) -> None:
-    started = int(harness.clock.now)
-
-    def seen_at() -> int:
-        return harness.run(harness.services.sessions.list_active(find_member(harness, alice)))[0].seen_at
-
-    harness.clock.advance(59)
-    assert seen_at() == started
-    harness.clock.advance(1)
-    assert seen_at() == started + 60
-
-
-def test_a_session_can_end_all_other_sessions(harness: Harness, alice: str) -> None:
-    others = [harness.run(sign_in(harness)) for _ in range(2)]
-    member = find_member(harness, alice)
-    assert len(harness.run(harness.services.sessions.list_active(member))) == 3
-    assert harness.run(harness.services.sessions.end_others(member)) == 2
-    assert [harness.run(harness.services.sessions.find_member(token)) for token in others] == [None, None]
-    assert find_member(harness, alice) == member
-
-
-def test_a_session_of_another_account_cannot_be_ended(harness: Harness, alice: str) -> None:
-    bob = harness.run(harness.services.sessions.sign_up("Bob", "bob@example.com", PASSWORD, HERE))
-    handle = find_member(harness, alice).session_handle
-    assert not harness.run(harness.services.sessions.end(find_member(harness, bob), handle))
-    find_member(harness, alice)
-
-
-def test_disabling_an_account_ends_its_sessions_permanently(harness: Harness, alice: str) -> None:
-    harness.run(harness.services.accounts.disable("alice@example.com"))
-    assert harness.run(harness.services.sessions.find_member(alice)) is None
-    assert error_code(harness, sign_in(harness)) == "account_disabled"
-    assert error_code(harness, sign_in(harness, "not the password")) == "wrong_credentials"
-    harness.run(harness.services.accounts.enable("alice@example.com"))
-    assert harness.run(harness.services.sessions.find_member(alice)) is None
-    assert harness.run(sign_in(harness))
-
-
-def test_session_events_are_logged(harness: Harness, alice: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    harness.run(sign_in(harness))
-    guess(harness, 1)
-    guess(harness, 1, email="bob@example.com")
-    harness.run(harness.services.sessions.sign_out(alice))
-    assert caplog.messages == [
-        "Account 1 signed in",
-        "Wrong password for account 1",
-        "Wrong password for an unknown email",
-        "Ended a session of account 1",
-    ]
-    assert alice not in caplog.text
 
 
 # Passwords
