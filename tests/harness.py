@@ -27,7 +27,7 @@ from listings.domain import api_keys
 from listings.domain.model import Account
 from listings.http.connection import ConnectionLimits
 from listings.http.server import bind_socket, format_base_url
-from listings.service import Services
+from listings.service import Options, Services
 from listings.service.passwords import Cost, Passwords
 from listings.settings import Settings, load
 
@@ -173,8 +173,8 @@ class Harness:
         return self._runner.run(task)
 
     def replace_services(self, **options: Any) -> None:
-        """Replace the services by ones with these options of `Services`, over the same store."""
-        self.services = Services(self.store, self.services.limiter, self.clock, **options)
+        """Replace the services by ones with these options, over the same store."""
+        self.services = Services(self.store, self.services.limiter, self.clock, Options(**options))
         self.application = wiring.build_application(self.services, self.settings)
 
     def person(self, name: str, plan_ends_in: float = 12 * MONTH) -> Person:

@@ -15,9 +15,9 @@ from listings.domain.errors import Problem
 from listings.domain.plan import PlanTerms
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
-from listings.service import ServiceInfo, Services
+from listings.service import DEFAULTS, Options, ServiceInfo, Services
 from listings.service.mail.server import SmtpServer
-from listings.service.payments.provider import PaymentProvider
+from listings.service.payments.provider import ManualPayments, PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
 from listings.telemetry.logs import RequestLog
@@ -76,18 +76,16 @@ async def open_services(
     if metrics is not None:
         metrics.watch_writes(lambda: store.writes_waiting)
     limiter = _build_limiter(settings, await store.get_database_id(), metrics)
-    services = Services(
-        store,
-        limiter,
-        clock,
+    options = Options(
+        about=_describe_service(settings),
         sign_up_open=settings.sign_up,
         market_open=settings.site,
-        change_days=settings.change_days,
         payments=_build_payments(settings),
+        change_days=settings.change_days,
         mail_server=build_mail_server(settings),
-        on_mail=metrics.record_mail if metrics is not None else lambda _: None,
-        about=_describe_service(settings),
+        on_mail=metrics.record_mail if metrics is not None else DEFAULTS.on_mail,
     )
+    services = Services(store, limiter, clock, options)
     maintenance = asyncio.create_task(services.run_maintenance())
     try:
         yield services
@@ -217,9 +215,9 @@ def build_plan(settings: Settings) -> PlanTerms:
     )
 
 
-def _build_payments(settings: Settings) -> PaymentProvider | None:
+def _build_payments(settings: Settings) -> PaymentProvider:
     if settings.payment_provider == "manual":
-        return None
+        return ManualPayments()
     try:
         from listings.service.payments.stripe import StripeAccount, StripePayments
     except ImportError:

@@ -13,7 +13,7 @@ from msgspec import structs
 from listings.contract.market import IndexStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, NewListing
-from listings.service import Services
+from listings.service import Options, Services
 from listings.service import market as market_service
 from listings.service.indexing import compute_next_size
 from listings.service.market import MarketCounts, is_bot
@@ -374,7 +374,7 @@ def test_indexing_takes_its_share_of_the_time(
 
     backlog: Any = Backlog(contended=contended)
     with pytest.raises(Unavailable):
-        asyncio.run(Services(backlog, None, pause=pause).market.index())
+        asyncio.run(Services(backlog, None, options=Options(pause=pause)).market.index())
     assert minimum <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= maximum
 
 
@@ -383,7 +383,7 @@ def test_each_indexing_run_starts_with_a_small_step() -> None:
         pass
 
     backlog: Any = Backlog(contended=False)
-    services = Services(backlog, None, pause=pause)
+    services = Services(backlog, None, options=Options(pause=pause))
     for _ in range(2):
         backlog.counts.clear()
         with pytest.raises(Unavailable):

@@ -67,37 +67,39 @@ class ServiceInfo(NamedTuple):
 NO_INFO = ServiceInfo()
 
 
+class Options(NamedTuple):
+    """What the operator configures, and what tests replace."""
+
+    about: ServiceInfo = NO_INFO
+    sign_up_open: bool = False  # whether anyone may create an account
+    market_open: bool = True  # whether listings are indexed for the public market
+    payments: PaymentProvider = ManualPayments()
+    passwords: Passwords | None = None
+    pause: Pause = asyncio.sleep  # sleeps between maintenance tasks
+    change_days: int = ACTIVITY_DAYS  # for which change sets are stored
+    mail_server: SmtpServer | None = None  # None: no mail is sent
+    on_mail: Callable[[MailOutcome], None] = lambda _: None  # called after each attempt to send a mail
+
+
+DEFAULTS = Options()
+
+
 class Services:
     """All use cases, by subject, over one store, one rate limiter and one clock.
 
     `limiter` is None if there is no rate limit, and `clock` returns seconds since 1970.
     """
 
-    def __init__(  # noqa: PLR0913 - most are optional and keyword-only
+    def __init__(
         self,
         store: Store,
         limiter: RateLimiter | None,
         clock: Callable[[], float] = time.time,
-        *,
-        sign_up_open: bool = False,
-        market_open: bool = True,
-        payments: PaymentProvider | None = None,
-        passwords: Passwords | None = None,
-        about: ServiceInfo = NO_INFO,
-        pause: Pause = asyncio.sleep,
-        change_days: int = ACTIVITY_DAYS,
-        mail_server: SmtpServer | None = None,
-        on_mail: Callable[[MailOutcome], None] = lambda _: None,
+        options: Options = DEFAULTS,
     ) -> None:
-        """Create the services.
-
-        `sign_up_open`: whether anyone may create an account. `market_open`: whether listings are indexed for the
-        public market. `payments`: None means that the operator collects payments. `pause` sleeps between maintenance
-        tasks. `change_days`: how long change sets are stored. `mail_server`: None means that no mail is sent. `on_mail`
-        is called after each attempt to send a mail.
-        """
-        passwords = passwords if passwords is not None else Passwords()
-        outbox = Outbox(clock, is_on=mail_server is not None, operator=about.contact_email)
+        about, change_days = options.about, options.change_days
+        passwords = options.passwords or Passwords()
+        outbox = Outbox(clock, is_on=options.mail_server is not None, operator=about.contact_email)
         self.limiter = limiter
         self.clock = clock
         self.about = about
@@ -106,10 +108,10 @@ class Services:
         self.access = Access(store, limiter, clock, about.plan)
         self.listings = Listings(store, clock)
         self.moderation = Moderation(store, clock)
-        self.market = Market(store, clock, pause)
+        self.market = Market(store, clock, options.pause)
         self.accounts = Accounts(store, clock)
         self.keys = Keys(store, self.accounts, clock, outbox)
-        self.sessions = Sessions(store, passwords, clock, outbox, sign_up_open=sign_up_open)
+        self.sessions = Sessions(store, passwords, clock, outbox, sign_up_open=options.sign_up_open)
         self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock, outbox=outbox)
         self.own_account = OwnAccount(store, self.accounts, self.sessions, outbox, clock)
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
@@ -118,16 +120,15 @@ class Services:
         self.changes = Changes(store, clock, change_days)
         self.change_waits = ChangeWaits(store)
         self.reverts = Reverts(store, clock, change_days)
-        self.payments = Payments(store, payments if payments is not None else ManualPayments(), clock)
+        self.payments = Payments(store, options.payments, clock)
         self.plan_requests = PlanRequests(store, clock, outbox)
         self.messages = Messages(store, self.market, outbox, clock)
-        self.mailer = Mailer(store, mail_server, clock, about.contact, on_mail)
+        self.mailer = Mailer(store, options.mail_server, clock, about.contact, options.on_mail)
         self.plan_reminders = PlanReminders(store, outbox, clock)
         self.transfer = Transfer(store, clock)
-        self.reports = Reports(store, clock, market_open=market_open)
+        self.reports = Reports(store, clock, market_open=options.market_open)
         self._store = store
-        self._market_open = market_open
-        self._pause = pause
+        self._options = options
         self._stopping = False
 
     def begin_shutdown(self) -> None:
@@ -160,7 +161,7 @@ class Services:
 
     async def run_maintenance(self) -> None:
         """Run the background tasks until cancelled."""
-        await run_maintenance(self, self._pause, market_open=self._market_open)
+        await run_maintenance(self, self._options.pause, market_open=self._options.market_open)
 
     async def write_pending(self) -> None:
         """Store the counts and times that are still in memory."""
