@@ -129,11 +129,10 @@ def build_application(
     services: Services, settings: Settings, request_log: RequestLog | None = None, observers: Observers = NO_OBSERVERS
 ) -> "Application":
     """Build the ASGI application of a service."""
-    from listings.api.app import Application
+    from listings.api import app
     from listings.site.lazy import LazyPages
 
-    return Application(
-        services,
+    options = app.Options(
         cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
         max_cache_bytes=settings.list_cache_bytes,
@@ -144,6 +143,7 @@ def build_application(
         trace=observers.trace,
         pages=LazyPages(partial(_build_pages, services, settings)) if settings.site else None,
     )
+    return app.Application(services, options)
 
 
 def _build_pages(services: Services, settings: Settings) -> "Pages":

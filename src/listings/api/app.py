@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from email.utils import formatdate
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import UNSET
 
@@ -37,49 +37,42 @@ _CLIENT_GONE = 499  # logged if a visitor leaves before the page is sent
 _log = logging.getLogger(__name__)
 
 
+class Options(NamedTuple):
+    """What the operator configures. The callbacks must not block."""
+
+    cors_origins: Collection[str] = ()  # origins whose web pages may call the API; "*" allows all
+    max_body_bytes: int = MAX_BODY_BYTES  # of a request
+    max_cache_bytes: int = response_cache.MAX_BYTES  # of the whole response cache
+    file_folder: Path | None = None  # of the temporary files with large lists; None: the system's
+    max_file_bytes: int = MAX_FILE_BYTES  # of these files together
+    request_log: RequestLog | None = None
+    on_response: OnResponse | None = None  # gets every response
+    trace: Trace | None = None  # gets every response to a valid HTTP request
+    pages: Pages | None = None  # handles paths that are neither in the API nor below /api, without their prefix
+
+
+DEFAULTS = Options()
+
+
 class Application:
     """Serves HTTP requests with the use cases of one service."""
 
-    def __init__(  # noqa: PLR0913 - all but the service are optional and keyword-only
-        self,
-        services: Services,
-        *,
-        cors_origins: Collection[str] = (),
-        max_body_bytes: int = MAX_BODY_BYTES,
-        max_cache_bytes: int = response_cache.MAX_BYTES,
-        file_folder: Path | None = None,
-        max_file_bytes: int = MAX_FILE_BYTES,
-        request_log: RequestLog | None = None,
-        on_response: OnResponse | None = None,
-        trace: Trace | None = None,
-        pages: Pages | None = None,
-    ) -> None:
-        """Serve `service`.
-
-        `cors_origins` are the origins whose web pages may call the API; "*" allows all.
-
-        `max_body_bytes` limits a request body, `max_cache_bytes` the whole response cache, and `max_file_bytes` the
-        temporary files with large lists, which are in `file_folder` (None: the system's).
-
-        `on_response` gets every response, `trace` every response to a valid HTTP request. Neither may block.
-
-        `pages` handles paths that are neither in the API nor below /api. Their path has no prefix.
-        """
+    def __init__(self, services: Services, options: Options = DEFAULTS) -> None:
         self._services = services
         self._path_prefix = services.about.path_prefix
-        self._cors_origins = cors_origins
-        self._vary = cors.format_vary(cors_origins, compressible=True)
-        self._error_vary = cors.format_vary(cors_origins, compressible=False)
-        self._max_body_bytes = max_body_bytes
-        self._request_log = request_log
-        self._on_response = on_response
-        self._trace = trace
-        self._pages = pages
+        self._cors_origins = options.cors_origins
+        self._vary = cors.format_vary(options.cors_origins, compressible=True)
+        self._error_vary = cors.format_vary(options.cors_origins, compressible=False)
+        self._max_body_bytes = options.max_body_bytes
+        self._request_log = options.request_log
+        self._on_response = options.on_response
+        self._trace = options.trace
+        self._pages = options.pages
         self._limits = RateLimitHeaders(services.limiter, services.clock)
         self._ids = RequestIds()
-        self._max_cache_bytes = max_cache_bytes
-        self._response_cache = ResponseCache(services.freshness, max_cache_bytes)
-        self._lists = Lists(services, file_folder, max_file_bytes)
+        self._max_cache_bytes = options.max_cache_bytes
+        self._response_cache = ResponseCache(services.freshness, options.max_cache_bytes)
+        self._lists = Lists(services, options.file_folder, options.max_file_bytes)
         self._compressor = Compressor()
         services.freshness.on_reset(self._clear_response_cache)
 

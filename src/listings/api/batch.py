@@ -17,23 +17,22 @@ from listings.service.listings import Listings, WriteOptions
 
 MAX_OPERATIONS = 100
 MAX_REF_LENGTH = 255
-_WOULD_BE_CREATED = "listing would be created"
 
 T = TypeVar("T")
 
 
 class Operation(NamedTuple):
-    """One operation: how to build its step, and the messages of its success."""
+    """One operation: what it does to its listing, and how to build its step."""
 
-    ref: object  # the client's name for it, None if absent
-    success_message: str
-    dry_run_message: str
+    verb: str  # the participle, for the messages
     step: Callable[[Services, Caller], Step]
     ignored: Sequence[str] = ()  # names of its unknown or read-only fields
     is_put: bool = False  # its result says what it did
+    ref: object = None  # the client's name for it, None if absent
 
 
-_Parser: TypeAlias = Callable[[object, Mapping[str, Any], bool], Operation]
+_Parser: TypeAlias = Callable[..., Operation]
+"""Parses the content of an operation; `strict`: unknown fields are errors."""
 
 
 class BatchRequest(NamedTuple):
@@ -116,8 +115,8 @@ def _parse_operation(content: object, *, strict: bool) -> Operation:
     if strict and unknown:
         return _invalid(ref, f"{preview(unknown[0])} is not a field of this operation")
     try:
-        operation = parse_content(ref, content, strict)
-        return operation._replace(ignored=[*unknown, *operation.ignored])
+        operation = parse_content(content, strict=strict)
+        return operation._replace(ignored=[*unknown, *operation.ignored], ref=ref)
     except Problem as problem:
         return _failing(ref, problem)
 
@@ -126,31 +125,22 @@ def _is_ref(ref: object) -> bool:
     return isinstance(ref, str | int) and not isinstance(ref, bool) and len(str(ref)) <= MAX_REF_LENGTH
 
 
-def _parse_create(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - in a table
-    body = _parse_object(content, "listing")
-    new, ignored = fields.parse_new_listing(body, strict=strict)
-    return Operation(
-        ref,
-        "listing created",
-        _WOULD_BE_CREATED,
-        lambda services, _caller: services.listings.build_create_step(new),
-        ignored,
-    )
+def _parse_create(content: Mapping[str, Any], *, strict: bool) -> Operation:
+    new, ignored = fields.parse_new_listing(_parse_object(content, "listing"), strict=strict)
+    return Operation("created", lambda services, _caller: services.listings.build_create_step(new), ignored)
 
 
-def _parse_update(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - in a table
+def _parse_update(content: Mapping[str, Any], *, strict: bool) -> Operation:
     listing_id, options = _parse_id(content), _parse_options(content)
     change, ignored = _parse_change(content, strict=strict)
     return Operation(
-        ref,
-        "listing updated",
-        "listing would be updated",
+        "updated",
         lambda services, caller: services.listings.build_update_step(caller, listing_id, change, options),
         ignored,
     )
 
 
-def _parse_put(ref: object, content: Mapping[str, Any], strict: bool) -> Operation:  # noqa: FBT001 - in a table
+def _parse_put(content: Mapping[str, Any], *, strict: bool) -> Operation:
     body, options = _parse_object(content, "listing"), _parse_options(content)
     external_id = _parse_external_id(body)
     new, ignored = _parse_fields(fields.parse_new_listing, body, strict=strict)
@@ -158,9 +148,7 @@ def _parse_put(ref: object, content: Mapping[str, Any], strict: bool) -> Operati
     if "if_match" in content:
         new = Problem("precondition_failed", f"No listing has the external_id {preview(external_id)}")
     return Operation(
-        ref,
-        "listing updated",
-        "listing would be updated",
+        "updated",
         lambda services, caller: services.listings.build_put_step(caller, external_id, new, change, options),
         ignored or ignored_by_update,
         is_put=True,
@@ -168,16 +156,11 @@ def _parse_put(ref: object, content: Mapping[str, Any], strict: bool) -> Operati
 
 
 def _build_parser(verb: str, build_step: Callable[[Listings, Caller, int, WriteOptions], Step]) -> _Parser:
-    """Return the parser of an operation that has only an id. `verb` is its participle, for the messages."""
+    """Return the parser of an operation that has only an id."""
 
-    def parse_content(ref: object, content: Mapping[str, Any], _strict: bool) -> Operation:  # noqa: FBT001 - in a table
+    def parse_content(content: Mapping[str, Any], **_strict: bool) -> Operation:
         listing_id, options = _parse_id(content), _parse_options(content)
-        return Operation(
-            ref,
-            f"listing {verb}",
-            f"listing would be {verb}",
-            lambda services, caller: build_step(services.listings, caller, listing_id, options),
-        )
+        return Operation(verb, lambda services, caller: build_step(services.listings, caller, listing_id, options))
 
     return parse_content
 
@@ -251,7 +234,7 @@ def _invalid(ref: object, message: str) -> Operation:
 
 
 def _failing(ref: object, problem: Problem) -> Operation:
-    return Operation(ref, "", "", lambda _services, _caller: problem)
+    return Operation("", lambda _services, _caller: problem, ref=ref)
 
 
 def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[str, object]:
@@ -265,11 +248,11 @@ def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[
     if operation.is_put:
         report |= _report_put(result, dry_run=dry_run)
     if dry_run:
-        message = _WOULD_BE_CREATED if isinstance(result, int) else operation.dry_run_message
-        return report | {"status": 200, "body": {"message": message}} | values
+        verb = "created" if isinstance(result, int) else operation.verb
+        return report | {"status": 200, "body": {"message": f"listing would be {verb}"}} | values
     if isinstance(result, int):
         return report | {"status": 201, "etag": codec.NEW_ETAG, "body": codec.build_created_body(result)}
-    body = {"message": operation.success_message}
+    body = {"message": f"listing {operation.verb}"}
     return report | {"status": 200, "etag": codec.format_etag(result), "body": body}
 
 

@@ -29,7 +29,7 @@ def _parse_key(text: str) -> str:
 class Seconds(click.FloatRange):
     """A number of seconds within bounds. click's own type accepts nan."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - click's signature
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value!r} is not a number", param, ctx)

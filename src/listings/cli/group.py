@@ -10,7 +10,7 @@ import click
 class SuggestingGroup(click.Group):
     """A group that knows other names for its commands, and suggests the right one in the error message."""
 
-    def __init__(self, *arguments: Any, synonyms: Mapping[str, str], **more: Any) -> None:  # noqa: ANN401 - click's
+    def __init__(self, *arguments: Any, synonyms: Mapping[str, str], **more: Any) -> None:
         """`synonyms` maps names that a user might try to names of commands."""
         super().__init__(*arguments, **more)
         self._synonyms = synonyms
@@ -34,15 +34,15 @@ class SuggestingGroup(click.Group):
 class LazyGroup(SuggestingGroup):
     """A group with short start-up time: it imports only the modules of the command that runs."""
 
-    def __init__(self, *arguments: Any, import_paths: Mapping[str, str], **more: Any) -> None:  # noqa: ANN401 - click's
+    def __init__(self, *arguments: Any, import_paths: Mapping[str, str], **more: Any) -> None:
         """`import_paths` maps the name of each command to "module:attribute"."""
         super().__init__(*arguments, **more)
         self._import_paths = import_paths
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self._import_paths)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._import_paths:
             return None
         module, _, name = self._import_paths[cmd_name].partition(":")

@@ -55,7 +55,7 @@ class Integer(click.IntRange):
 ID = Integer(1, MAX_ID)
 
 
-def setting_option(attribute: str, **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - passed on
+def setting_option(attribute: str, **options: Any) -> Callable[[F], F]:
     """Return the option of a setting, with the setting's description unless `options` have another `help`."""
     setting = next(setting for setting in (*SETTINGS, COPY_TARGET) if setting.attribute == attribute)
     help_text = f"{setting.help} Default: {setting.default}" if setting.default else setting.help

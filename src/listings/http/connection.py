@@ -75,7 +75,7 @@ class HttpConnection(BaseConnection):
         write_buffer: WriteBuffer,
         unsent: UnsentBytes,
         turn: asyncio.Lock,
-        **uvicorn_options: Any,  # noqa: ANN401 - passed on
+        **uvicorn_options: Any,
     ) -> None:
         """Set up a connection.
 

@@ -44,7 +44,7 @@ class ExchangeConnection(Protocol):
     def close(self) -> None:
         """Close after the last response."""
 
-    def fail(self, exchange: Any) -> None:  # noqa: ANN401 - the exchange itself
+    def fail(self, exchange: "HttpExchange") -> None:
         """Handle a failure of the application."""
 
     def on_response_complete(self) -> None:
@@ -144,7 +144,7 @@ class HttpExchange(BaseExchange):
             _log.exception("The application failed")
             self._connection.fail(self)
 
-    async def send(self, message: Any) -> None:  # noqa: ANN401 - ASGI's messages
+    async def send(self, message: Any) -> None:
         """Send an ASGI message of the pages."""
         self._close_if_body_pending()
         await super().send(message)

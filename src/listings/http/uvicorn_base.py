@@ -41,10 +41,10 @@ class BaseExchange(RequestResponseCycle):
 
     def __init__(
         self,
-        transport: Any,  # noqa: ANN401 - anything with `write`, `close` and `is_closing`
+        transport: Any,  # has `write`, `close` and `is_closing`
         flow: FlowControl,
         default_headers: list[tuple[bytes, bytes]],
-        message_event: Any,  # noqa: ANN401 - anything with `set`, `clear` and `wait`
+        message_event: Any,  # has `set`, `clear` and `wait`
         on_response: Callable[[], None],
     ) -> None:
         """Set what uvicorn sets, except `scope`, `keep_alive` and `waiting_for_100_continue`."""

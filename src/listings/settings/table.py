@@ -35,12 +35,12 @@ class Setting(NamedTuple):
     secret: bool = False  # may contain a password
     is_password: bool = False  # the whole value is a password; `secret` is also set
 
-    def parse(self, text: str) -> Any:  # noqa: ANN401 - a value of the type
+    def parse(self, text: str) -> Any:
         """Return the value. Raises ValueError, whose message begins with "must"."""
         return self.parser(text) if self.parser is not None else values.parse(text, self.type)
 
 
-def setting(help: str, default: str = "", **options: Any) -> Any:  # noqa: A002, ANN401 - fields of `Setting`
+def setting(help: str, default: str = "", **options: Any) -> Any:  # noqa: A002 - a field of `Setting`
     """Describe a field of `Settings`. Its variable and flag are derived from its name, unless they are given."""
     return field(metadata={"help": help, "default": default, **options})
 
@@ -229,7 +229,7 @@ class Settings:
         return str(self.database.absolute()) if isinstance(self.database, Path) else self.database.redacted
 
 
-def _build_row(attribute: str, type_: Any, options: Mapping[str, Any]) -> Setting:  # noqa: ANN401 - an annotation
+def _build_row(attribute: str, type_: Any, options: Mapping[str, Any]) -> Setting:
     derived = {"variables": (f"LISTINGS_{attribute.upper()}",), "flag": f"--{attribute.replace('_', '-')}"}
     return Setting(attribute, type_, **{**derived, **options})
 

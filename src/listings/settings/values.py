@@ -84,7 +84,7 @@ class RedisAddress(NamedTuple):
     database: int
 
 
-def parse(text: str, type_: Any) -> Any:  # noqa: ANN401 - any annotated type
+def parse(text: str, type_: Any) -> Any:
     """Parse an integer, a switch (on or off), one of several words, or text with a pattern."""
     rule = type_info(type_)
     value: object = text
