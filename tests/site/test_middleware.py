@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from listings.api.app import Application, Options
 from listings.domain.errors import Problem, Unavailable
 from listings.site import app, market, security
 from listings.site.context import SiteOptions
@@ -181,7 +182,7 @@ class PagesUnderTest:
         self._harness = harness
         self.lines: list[RequestLine] = []
         pages = app.build_pages(harness.services, SiteOptions(max_body_bytes=1000))
-        self._application = type(harness.application)(harness.services, pages=pages, on_response=self.lines.append)
+        self._application = Application(harness.services, Options(pages=pages, on_response=self.lines.append))
 
     def fetch(
         self, method: str, path: str, *chunks: bytes, headers: dict[str, str] | None = None, complete: bool = True
