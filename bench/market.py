@@ -178,7 +178,7 @@ async def _measure_page(services: Services, client: Client, search: Search, repe
     store = []
     for _ in range(repeats + 1):
         began = perf_counter()
-        await services.market.search(_build_query(search))
+        await services.market.find(_build_query(search))
         store.append((perf_counter() - began) * 1000)
     path = search.url()
     client.get(path)

@@ -251,9 +251,23 @@ def test_words_beyond_the_twentieth_are_ignored(store: Store, run: Run) -> None:
 
 def test_traits_are_those_of_all_matches(store: Store, run: Run, stock: list[Listing]) -> None:
     for query in random_queries(40):
-        matches = [(it.type, it.category, it.region) for it in stock if is_match(it, query)]
-        assert sorted(run(store.list_market_traits(query, 1_000))) == sorted(matches), query
+        matches = [(it.type, it.category, it.region, it.price_cents) for it in stock if is_match(it, query)]
+        found = run(store.list_market_traits(query, 1_000))
+        assert sorted(it[:-1] for it in found) == sorted(matches), query
+        entries = run(store.get_market_entries([it.serial for it in found]))
+        assert sorted((it.type, it.category, it.region, *it.cursor) for it in entries) == sorted(found)
         assert len(run(store.list_market_traits(query, 3))) == min(3, len(matches)), query
+
+
+def test_hidden_entries_are_not_returned(store: Store, run: Run) -> None:
+    alice, bob = open_account(store, run, "alice"), open_account(store, run, "bob")
+    lamp, boat = add(store, run, alice), add(store, run, alice)
+    add(store, run, bob)
+    run_all_steps(store, run)
+    change(store, run, boat, is_active=False)
+    run_all_steps(store, run)
+    run(store.change_account(bob.id, lambda _: {"disabled_at": 1_000}))
+    assert [it.id for it in run(store.get_market_entries([1, 2, 3, 4]))] == [lamp]
 
 
 def find_spellings(store: Store, run: Run, word: str) -> list[tuple[str, int]]:

@@ -16,7 +16,8 @@ from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, Ne
 from listings.service import Options, Services
 from listings.service import market as market_service
 from listings.service.indexing import compute_next_size
-from listings.service.market import MarketCounts, is_bot
+from listings.service.market import is_bot, results
+from listings.service.market.results import MarketPage, MarketResults
 from tests.harness import Harness, MaintainedHarness
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
@@ -114,24 +115,36 @@ def test_a_page_has_twenty_four_listings_by_default(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
-def test_pages_can_be_read_backwards(tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize("most", [1_000, 0], ids=["chosen among all matches", "searched"])
+def test_pages_can_be_read_backwards(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     assert engine
+    monkeypatch.setattr(results, "MAX_COUNTED", most)
     with Harness(tmp_path) as harness:
         alice, market = authenticate(harness), harness.services.market
         for price in (0, 5, 0, 3, 0, 4, 3):
             add_listing(harness, alice, price_cents=price)
         harness.run(market.index())
         for query in (MarketQuery(sort=sort, limit=2) for sort in ("newest", "price", "-price")):
+            find = partial(find_page, harness, query)
             pages = [harness.run(market.search(query))]
             while pages[-1].next_cursor is not None:
                 pages.append(harness.run(market.search(structs.replace(query, after=pages[-1].next_cursor))))
             assert len(pages) == 4
             assert pages[0].previous_cursor is None
             for earlier, later in pairwise(pages):
-                back = harness.run(market.search_backwards(structs.replace(query, after=later.previous_cursor)))
-                assert back == earlier
-            third = structs.replace(query, after=pages[0].entries[1].cursor)
-            assert harness.run(market.search_backwards(third)) == pages[0]  # only one entry comes before
+                assert find(later.previous_cursor, is_backwards=True) == earlier
+                assert find(earlier.next_cursor) == later
+            second = pages[0].entries[1].cursor
+            assert find(second, is_backwards=True) == pages[0]  # only one entry comes before
+            assert find((0, 10**9) if query.sort == "price" else (0, 0)).entries == []
+
+
+def find_page(
+    harness: Harness, query: MarketQuery, cursor: tuple[int, int] | None, *, is_backwards: bool = False
+) -> MarketPage:
+    query = structs.replace(query, after=cursor)
+    found: MarketResults = harness.run(harness.services.market.find(query, is_backwards=is_backwards))
+    return found.page
 
 
 def test_counts_depend_on_the_other_filters(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,13 +153,8 @@ def test_counts_depend_on_the_other_filters(harness: Harness, monkeypatch: pytes
         add_listing(harness, alice, type=kind, category=category)
     harness.run(market.index())
 
-    def count(query: MarketQuery) -> MarketCounts:
-        page = harness.run(market.search(query))
-        counts: MarketCounts = harness.run(market.count(query, page))
-        assert harness.run(market.count(query, page._replace(next_cursor=(0, 0)))) == counts  # reads the results
-        return counts
-
-    total, facets = count(MarketQuery(type="product", category="Tools"))
+    page, total, facets = harness.run(market.find(MarketQuery(type="product", category="Tools")))
+    assert [it.category for it in page.entries] == ["Tools", "Tools"]
     assert total == 2
     assert {name: it.listings for name, it in facets.items()} == {
         "type": {"product": 2},
@@ -154,8 +162,8 @@ def test_counts_depend_on_the_other_filters(harness: Harness, monkeypatch: pytes
         "region": {},
     }
     assert all(it.is_complete for it in facets.values())
-    monkeypatch.setattr(market_service, "MAX_COUNTED", 2)
-    total, facets = count(MarketQuery(type="product"))
+    monkeypatch.setattr(results, "MAX_COUNTED", 2)
+    _, total, facets = harness.run(market.find(MarketQuery(type="product")))
     assert (total, facets["type"].is_complete) == (3, False)
 
 

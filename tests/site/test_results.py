@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from listings.service import market
+from listings.service.market import results
 from listings.site.search.results import format_facet_count, format_total
 from tests.harness import Harness
 from tests.site.market import create, get_page
@@ -26,6 +26,6 @@ def test_values_beyond_the_counted_listings_are_offered_without_a_number(
     fields: list[dict[str, Any]] = [{"region": "Otago", "type": "job"}, {"region": "Nelson"}, {"region": "Nelson"}]
     for one in fields:
         create(harness, harness.person("alice"), **one)
-    monkeypatch.setattr(market, "MAX_COUNTED", 1)
+    monkeypatch.setattr(results, "MAX_COUNTED", 1)
     page = get_page(harness, "/?type=product")
     assert "All types For sale 2+ Services Rentals Jobs Region All regions Nelson 2+ Otago" in page.text

@@ -38,6 +38,9 @@ class MarketStore(Protocol):
     async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
         """Return the traits of at most `count` listings that match a query, whatever its order, cursor and limit."""
 
+    async def get_market_entries(self, serials: Sequence[int]) -> list[MarketEntry]:
+        """Return the visible listings with these serials, in no particular order."""
+
     async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
         """Return at most `count` words of visible listings with one of these skeletons, in no particular order.
 

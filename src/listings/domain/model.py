@@ -159,11 +159,13 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class MarketTraits(NamedTuple):
-    """The properties of a listing on the market by which results are filtered."""
+    """The properties of a listing on the market by which results are filtered and sorted."""
 
     type: str
     category: str
     region: str
+    price_cents: int
+    serial: int
 
 
 class MarketFacets(NamedTuple):

@@ -37,6 +37,7 @@ SEARCHES: dict[str, Call] = {
     "a large list": lambda store: find_all(store, 1, ListingQuery()),
     "a market search": lambda store: store.search_market(MarketQuery()),
     "the traits": lambda store: store.list_market_traits(MarketQuery(), 5),
+    "the entries": lambda store: store.get_market_entries([1]),
     "the spellings": lambda store: store.find_spellings(["bcl"], 5),
     "the facets": lambda store: store.list_market_facets(5),
     "the sitemap": lambda store: store.page_sitemap(0, 5),

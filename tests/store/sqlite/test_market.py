@@ -29,6 +29,7 @@ STATEMENTS = {
     **{f"of few {direction}": statement for direction, statement in market.BY_SERIAL_OF_FEW.items()},
     **{f"by price {direction}": statement for direction, statement in market.BY_PRICE.items()},
     "traits": market.TRAITS,
+    "entries": market.GET_ENTRIES,
     "traits in range": market.TRAITS_IN_RANGE,
 }
 

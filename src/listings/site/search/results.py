@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.service import Services
-from listings.service.market import MAX_COUNTED, FacetCounts, MarketPage
+from listings.service.market.results import MAX_COUNTED, FacetCounts, MarketPage
 from listings.site import pages, presentation
 from listings.site.context import site_of
 from listings.site.search import Search
@@ -44,26 +44,19 @@ async def show_results(request: Request, search: Search) -> Response:
     """Show the results of a search."""
     services = site_of(request).services
     query, errors = search.query()
-    find = services.market.search if search.before is None else services.market.search_backwards
-    page = await find(query)
+    found = await services.market.find(query, is_backwards=search.before is not None)
+    places = await services.market.list_facets()
     context: dict[str, Any] = {
         "search": search,
         "errors": errors,
         "chips": list(_list_chips(search, query)),
-        "entries": page.entries,
-        "suggested": await _suggest(services, search, query) if not page.entries else None,
+        "entries": found.page.entries,
+        "suggested": await _suggest(services, search, query) if not found.page.entries else None,
         "now": services.clock(),
+        "total": format_total(found.total),
+        "facets": [_build_facet(search, facet, found.facets[facet[0]], places) for facet in _FACETS],
     }
-    return pages.page(
-        request, "results.html", **context, **_link_pages(search, page), **await _count(services, search, query, page)
-    )
-
-
-async def _count(services: Services, search: Search, query: MarketQuery, page: MarketPage) -> dict[str, Any]:
-    counts = await services.market.count(query, page)
-    places = await services.market.list_facets()
-    facets = [_build_facet(search, facet, counts.facets[facet[0]], places) for facet in _FACETS]
-    return {"total": format_total(counts.total), "facets": facets}
+    return pages.page(request, "results.html", **context, **_link_pages(search, found.page))
 
 
 async def _suggest(services: Services, search: Search, query: MarketQuery) -> Search | None:

@@ -176,7 +176,7 @@ LIMIT $4
 """
 
 
-_TRAITS = "type, category, region"
+_TRAITS = "type, category, region, price_cents, serial"
 TRAITS = _build_traits(_BY_PART)
 TRAITS_IN_RANGE = _build_traits(f"{_BY_PART} AND {_IN_RANGE}")
 TRAITS_BY_TERMS = f"""
@@ -184,6 +184,11 @@ SELECT {_TRAITS} FROM market WHERE words @> $1 AND state + 0 = 1 AND {_PRICE_UNI
 """
 TRAITS_BY_PRICE = f"""
 SELECT {_TRAITS} FROM market WHERE {_HAS_TERMS_UNINDEXED} AND state = 1 AND {_PRICE} AND {_OPEN} LIMIT $4
+"""
+GET_ENTRIES = f"""
+SELECT {_COLUMNS} FROM market
+WHERE serial = ANY (ARRAY(SELECT CAST(json_array_elements_text(CAST($1 AS json)) AS bigint))) AND state + 0 = 1
+    AND {_OPEN}
 """
 SPELLINGS = """
 SELECT word, listings FROM market_spellings

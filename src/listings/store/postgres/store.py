@@ -98,8 +98,8 @@ JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND accou
 """
 SEARCHES = frozenset(
     {
-        *(market.SITEMAP, market.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER, COUNT_SELLER),
-        *(PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
+        *(market.SITEMAP, market.GET_ENTRIES, market.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS),
+        *(PAGE_SELLER, COUNT_SELLER, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
     }
 )
 """Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
@@ -128,6 +128,7 @@ class PostgresStore(
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     sitemap_statement = market.SITEMAP
+    entries_statement = market.GET_ENTRIES
     spellings_statement = market.SPELLINGS
     database_bytes_statement = "SELECT pg_database_size(current_database())"
     page_listings_statement = PAGE_LISTINGS

@@ -130,6 +130,7 @@ class ScriptedListingStore(ScriptedStore):
 
     engine: Engine
     sitemap_statement: str
+    entries_statement: str
     spellings_statement: str
     _is_index_current = False
     page_listings_statement = sql.PAGE_LISTINGS
@@ -179,6 +180,10 @@ class ScriptedListingStore(ScriptedStore):
             self._is_index_current = version == INDEX_VERSION
             return version
         return INDEX_VERSION
+
+    async def get_market_entries(self, serials: Sequence[int]) -> list[MarketEntry]:
+        values = msgspec.json.encode(serials).decode()
+        return [MarketEntry(*row) for row in await self._fetch(self.entries_statement, values)]
 
     async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
         values = msgspec.json.encode(skeletons).decode()

@@ -51,7 +51,7 @@ SELECT {_COLUMNS} FROM found CROSS JOIN market ON market.serial = found.serial O
 """
     for direction in ("ASC", "DESC")
 }
-_TRAITS = "market.type, market.category, market.region"
+_TRAITS = "market.type, market.category, market.region, market.price_cents, market.serial"
 TRAITS = f"""
 SELECT {_TRAITS} FROM market_words CROSS JOIN market ON market.serial = market_words.rowid
 WHERE market_words MATCH $1 AND {_OPEN} ORDER BY market_words.rowid DESC LIMIT $2
@@ -60,6 +60,10 @@ TRAITS_IN_RANGE = f"""
 SELECT {_TRAITS} FROM market_prices CROSS JOIN market ON market.serial = market_prices.rowid & {LAST_SERIAL}
 WHERE market_prices MATCH $1 AND market_prices.rowid BETWEEN $2 AND $3 AND {_OPEN}
 ORDER BY market_prices.rowid LIMIT $4
+"""
+GET_ENTRIES = f"""
+SELECT {_COLUMNS} FROM json_each($1) AS wanted CROSS JOIN market ON market.serial = wanted.value
+WHERE market.state = {market_entries.SHOWN} AND {_OPEN}
 """
 SPELLINGS = """
 SELECT word, listings FROM market_spellings WHERE skeleton IN (SELECT value FROM json_each($1)) LIMIT $2

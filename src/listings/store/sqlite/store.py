@@ -103,6 +103,7 @@ class SqliteStore(
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     sitemap_statement = market.SITEMAP
+    entries_statement = market.GET_ENTRIES
     spellings_statement = market.SPELLINGS
     database_bytes_statement = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 

@@ -1,22 +1,16 @@
 """The public market: search, public listings, and view counts (decision G8)."""
 
-import asyncio
 import re
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from difflib import SequenceMatcher, get_close_matches
 from hashlib import blake2b
-from typing import Literal, NamedTuple, Protocol
-
-import msgspec
+from typing import NamedTuple, Protocol
 
 from listings.contract.accounts import AccountStore
 from listings.contract.listings import ListingStore
 from listings.contract.market import MarketStore
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.market import words as market_words
 from listings.domain.model import (
     MAX_ID,
     Account,
@@ -24,26 +18,13 @@ from listings.domain.model import (
     MarketEntry,
     MarketFacets,
     MarketQuery,
-    MarketTraits,
     SitemapEntry,
 )
 from listings.service.indexing import Pause, run_index_steps
-from listings.service.listings import search_unpriced_last
+from listings.service.market import results, suggestions
+from listings.service.market.results import MarketPage, MarketResults
 
 _DAY = 24 * 3600
-
-MAX_COUNTED = 1_000  # listings; of more, the number is not known
-_REVERSED: Mapping[str, Literal["newest", "oldest", "price", "-price"]] = {
-    "newest": "oldest",
-    "oldest": "newest",
-    "price": "-price",
-    "-price": "price",
-}
-
-_MAX_CORRECTED_WORDS = 5
-_MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
-_MAX_CLOSE_SPELLINGS = 5  # of these, the most frequent one if several are equally similar
-_MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 _MAX_FACETS = 200  # regions, and as many categories
 _FACETS_CACHE_SECONDS = 60
@@ -72,31 +53,6 @@ _BOT = re.compile(  # Cubot is a phone
     "embedly|whatsapp|telegram|feed|fetch|http-client|httpclient|check|scan",
     re.IGNORECASE,
 )
-
-
-class MarketPage(NamedTuple):
-    """A page of search results, and the cursors of the next page and of the previous one (`MarketQuery.after`)."""
-
-    entries: list[MarketEntry]
-    next_cursor: tuple[int, int] | None = None
-    previous_cursor: tuple[int, int] | None = None
-
-
-class FacetCounts(NamedTuple):
-    """How many listings a search would find with each value of one filter.
-
-    If `is_complete` is false, the counts are minimums, and rare values may be missing.
-    """
-
-    listings: Mapping[str, int]
-    is_complete: bool
-
-
-class MarketCounts(NamedTuple):
-    """The number of listings that match a search, at most `MAX_COUNTED` + 1, and the counts by filter."""
-
-    total: int
-    facets: Mapping[str, FacetCounts]  # by the field of `MarketTraits`
 
 
 class Seller(NamedTuple):
@@ -140,88 +96,19 @@ class Market:
 
         In ascending order of price, listings without a price come last.
         """
-        one_more = msgspec.structs.replace(query, limit=query.limit + 1)
-        if query.sort == "price":
-            found = await search_unpriced_last(self._store.search_market, one_more, one_more.limit)
-        else:
-            found = await self._store.search_market(one_more)
-        entries = found[: query.limit]
-        return MarketPage(
-            entries,
-            next_cursor=entries[-1].cursor if len(found) > query.limit else None,
-            previous_cursor=entries[0].cursor if entries and query.after is not None else None,
-        )
+        return await results.search(self._store, query)
 
-    async def search_backwards(self, query: MarketQuery) -> MarketPage:
-        """Return the page of search results before the query's cursor; the first page if that one is not full."""
-        one_more = msgspec.structs.replace(query, limit=query.limit + 1)
-        found = await self._find_before(one_more)
-        if len(found) < query.limit or query.after is None:
-            return await self.search(msgspec.structs.replace(query, after=None))
-        entries = found[: query.limit][::-1]
-        previous_cursor = entries[0].cursor if len(found) > query.limit else None
-        return MarketPage(entries, entries[-1].cursor, previous_cursor)
+    async def find(self, query: MarketQuery, *, is_backwards: bool = False) -> MarketResults:
+        """Return the page of results after the query's cursor, or before it, and count the results.
 
-    async def _find_before(self, query: MarketQuery) -> list[MarketEntry]:
-        """Return the results before the query's cursor, the closest one first."""
-        search, after = self._store.search_market, query.after
-        reverse = msgspec.structs.replace(query, sort=_REVERSED[query.sort])
-        if query.sort != "price":
-            return await search(reverse)
-        unpriced: list[MarketEntry] = []
-        if after is not None and after[0] == 0:  # it is among the listings without a price, which come last
-            unpriced, after = await search(msgspec.structs.replace(reverse, price_max=0)), None
-        if len(unpriced) == query.limit:
-            return unpriced
-        limit, lowest = query.limit - len(unpriced), max(query.price_min or 0, 1)
-        return unpriced + await search(msgspec.structs.replace(reverse, after=after, limit=limit, price_min=lowest))
-
-    async def count(self, query: MarketQuery, page: MarketPage) -> MarketCounts:
-        """Count the results of a search, and those with other values of one of its filters.
-
-        `page` is the page of the query's cursor. If it has all results, they are not read again.
+        Those with other values of one of the filters are counted as well. If the page before the cursor is not full,
+        the first page is returned.
         """
-        results: Sequence[MarketEntry | MarketTraits] = page.entries
-        if query.after is not None or page.next_cursor is not None:
-            results = await self._store.list_market_traits(query, MAX_COUNTED + 1)
-        facets = {}
-        for name in MarketTraits._fields:
-            found = results
-            if getattr(query, name) is not None:
-                await asyncio.sleep(0)  # let other requests run
-                unfiltered = msgspec.structs.replace(query, **{name: None})
-                found = await self._store.list_market_traits(unfiltered, MAX_COUNTED + 1)
-            counts = Counter(value for it in found if (value := getattr(it, name)))
-            facets[name] = FacetCounts(counts, is_complete=len(found) <= MAX_COUNTED)
-        return MarketCounts(len(results), facets)
+        return await results.find(self._store, query, is_backwards=is_backwards)
 
     async def suggest(self, query: MarketQuery) -> str | None:
         """Return the query's text with misspelt words corrected, or None if that finds no listing either."""
-        words = market_words.split(query.text)
-        corrected = [await self._correct(word) for word in words[:_MAX_CORRECTED_WORDS]] + words[_MAX_CORRECTED_WORDS:]
-        text = " ".join(corrected)
-        if corrected == words:
-            return None
-        return text if await self._store.search_market(msgspec.structs.replace(query, text=text, limit=1)) else None
-
-    async def _correct(self, word: str) -> str:
-        """Return the most similar word of the listings, or two that it consists of, or else the word itself."""
-        if not market_words.is_correctable(word):
-            return word
-        counts = dict(await self._store.find_spellings(market_words.list_similar_skeletons(word), _MAX_SPELLINGS))
-        if market_words.fold(word) in map(market_words.fold, counts):
-            return word
-        similar = get_close_matches(word, counts, _MAX_CLOSE_SPELLINGS, _MIN_SIMILARITY)
-        ratios = {it: SequenceMatcher(None, it, word).ratio() for it in similar}
-        return max(similar, key=lambda it: (ratios[it], counts[it])) if similar else await self._split(word)
-
-    async def _split(self, word: str) -> str:
-        """Return the two words of the listings that a word consists of, or else the word itself."""
-        halves = market_words.list_halves(word)
-        skeletons = {market_words.build_skeleton(half) for pair in halves for half in pair}
-        counts = dict(await self._store.find_spellings(sorted(skeletons), _MAX_SPELLINGS))
-        known = [pair for pair in halves if counts.keys() >= set(pair)]
-        return " ".join(max(known, key=lambda pair: min(counts[it] for it in pair))) if known else word
+        return await suggestions.suggest(self._store, query)
 
     async def get_listing(self, listing_id: int, viewer: int | None = None) -> Listing:
         """Return a listing of the public market. The account `viewer` also gets its own inactive ones.

@@ -1,0 +1,173 @@
+"""Pages and counts of the market's results.
+
+The type, category, region, price and serial of the first matches are read before the page. If these are all matches,
+the page is chosen among them. So the order and the filters cost nothing more, even if the words are common but occur
+together nowhere, which an index finds out only by comparing their whole lists.
+"""
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from listings.contract.market import MarketStore
+from listings.domain.market.regions import fold_region
+from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
+from listings.service.listings import search_unpriced_last
+
+MAX_COUNTED = 1_000  # listings; of more, the number is not known
+
+FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": str, "region": fold_region}
+"""The fields of `MarketTraits` that can be filtered, and how a filter's value is compared."""
+
+_REVERSED: Mapping[str, Literal["newest", "oldest", "price", "-price"]] = {
+    "newest": "oldest",
+    "oldest": "newest",
+    "price": "-price",
+    "-price": "price",
+}
+_SORT_KEYS: Mapping[str, Callable[[int, int], tuple[int, ...]]] = {
+    "newest": lambda _, serial: (-serial,),
+    "oldest": lambda _, serial: (serial,),
+    "price": lambda price, serial: (price == 0, price, serial),
+    "-price": lambda price, serial: (-price, -serial),
+}
+_Matches: TypeAlias = Sequence[MarketTraits]
+
+
+class MarketPage(NamedTuple):
+    """A page of search results, and the cursors of the next page and of the previous one (`MarketQuery.after`)."""
+
+    entries: list[MarketEntry]
+    next_cursor: tuple[int, int] | None = None
+    previous_cursor: tuple[int, int] | None = None
+
+
+class FacetCounts(NamedTuple):
+    """How many listings a search would find with each value of one filter.
+
+    If `is_complete` is false, the counts are minimums, and rare values may be missing.
+    """
+
+    listings: Mapping[str, int]
+    is_complete: bool
+
+
+class MarketResults(NamedTuple):
+    """A page, the number of listings that match, at most `MAX_COUNTED` + 1, and the counts by filter."""
+
+    page: MarketPage
+    total: int
+    facets: Mapping[str, FacetCounts]  # by the field of `MarketTraits`
+
+
+async def find(store: MarketStore, query: MarketQuery, *, is_backwards: bool) -> MarketResults:
+    """Return the page of results after the query's cursor, or before it, with the counts."""
+    broader = await _read_without_each_filter(store, query)
+    matches = await _read_matches(store, query, broader)
+    if len(matches) <= MAX_COUNTED:
+        page = await _choose_page(store, query, matches, is_backwards=is_backwards)
+    else:
+        page = await (search_backwards if is_backwards else search)(store, query)
+    facets = {name: _count_values(broader.get(name, matches), name) for name in FILTERS}
+    return MarketResults(page, len(matches), facets)
+
+
+async def search(store: MarketStore, query: MarketQuery) -> MarketPage:
+    """Return the page of search results after the query's cursor.
+
+    In ascending order of price, listings without a price come last.
+    """
+    one_more = msgspec.structs.replace(query, limit=query.limit + 1)
+    if query.sort == "price":
+        found = await search_unpriced_last(store.search_market, one_more, one_more.limit)
+    else:
+        found = await store.search_market(one_more)
+    entries = found[: query.limit]
+    return MarketPage(
+        entries,
+        next_cursor=entries[-1].cursor if len(found) > query.limit else None,
+        previous_cursor=entries[0].cursor if entries and query.after is not None else None,
+    )
+
+
+async def search_backwards(store: MarketStore, query: MarketQuery) -> MarketPage:
+    """Return the page of search results before the query's cursor; the first page if that one is not full."""
+    one_more = msgspec.structs.replace(query, limit=query.limit + 1)
+    found = await _find_before(store, one_more)
+    if len(found) < query.limit or query.after is None:
+        return await search(store, msgspec.structs.replace(query, after=None))
+    entries = found[: query.limit][::-1]
+    previous_cursor = entries[0].cursor if len(found) > query.limit else None
+    return MarketPage(entries, entries[-1].cursor, previous_cursor)
+
+
+async def _find_before(store: MarketStore, query: MarketQuery) -> list[MarketEntry]:
+    """Return the results before the query's cursor, the closest one first."""
+    after = query.after
+    reverse = msgspec.structs.replace(query, sort=_REVERSED[query.sort])
+    if query.sort != "price":
+        return await store.search_market(reverse)
+    unpriced: list[MarketEntry] = []
+    if after is not None and after[0] == 0:  # it is among the listings without a price, which come last
+        unpriced, after = await store.search_market(msgspec.structs.replace(reverse, price_max=0)), None
+    if len(unpriced) == query.limit:
+        return unpriced
+    limit, lowest = query.limit - len(unpriced), max(query.price_min or 0, 1)
+    priced = msgspec.structs.replace(reverse, after=after, limit=limit, price_min=lowest)
+    return unpriced + await store.search_market(priced)
+
+
+async def _read_without_each_filter(store: MarketStore, query: MarketQuery) -> dict[str, _Matches]:
+    """Return, for each filter in use, the first matches of the query without that filter."""
+    found: dict[str, _Matches] = {}
+    for name in FILTERS:
+        if getattr(query, name) is not None:
+            found[name] = await store.list_market_traits(_without(query, name), MAX_COUNTED + 1)
+            await asyncio.sleep(0)  # let other requests run
+    return found
+
+
+def _without(query: MarketQuery, name: str) -> MarketQuery:
+    changes: dict[str, Any] = {name: None}
+    return msgspec.structs.replace(query, **changes)
+
+
+async def _read_matches(store: MarketStore, query: MarketQuery, broader: Mapping[str, _Matches]) -> _Matches:
+    """Return the first matches of the query. They are read only if no broader search is complete."""
+    for name, found in broader.items():
+        if len(found) <= MAX_COUNTED:
+            value = FILTERS[name](getattr(query, name))
+            return [it for it in found if FILTERS[name](getattr(it, name)) == value]
+    return await store.list_market_traits(query, MAX_COUNTED + 1)
+
+
+async def _choose_page(store: MarketStore, query: MarketQuery, matches: _Matches, *, is_backwards: bool) -> MarketPage:
+    """Return the page of the query's cursor among all matches."""
+    build_key = _SORT_KEYS[query.sort]
+    cursors = sorted(((it.price_cents, it.serial) for it in matches), key=lambda cursor: build_key(*cursor))
+    start = _find_start(query, [build_key(*cursor) for cursor in cursors], is_backwards=is_backwards)
+    end = start + query.limit
+    chosen = cursors[start:end]
+    entries = {it.serial: it for it in await store.get_market_entries([serial for _, serial in chosen])}
+    return MarketPage(
+        [entries[serial] for _, serial in chosen if serial in entries],
+        next_cursor=chosen[-1] if end < len(cursors) else None,
+        previous_cursor=chosen[0] if chosen and start > 0 else None,
+    )
+
+
+def _find_start(query: MarketQuery, keys: Sequence[tuple[int, ...]], *, is_backwards: bool) -> int:
+    """Return the position of the first match on the page."""
+    if query.after is None:
+        return 0
+    key = _SORT_KEYS[query.sort](*query.after)
+    return max(bisect_left(keys, key) - query.limit, 0) if is_backwards else bisect_right(keys, key)
+
+
+def _count_values(matches: _Matches, name: str) -> FacetCounts:
+    values = Counter(value for it in matches if (value := getattr(it, name)))
+    return FacetCounts(values, is_complete=len(matches) <= MAX_COUNTED)
