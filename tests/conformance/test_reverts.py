@@ -228,6 +228,35 @@ def test_a_listing_that_is_deleted_frees_its_external_id_for_the_restored_one(re
     assert reverts.get(former).deleted_at is None
 
 
+@pytest.mark.decision("G46")
+def test_listings_that_exchanged_external_ids_get_their_own_back(reverts: Reverts) -> None:
+    deleted = reverts.add(OWNER, external_id="a")
+    reverts.delete(deleted, OWNER)
+    first, second, third = (reverts.add(OWNER, external_id=name) for name in "abc")
+    names = ((first, None), (third, "d"), (second, "c"), (first, "b"), (second, "a"))
+    exchange = (ChangeStep(listing_id, set_values(external_id=name)) for listing_id, name in names)
+    reverts.run_batch(ChangeStep(deleted, set_values(title="Old")), *exchange)
+    reverts.change(third, BOT, external_id=None)
+    revert = reverts.begin(RevertRequest("change", 6, overwrite=True))
+    assert [reverts.get(it).external_id for it in (first, second, third, deleted)] == ["a", "b", "c", "a"]
+    assert revert.counts == RevertCounts(reverted=4)
+    reverts.begin(RevertRequest("revert", revert.key.id))
+    assert [reverts.get(it).external_id for it in (first, second, third)] == ["b", "a", None]
+
+
+def test_listings_that_cannot_exchange_external_ids_keep_them(reverts: Reverts) -> None:
+    first, second = (reverts.add(OWNER, external_id=name) for name in "ab")
+    names = ((first, None), (second, "a"), (first, "c"))
+    reverts.run_batch(*(ChangeStep(listing_id, set_values(external_id=name)) for listing_id, name in names))
+    other = reverts.add(OWNER, external_id="b")
+    revert = reverts.begin(RevertRequest("change", 3))
+    assert sorted(describe(reverts.conflicts(revert))) == [
+        (first, "external_id_taken", ["external_id"], second),
+        (second, "external_id_taken", ["external_id"], other),
+    ]
+    assert [reverts.get(it).external_id for it in (first, second)] == ["c", "a"]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_restore_for_which_the_account_has_no_room_is_a_conflict(
     request: pytest.FixtureRequest, engine: str, tmp_path: Any, run: Run

@@ -1,6 +1,6 @@
 """Find the changes that a revert undoes, and plan its writes. The scripts only read."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ import msgspec
 
 from listings.contract.reverts import Candidate, RevertPosition, RevertRequest, RevertScan
 from listings.domain import timestamps
-from listings.domain.account_limits import AccountLimits, AccountSize, measure_growth
+from listings.domain.account_limits import NO_GROWTH, AccountLimits, AccountSize, measure_growth
 from listings.domain.errors import Problem
 from listings.domain.external_ids import find_claimed
-from listings.domain.model import MAX_ID, Listing, ListingChange
+from listings.domain.model import MAX_ID, Listing
 from listings.domain.reverts import (
     CREATION_FIELDS,
     Conflict,
@@ -55,6 +55,22 @@ class Planned(NamedTuple):
 
     listing: Listing
     plan: RevertPlan
+
+    @property
+    def claimed(self) -> str | None:
+        """The external id that the changes take."""
+        return find_claimed(self.listing, self.plan.changes)
+
+    @property
+    def held(self) -> str | None:
+        """The external id that the listing has, unless it is deleted."""
+        return None if self.listing.deleted_at is not None else self.listing.external_id
+
+    @property
+    def frees(self) -> bool:
+        """Whether the changes free that external id."""
+        changes = self.plan.changes
+        return changes.get("deleted_at") is not None or changes.get("external_id", self.held) != self.held
 
 
 class Plans(NamedTuple):
@@ -160,6 +176,9 @@ def _walk(  # noqa: PLR0913 - the state of the scan
             if scope.includes(edit_revision, row[3], row[4], row[5]):
                 found += [one for one in _expand(bucket, row) if one[:2] < before]
         previous = edit_revision
+    if has_more and rows[0][0] != previous:  # end with a whole change set, if there is one
+        found = [one for one in found if one.edit_revision != previous]
+        return found, gaps, RevertPosition(previous + 1, _BEFORE_CREATES)
     if has_more:
         number = int(rows[-1][1])
         return found, gaps, RevertPosition(previous, number if number > 0 else _BEFORE_CREATES)
@@ -252,46 +271,40 @@ def _plan_cases(partition: Partition, cases: Sequence[_Case], options: PlanOptio
 def _resolve(partition: Partition, planned: Sequence[Planned], done: int, options: PlanOptions) -> Script[Plans]:
     """Leave out changes that would clash with other listings' external ids, or exceed the account's limits.
 
-    Listings that take no external id come first, since they may free one.
+    Listings that take no external id come first, since they may make room.
     """
-    ordered = sorted(planned, key=lambda one: find_claimed(one.listing, one.plan.changes) is not None)
-    claims = [find_claimed(one.listing, one.plan.changes) for one in ordered]
-    names = sorted({claim for claim in claims if claim is not None})
+    ordered = sorted(planned, key=lambda one: one.claimed is not None)
+    names = sorted({one.claimed for one in ordered if one.claimed is not None})
     rows = yield QueryMany(sql.FIND_EXTERNAL_ID, [(*partition, name) for name in names])
     state = yield Query(sql.GET_ACCOUNT_SIZE, partition)
-    plans = _Resolver({row[1]: row[0] for row in rows}, AccountSize(*state[0][:2]), options)
-    resolved = [plans.resolve(one, claim) for one, claim in zip(ordered, claims, strict=True)]
-    return Plans(resolved, done, plans.growth)
+    holders, size = {str(row[1]): int(row[0]) for row in rows}, AccountSize(*state[0][:2])
+    resolved, growth = _check_plans(ordered, holders, size, options)
+    while resolved != ordered:  # a listing that is left out keeps the external id that another one takes
+        ordered = resolved
+        resolved, growth = _check_plans(ordered, holders, size, options)
+    return Plans(resolved, done, growth)
 
 
-class _Resolver:
-    """Checks plans, one after another, against the external ids and the size of the account."""
+def _check_plans(
+    planned: Sequence[Planned], holders: Mapping[str, int], size: AccountSize, options: PlanOptions
+) -> tuple[list[Planned], AccountSize]:
+    """Return the plans without the changes that are impossible if all others are written, and their growth.
 
-    def __init__(self, holders: dict[str, int], size: AccountSize, options: PlanOptions) -> None:
-        """`holders`: the ids of listings by external id. `size`: of the account."""
-        self._holders = holders
-        self._size = size
-        self._options = options
-        self.growth = AccountSize(0, 0)
-
-    def resolve(self, planned: Planned, claimed: str | None) -> Planned:
-        listing, plan = planned
-        holder = None if claimed is None else self._holders.get(claimed)
-        if holder is not None and holder != listing.id:
-            plan, claimed = leave_external_id(plan, listing, holder, self._options.now), None
+    `holders` are the ids of listings by external id, and `size` is the size of the account.
+    """
+    freed = {one.listing.id for one in planned if one.frees}
+    taken = {name: holder for name, holder in holders.items() if holder not in freed}
+    checked: list[Planned] = []
+    total = NO_GROWTH
+    for one in planned:
+        listing, plan = one
+        if one.claimed is not None and taken.setdefault(one.claimed, listing.id) != listing.id:
+            plan = leave_external_id(plan, listing, taken[one.claimed], options.now)
         growth = measure_growth(listing, plan.changes)
         try:
-            self._options.limits.require_room(self._size.add(self.growth), growth)
+            options.limits.require_room(size.add(total), growth)
         except Problem:
-            return Planned(listing, leave_all(plan, "account_full"))
-        self.growth = self.growth.add(growth)
-        if claimed is not None:
-            self._holders[claimed] = listing.id
-        elif _frees(plan.changes):
-            self._holders = {name: holder for name, holder in self._holders.items() if holder != listing.id}
-        return Planned(listing, plan)
-
-
-def _frees(changes: ListingChange) -> bool:
-    """Return whether changes free the listing's external id without taking another one."""
-    return changes.get("deleted_at") is not None or ("external_id" in changes and changes["external_id"] is None)
+            plan, growth = leave_all(plan, "account_full"), NO_GROWTH
+        total = total.add(growth)
+        checked.append(Planned(listing, plan))
+    return checked, total

@@ -40,6 +40,8 @@ SELECT edit_revision, number, fields, detail FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = $4
 """
 
+FREE_EXTERNAL_ID = "UPDATE listings SET external_id = NULL WHERE bucket = $1 AND id = $2"
+
 # Reverts
 
 ADD_REVERT = f"""

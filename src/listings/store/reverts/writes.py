@@ -153,18 +153,27 @@ def _write(
     change_set.begin(edit_revision)
     by_columns: dict[tuple[str, ...], list[Planned]] = {}
     for one in planned:
-        if one.plan.changes and find_claimed(one.listing, one.plan.changes) is None:
+        if one.plan.changes and one.claimed is None:
             by_columns.setdefault(tuple(one.plan.changes), []).append(one)
     for columns, group in by_columns.items():
         rows = [(partition[0], one.listing.id, *one.plan.changes.values()) for one in group]
         yield QueryMany(sql.build_listing_update(columns), rows)
     yield from _index(engine, partition, [one for group in by_columns.values() for one in group])
+    yield from _free_claimed(partition, planned)
     for listing, plan in planned:
         if find_claimed(listing, plan.changes) is not None:
             yield from listings.update(engine, listing.id, plan.changes)
         if plan.changes:
             yield from change_set.add_changed(listing, plan.changes)
     yield from change_set.write(may_be_empty=True)
+
+
+def _free_claimed(partition: Partition, planned: Sequence[Planned]) -> Script[None]:
+    """Free the external ids that other listings of the step take: a unique index is checked after each row."""
+    takers = {one.claimed: one.listing.id for one in planned if one.claimed is not None}
+    passed_on = [one.listing.id for one in planned if takers.get(one.held or "", one.listing.id) != one.listing.id]
+    if passed_on:
+        yield QueryMany(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
 
 
 def _index(engine: Engine, partition: Partition, planned: Sequence[Planned]) -> Script[None]:
