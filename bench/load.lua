@@ -1,4 +1,5 @@
 -- Sends the requests of a file repeatedly, in order. Each line has METHOD, PATH, KEY and BODY, separated by tabs.
+-- A second argument is the pause before each request, in milliseconds.
 -- Prints the result of wrk in one line at the end.
 local requests, count, index = {}, 0, 0
 
@@ -10,6 +11,8 @@ function init(arguments)
     count = count + 1
     requests[count] = wrk.format(method, path, headers, body ~= "" and body or nil)
   end
+  local pause = tonumber(arguments[2])
+  if pause > 0 then delay = function() return pause end end
 end
 
 function request()

@@ -48,14 +48,16 @@ def get_version() -> str:
     return " ".join(output.split()[1:2]) or "unknown"
 
 
-def run_wrk(port: int, requests: Path, connections: int, seconds: int, core: int, *, min_requests: int = 1) -> Count:  # noqa: PLR0913 - options of wrk
-    """Send the requests of a file for some seconds from one core.
+def run_wrk(  # noqa: PLR0913 - options of wrk
+    port: int, requests: Path, connections: int, seconds: int, core: int, *, min_requests: int = 1, pause: int = 0
+) -> Count:
+    """Send the requests of a file for some seconds from one core, after a `pause` in milliseconds each.
 
     Raise BenchmarkError for an error response, a broken connection, or fewer than `min_requests` responses.
     """
     command = [find_wrk(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", _TIMEOUT, "-s", str(_SCRIPT)]
     with subprocess.Popen(
-        [*command, f"http://127.0.0.1:{port}/", "--", str(requests)],
+        [*command, f"http://127.0.0.1:{port}/", "--", str(requests), str(pause)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
