@@ -16,6 +16,7 @@ from listings.api.request import Request
 from listings.contract.history import Actor
 from listings.contract.listings import Decide
 from listings.contract.rate_limiter import RateLimiter
+from listings.contract.reverts import Revert, RevertKey, RevertStep
 from listings.domain.model import Caller, Listing
 from listings.http.asgi import ClientGoneError
 from listings.http.connection import HttpConnection
@@ -24,8 +25,14 @@ from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
 from listings.service.passwords import Passwords
 from listings.settings import Settings
-from listings.store import migrations
+from listings.store import migrations, sql
+from listings.store.reverts import writes as revert_writes
+from listings.store.reverts.reads import PlanOptions
+from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts import listings
+from listings.store.scripts.changes import ChangeSet
+from listings.store.scripts.engine import Engine
+from listings.store.scripts.script import Query, Script
 from listings.store.sqlite import store as sqlite_store
 from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
@@ -111,6 +118,29 @@ def update_without_transaction() -> None:
 
 
 _WRITTEN = ("title", "content", "category", "price_cents", "location", "region", "district", "deleted_at")
+
+
+def store_progress_before_changes() -> None:
+    """Commit the progress of a revert before the changes of its step."""
+    advance = ScriptedRevertStore.advance_revert
+
+    async def advance_revert(
+        self: ScriptedRevertStore, key: RevertKey, step: RevertStep, worker: bytes, now: int
+    ) -> Revert | None:
+        revert = await advance(self, key, step._replace(candidates=[]), worker, now)
+        if revert is not None:
+            await self._run_script(lambda: _write_late(self.engine, revert, step, now))
+        return revert
+
+    ScriptedRevertStore.advance_revert = advance_revert  # type: ignore[method-assign]  # the injected fault
+
+
+def _write_late(engine: Engine, revert: Revert, step: RevertStep, now: int) -> Script[None]:
+    partition, options = revert.key[:2], PlanOptions(revert.scope, engine.limits, now)
+    plans, revision = yield from revert_writes._lock_and_plan(engine, partition, step, options)
+    yield Query(sql.RAISE_REVISION, (*partition, *plans.growth, 1))
+    change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=revert.key.id)
+    yield from revert_writes._write(engine, partition, plans.planned, change_set, revision + 1)
 
 
 def leak_memory_on_read() -> None:

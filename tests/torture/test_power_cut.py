@@ -17,9 +17,10 @@ def test_a_power_cut_loses_and_damages_nothing(tmp_path: Path) -> None:
     assert outcome.summary.startswith("300 states")
 
 
-def test_the_control_without_sync_fails(tmp_path: Path) -> None:
+def test_the_controls_fail(tmp_path: Path) -> None:
     failures = INSTRUMENT.control_short(tmp_path).failures
     assert any("was acknowledged" in failure or "is gone" in failure for failure in failures)
+    assert any("was reverted 0 times" in failure for failure in failures)
 
 
 def test_unsynced_writes_may_be_lost_or_torn() -> None:

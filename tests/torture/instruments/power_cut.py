@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, ListingChange, NewListing
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
-from tests.torture import faults
+from tests.torture import faults, interrupted_revert
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.parallel import count_cores, run_in_parallel
 from tests.torture.recorder import Acknowledged, Disk, Event, Recorder, Requested, Suffix
@@ -34,7 +35,15 @@ class Job(NamedTuple):
     states: int
     seconds: float
     seed: int
-    is_control: bool = False  # with `synchronous = NORMAL`
+    fault: Callable[[], None] | None = None
+
+
+class Recording(NamedTuple):
+    """The initial file, the events after it, and the listings of the revert."""
+
+    before: bytes
+    events: list[Event]
+    edited: list[int]
 
 
 class Result(NamedTuple):
@@ -48,8 +57,8 @@ class Result(NamedTuple):
 
 def work(job: Job) -> Result:
     """Run in a separate process, whose SQLite is recorded."""
-    if job.is_control:
-        faults.commit_without_sync()
+    if job.fault is not None:
+        job.fault()
     job.folder.mkdir()
     scale = Scale(job.folder, 1.0, job.seconds)
     total = Result(0, 0, [], 0)
@@ -58,12 +67,12 @@ def work(job: Job) -> Result:
         while total.states < job.states and not scale.is_time_up:
             session += 1
             random = Random(f"{job.seed}-{session}")
-            before, events = _record(job.folder / f"{session}.db", _CHECKPOINT_PAGES[session % len(_CHECKPOINT_PAGES)])
+            recording = _record(job.folder / f"{session}.db", _CHECKPOINT_PAGES[session % len(_CHECKPOINT_PAGES)])
             states = min(_STATES_PER_SESSION, job.states - total.states)
-            found = asyncio.run(_replay(Path(name), before, events, random, states, scale))
+            found = asyncio.run(_replay(Path(name), recording, random, states, scale))
             total = Result(
                 total.states + found.states,
-                total.events + len(events),
+                total.events + len(recording.events),
                 [*total.failures, *found.failures],
                 total.damaged + found.damaged,
             )
@@ -73,29 +82,30 @@ def work(job: Job) -> Result:
 # Recording
 
 
-def _record(database: Path, pages: int) -> tuple[bytes, list[Event]]:
-    """Return the initial file and the recorded events."""
+def _record(database: Path, pages: int) -> Recording:
     migrate.migrate(database)
-    asyncio.run(_add_account(database))
+    edited = asyncio.run(_prepare(database))
     before = database.read_bytes()
     recorder = Recorder(database)
     asyncio.run(_write(database, recorder.events, pages))
     recorder.unregister()
-    return before, recorder.events
+    return Recording(before, recorder.events, edited)
 
 
-async def _add_account(database: Path) -> None:
+async def _prepare(database: Path) -> list[int]:
     store = SqliteStore(database)
     await store.open()
     await store.add_account("alice", "alice@example.com", None, 0)
+    edited = await interrupted_revert.prepare(store)
     await store.close()
+    return edited
 
 
 async def _write(database: Path, events: list[Event], pages: int) -> None:
     store = SqliteStore(database)
     await store.open()
     await store._run(lambda connection: connection.pragma("wal_autocheckpoint", pages))  # noqa: SLF001 - not a setting
-    await asyncio.gather(*(_client(store, events) for _ in range(_CLIENTS)))
+    await asyncio.gather(interrupted_revert.revert(store, events), *(_client(store, events) for _ in range(_CLIENTS)))
     await store.close()
 
 
@@ -122,10 +132,12 @@ def _raise_price(listing: Listing | None) -> ListingChange:
 # States
 
 
-async def _replay(folder: Path, before: bytes, events: list[Event], random: Random, count: int, scale: Scale) -> Result:
+async def _replay(folder: Path, recording: Recording, random: Random, count: int, scale: Scale) -> Result:
     """Check this number of states after random events."""
+    before, events, edited = recording
     moments = sorted(random.randrange(len(events)) for _ in range(count))
     disk, done = Disk(before), 0
+    interrupted_revert.expect(disk, edited)
     failures: list[str] = []
     damaged = states = 0
     for moment in moments:
@@ -136,7 +148,7 @@ async def _replay(folder: Path, before: bytes, events: list[Event], random: Rand
         done = moment + 1
         database = folder / "listings.db"
         _write_files(database, disk.cut(random))
-        found = await _check_state(database, disk)
+        found = await _check_state(database, disk, edited)
         states += 1
         damaged += any("damaged" in failure for failure in found)
         if found:
@@ -152,15 +164,16 @@ def _write_files(database: Path, files: dict[Suffix, bytearray]) -> None:
         Path(f"{database}{suffix}").write_bytes(content)
 
 
-async def _check_state(database: Path, disk: Disk) -> list[str]:
-    """Return what the store and SQLite report, and differences from the acknowledged writes."""
+async def _check_state(database: Path, disk: Disk, edited: list[int]) -> list[str]:
+    """Return what the store and SQLite report, differences from the acknowledged writes, and from a whole revert."""
     store = SqliteStore(database)
     try:
         await store.open()
     except (Problem, Unavailable) as problem:
         return [f"damaged: {problem.message}"]
     try:
-        failures = _differences(await _read_listings(store), disk)
+        listings = await _read_listings(store)
+        failures = _differences(listings, disk) or await interrupted_revert.resume(store, listings, edited)
     except Unavailable as problem:
         failures = [f"damaged: {problem.message}"]
     await store.close()
@@ -213,23 +226,31 @@ def run(scale: Scale) -> Outcome:
     ]
     total = _total(run_in_parallel(work, jobs))
     summary = f"{total.states:,} states from {total.events:,} writes, syncs and responses"
-    summary += f": {len(total.failures)} with lost writes, {total.damaged} damaged"
+    summary += f": {len(total.failures)} with lost writes or an incomplete revert, {total.damaged} damaged"
     return Outcome(summary, total.failures, states >= STATES)
 
 
 def control(scale: Scale) -> Outcome:
-    """Commit without fsync."""
-    job = Job(scale.folder / "control", 150, scale.seconds_left, 1, is_control=True)
+    """Commit without fsync, and store the progress of a revert before its changes."""
+    lost = _run_with_fault(scale, faults.commit_without_sync)
+    unfinished = _run_with_fault(scale, faults.store_progress_before_changes)
+    found = [*lost.failures, *unfinished.failures] if lost.failures and unfinished.failures else []
+    summary = f"synchronous=NORMAL: {len(lost.failures)} of {lost.states} states lost acknowledged writes"
+    summary += f", {lost.damaged} are damaged; progress before changes: {len(unfinished.failures)} incomplete reverts"
+    return Outcome(summary, found)
+
+
+def _run_with_fault(scale: Scale, fault: Callable[[], None]) -> Result:
+    job = Job(scale.folder / "control", 150, scale.seconds_left, 1, fault)
     total = _total(run_in_parallel(work, [job]))
-    lost = f"{len(total.failures)} of {total.states} states lost acknowledged writes, {total.damaged} are damaged"
     shutil.rmtree(job.folder)
-    return Outcome(f"synchronous=NORMAL: {lost}", total.failures)
+    return total
 
 
 INSTRUMENT = Instrument(
     2,
     "power cut: writes and syncs recorded, cut anywhere, unsynced writes dropped or torn",
-    "10,000 states: 0 acknowledged writes lost, 0 damaged",
+    "10,000 states: 0 acknowledged writes lost, 0 damaged, every revert continued",
     3,
     run,
     control,
