@@ -25,18 +25,7 @@ from listings.domain.errors import STATUS
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
 _METHODS = ("get", "post", "patch", "put", "delete")
 _GUIDES = (
-    *(
-        "quick-start",
-        "listings",
-        "pagination",
-        "sync",
-        "changes",
-        "undo",
-        "batches",
-        "idempotency",
-        "concurrency",
-        "rate-limit",
-    ),
+    *("quick-start", "listings", "pagination", "sync", "changes", "undo", "batches", "idempotency", "concurrency"),
     *("rate-limit", "errors", "dates", "versions", "changelog"),
 )
 _NO_LINKS = Links()

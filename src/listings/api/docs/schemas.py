@@ -5,7 +5,6 @@ define it differently.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import singledispatch
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 from listings.api import params
@@ -76,74 +75,42 @@ def refer(kind: str, name: str) -> Schema:
     return {"$ref": f"#/components/{kind}/{name}"}
 
 
-@singledispatch
 def build_schema(rule: object) -> Schema:
     """Return the schema of the values that a rule accepts."""
-    return dict(_FUNCTION_SCHEMAS[rule])  # type: ignore[index]  # rules that are functions
+    build = _BUILDERS.get(type(rule))
+    return build(rule) if build is not None else dict(_FUNCTION_SCHEMAS[rule])
 
 
-@build_schema.register
-def _(rule: Text) -> Schema:
+def _build_text(rule: Text) -> Schema:
     if rule.allow_blank:
         return {"type": "string", "maxLength": rule.max_length, "pattern": r"^[^\u0000]*$"}
-    pattern = rf"^[^\u0000]*[^\u0000{_SPACE}][^\u0000]*$"
-    return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": pattern}
+    return _build_string(rule.max_length, rf"^[^\u0000]*[^\u0000{_SPACE}][^\u0000]*$")
 
 
-@build_schema.register
-def _(rule: Identifier) -> Schema:
-    pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
-    return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": pattern}
-
-
-@build_schema.register
-def _(rule: Choice) -> Schema:
-    return refer("schemas", _CHOICES[rule])
-
-
-@build_schema.register
-def _(_rule: Flag) -> Schema:
-    return {"type": "boolean"}
-
-
-@build_schema.register
-def _(rule: Money) -> Schema:
-    return {"type": "number", "format": "double", "minimum": 0, "maximum": rule.max_cents / 100}
-
-
-@build_schema.register
-def _(rule: Coordinate) -> Schema:
-    return {"type": "number", "format": "double", "minimum": rule.minimum, "maximum": rule.maximum}
-
-
-@build_schema.register
-def _(rule: Images) -> Schema:
-    return {"type": "array", "maxItems": rule.max_items, "items": refer("schemas", "ImageUrl")}
+def _build_string(max_length: int, pattern: str) -> Schema:
+    return {"type": "string", "minLength": 1, "maxLength": max_length, "pattern": pattern}
 
 
 def build_image_url() -> Schema:
     """Return the schema of the URL of an image, which several schemas refer to because its pattern is long."""
     (rule,) = (field.rule for field in FIELDS.values() if isinstance(field.rule, Images))
-    return {"type": "string", "minLength": 1, "maxLength": rule.max_length, "pattern": _URL}
+    return _build_string(rule.max_length, _URL)
 
 
-@build_schema.register
-def _(rule: params.Count) -> Schema:
-    return {"type": "integer", "minimum": rule.minimum, "maximum": rule.maximum}
-
-
-@build_schema.register
-def _(rule: params.Amount) -> Schema:
-    return build_schema(rule.money)
-
-
-@build_schema.register
-def _(_rule: params.NameSet) -> Schema:
-    return {"type": "array", "minItems": 1, "items": refer("schemas", "IncludedField")}
-
-
+_BUILDERS: Mapping[type, Callable[[Any], Schema]] = {
+    Text: _build_text,
+    Identifier: lambda rule: _build_string(rule.max_length, r"^[^\u0000-\u001f\u007f-\u009f]*$"),
+    Choice: lambda rule: refer("schemas", _CHOICES[rule]),
+    Flag: lambda _: {"type": "boolean"},
+    Money: lambda rule: {"type": "number", "format": "double", "minimum": 0, "maximum": rule.max_cents / 100},
+    Coordinate: lambda rule: {"type": "number", "format": "double", "minimum": rule.minimum, "maximum": rule.maximum},
+    Images: lambda rule: {"type": "array", "maxItems": rule.max_items, "items": refer("schemas", "ImageUrl")},
+    params.Count: lambda rule: {"type": "integer", "minimum": rule.minimum, "maximum": rule.maximum},
+    params.Amount: lambda rule: build_schema(rule.money),
+    params.NameSet: lambda _: {"type": "array", "minItems": 1, "items": refer("schemas", "IncludedField")},
+}
 _ID: Schema = {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_ID}
-_FUNCTION_SCHEMAS: Mapping[Callable[[str], Any], Schema] = {
+_FUNCTION_SCHEMAS: Mapping[object, Schema] = {
     params.parse_timestamp: {"type": "string", "pattern": _TIMESTAMP},
     params.parse_search_terms: {"type": "string", "minLength": 1, "maxLength": params.MAX_SEARCH_LENGTH},
     params.parse_external_id: {"type": "array", "minItems": 1, "items": build_schema(FIELDS["external_id"].rule)},
