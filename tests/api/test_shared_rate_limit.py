@@ -236,7 +236,7 @@ def run_doctor(seconds: float = DEADLINE, **environment: str) -> dict[str, str |
     """Return the result of the check of the rate limit; `seconds` is the timeout of Redis."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_inspection, "_TIMEOUT_SECONDS", seconds)
-        (result,) = (one for one in run_checks(resolve_all(environment, {})) if one.check == "rate limit")
+        result = dict(run_checks(resolve_all(environment, {})))["rate limit"]
     return result._asdict()
 
 

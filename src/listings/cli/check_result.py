@@ -23,13 +23,8 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
-class CheckResult(NamedTuple):
-    """A finding with the name of its check."""
-
-    check: str
-    verdict: Verdict
-    found: str
-    advice: str | None = None
+CheckResult: TypeAlias = tuple[str, Finding]
+"""The name of a check and its finding."""
 
 
 def ok(found: str) -> Finding:
@@ -62,8 +57,8 @@ def check_schema(mismatch: str | None, pending: int) -> Finding:
 
 def check_pending(found: Pending, settings: Settings) -> Iterator[CheckResult]:
     """Check that neither sellers nor mails wait for long."""
-    yield CheckResult("plan requests", *_check_plan_requests(found))
-    yield CheckResult("mail", *_check_mail(found, settings))
+    yield "plan requests", _check_plan_requests(found)
+    yield "mail", _check_mail(found, settings)
 
 
 def _check_mail(found: Pending, settings: Settings) -> Finding:

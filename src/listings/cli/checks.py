@@ -50,34 +50,32 @@ def run_checks(
 ) -> Iterator[CheckResult]:
     """Run all checks. `unknown` are variables that look like settings but are not, `removed` errors about others."""
     settings = build_settings(given)
-    yield _check_settings(given, unknown, removed, settings.warning)
+    yield "settings", _check_settings(given, unknown, removed, settings.warning)
     if not any(value.error for value in given if value.setting.attribute == "database"):
         check_database = _check_sqlite_database if isinstance(settings.database, Path) else postgres_checks.run_checks
         yield from check_database(settings)
-    yield CheckResult("clock", *_check_clock())
+    yield "clock", _check_clock()
     if isinstance(settings.database, Path):
-        yield CheckResult("SQLite", *_check_sqlite_version())
-    yield CheckResult("rate limit", *_check_rate_limit(settings))
-    yield CheckResult("open files", *_check_open_files(settings))
-    yield CheckResult("workers", *_check_workers(settings))
-    yield CheckResult("service", *_check_service(settings))
+        yield "SQLite", _check_sqlite_version()
+    yield "rate limit", _check_rate_limit(settings)
+    yield "open files", _check_open_files(settings)
+    yield "workers", _check_workers(settings)
+    yield "service", _check_service(settings)
 
 
 def _check_settings(
     given: list[ResolvedSetting], unknown: Sequence[str], removed: Sequence[str], ineffective: str
-) -> CheckResult:
+) -> Finding:
     faults = [*(value.error for value in given if value.error), *removed]
     if faults:
-        return CheckResult(
-            "settings", "fault", "; ".join(faults), "Correct them; `listings settings` shows all settings"
-        )
+        return fault("; ".join(faults), "Correct them; `listings settings` shows all settings")
     if unknown:
         found = f"Not settings, and therefore ignored: {', '.join(unknown)}"
-        return CheckResult("settings", "warning", found, "Correct the names; `listings settings` shows all settings")
+        return warning(found, "Correct the names; `listings settings` shows all settings")
     if ineffective:
-        return CheckResult("settings", "warning", ineffective, "Unset it")
+        return warning(ineffective, "Unset it")
     count = sum(value.source != "default" for value in given)
-    return CheckResult("settings", "ok", f"{count} set, the others have default values")
+    return ok(f"{count} set, the others have default values")
 
 
 # The database
@@ -86,20 +84,19 @@ def _check_settings(
 def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
     database = settings.file.absolute()
     settings = replace(settings, database=database)
-    finding = _catch_os_error(lambda: _check_database_file(settings))
-    yield CheckResult("database", *finding)
+    yield "database", _catch_os_error(lambda: _check_database_file(settings))
     if not _has_database(settings):
         return
     inspection = None
     try:
         inspection = maintenance.inspect_database(settings)
     except Problem as problem:
-        yield CheckResult("integrity", *_unreadable(problem, database))
+        yield "integrity", _unreadable(problem, database)
     if inspection is not None:
-        yield CheckResult("integrity", *_check_integrity(inspection))
+        yield "integrity", _check_integrity(inspection)
         if not inspection.corruption:
-            yield CheckResult("schema", *check_schema(inspection.mismatch, inspection.pending))
-            yield CheckResult("stored times", *check_stored_times(inspection.newest))
+            yield "schema", check_schema(inspection.mismatch, inspection.pending)
+            yield "stored times", check_stored_times(inspection.newest)
         if inspection.pending_work is not None:
             yield from check_pending(inspection.pending_work, settings)
     database_id = inspection.database_id if inspection is not None else None
@@ -113,7 +110,7 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
         "drafts": lambda: _check_drafts(settings),
     }
     for name, check in checks.items():
-        yield CheckResult(name, *_catch_os_error(check))
+        yield name, _catch_os_error(check)
 
 
 def _catch_os_error(check: Callable[[], Finding]) -> Finding:

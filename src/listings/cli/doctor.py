@@ -5,7 +5,7 @@ import os
 import click
 
 from listings.cli import checks
-from listings.cli.check_result import CheckResult
+from listings.cli.check_result import Finding
 from listings.cli.output import json_option, show_rows
 from listings.cli.parameters import survey_settings
 from listings.settings import find_removed_variables, find_unknown_variables
@@ -25,5 +25,5 @@ def doctor() -> int:
     """
     unknown, removed = find_unknown_variables(os.environ), find_removed_variables(os.environ)
     results = list(checks.run_checks(survey_settings(), unknown, removed))
-    show_rows(CheckResult._fields, [result._asdict() for result in results], _STYLES)
-    return int(any(result.verdict == "fault" for result in results))
+    show_rows(("check", *Finding._fields), [{"check": name, **found._asdict()} for name, found in results], _STYLES)
+    return int(any(found.verdict == "fault" for _, found in results))

@@ -33,21 +33,21 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     except Problem as problem:
         unreachable = "Check that the server is running and accepts this machine and user"
         advice = _ADVICE.get(problem.code, f"{unreachable}, and that LISTINGS_DATABASE_URL is right")
-        yield CheckResult("database", "fault", problem.message, advice)
+        yield "database", fault(problem.message, advice)
         return
-    yield CheckResult("database", "ok", f"{settings.redacted_database}, PostgreSQL {found.version}")
-    yield CheckResult("schema", *check_schema(found.mismatch, found.pending_migrations))
-    yield CheckResult("stored times", *check_stored_times(found.newest_time))
+    yield "database", ok(f"{settings.redacted_database}, PostgreSQL {found.version}")
+    yield "schema", check_schema(found.mismatch, found.pending_migrations)
+    yield "stored times", check_stored_times(found.newest_time)
     if found.pending_work is not None:
         yield from check_pending(found.pending_work, settings)
-    yield CheckResult("durability", *_check_durability(found))
-    yield CheckResult("standby", *_check_standby(found))
-    yield CheckResult("connections", *_check_connections(found, settings.database_connections))
-    yield CheckResult("server clock", *_check_server_clock(found))
-    yield CheckResult("transactions", *_check_transactions(found))
-    yield CheckResult("market index", *_check_market_index(found))
+    yield "durability", _check_durability(found)
+    yield "standby", _check_standby(found)
+    yield "connections", _check_connections(found, settings.database_connections)
+    yield "server clock", _check_server_clock(found)
+    yield "transactions", _check_transactions(found)
+    yield "market index", _check_market_index(found)
     if found.absent_workers is not None:
-        yield CheckResult("nodes", *_check_nodes(found.absent_workers))
+        yield "nodes", _check_nodes(found.absent_workers)
 
 
 def _check_market_index(found: PostgresInspection) -> Finding:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
-from listings.settings.values import Address, Currency, Host, Line, Password, RedisAddress, SmtpAddress
+from listings.settings.values import Address, Contact, Currency, Email, Host, Line, Password, RedisAddress, SmtpAddress
 
 Timeout = Annotated[int, Meta(ge=1, le=3600)]
 
@@ -112,10 +112,9 @@ class Settings:
         "request; Link and Location are relative.",
         parser=values.parse_base_url,
     )
-    contact: str = setting(
+    contact: Contact = setting(
         "Email address or URL of the people to ask; shown in the OpenAPI document and in the console. Requests for the "
         "plan are mailed to an email address.",
-        parser=values.parse_contact,
     )
     market_name: Line = setting("Name of the market, shown on every page and as the sender of mail.", "Listings")
     market_tagline: Line = setting("Heading of the market's home page.", "Find it in Aotearoa")
@@ -132,7 +131,7 @@ class Settings:
         parser=values.parse_smtp_url,
         secret=True,
     )
-    mail_from: str = setting("Email address that mail is sent from.", parser=values.parse_email)
+    mail_from: Email = setting("Email address that mail is sent from.")
     exact_locations: bool = setting(
         "on: pages show the coordinates of a listing as sent. off: rounded to two decimals, about a kilometre.", "off"
     )

@@ -22,6 +22,20 @@ Host = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9.:_-]+\Z", description="an IP a
 Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f]{1,60}\Z", description="1 to 60 characters in one line")]
 Currency = Annotated[str, Meta(pattern=r"\A[a-z]{3}\Z", description="three lowercase letters, like nzd")]
 Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible ASCII characters without spaces")]
+Email = Annotated[  # the addresses of HTML, in ASCII
+    str,
+    Meta(
+        pattern=r"\A(?:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+)?\Z",
+        description="an email address like no-reply@market.example",
+    ),
+]
+Contact = Annotated[
+    str,
+    Meta(
+        pattern=r"\A(?:[^@\s/]+@[^@\s/]+|https?://[^\s/]\S*)?\Z",
+        description="an email address like help@market.example, or a URL like https://market.example/help",
+    ),
+]
 
 MAX_PORT = 65_535
 _SWITCH = {"off": False, "on": True}
@@ -43,7 +57,6 @@ _SMTP_SCHEMES: Mapping[str, tuple[Literal["starttls", "tls", "none"], int]] = {
     "smtps": ("tls", 465),
     "smtp": ("none", 25),
 }
-_EMAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+")  # the addresses of HTML, in ASCII
 _BASE_URL = re.compile(
     r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
     r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*"  # segments that every client sends unchanged (RFC 3986, 2.3, 5.2.4)
@@ -51,7 +64,6 @@ _BASE_URL = re.compile(
 _PRICE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{2}))?")
 _LINK = re.compile(r"([^=<>\x00-\x1f]{1,40})=(https?://[^\s,<>\"]{1,500})")
 _MAX_LOGO_BYTES = 100 * 1024
-_CONTACT = re.compile(r"[^@\s/]+@[^@\s/]+|https?://[^\s/]\S*")
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?|\*")
 
 
@@ -165,13 +177,6 @@ def parse_smtp_url(text: str) -> SmtpAddress | None:
     return SmtpAddress(match["host"].strip("[]"), int(match["port"] or port), security, user, password)
 
 
-def parse_email(text: str) -> str:
-    """Parse an email address. Empty means none."""
-    if text and not _EMAIL.fullmatch(text):
-        raise ValueError("must be an email address like no-reply@market.example")
-    return text
-
-
 def parse_optional_path(text: str) -> Path | None:
     """Parse a path. Empty means none."""
     return Path(text) if text else None
@@ -208,13 +213,6 @@ def parse_base_url(text: str) -> str:
     if text and not _BASE_URL.fullmatch(found):
         raise ValueError("must be like https://market.example or https://example.com/shop, with the host in lowercase")
     return found
-
-
-def parse_contact(text: str) -> str:
-    """Parse an email address, or an http or https URL. Empty means none."""
-    if text and not _CONTACT.fullmatch(text):
-        raise ValueError("must be an email address like help@market.example, or a URL like https://market.example/help")
-    return text
 
 
 def parse_logo(text: str) -> Path | None:
