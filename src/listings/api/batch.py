@@ -13,7 +13,7 @@ from listings.domain.errors import STATUS, Problem
 from listings.domain.fields import json_type, preview
 from listings.domain.model import Caller, Listing, ListingChange
 from listings.service import Services
-from listings.service.listings import Listings, WriteOptions
+from listings.service.listings.steps import Steps, WriteOptions
 
 MAX_OPERATIONS = 100
 MAX_REF_LENGTH = 255
@@ -127,7 +127,7 @@ def _is_ref(ref: object) -> bool:
 
 def _parse_create(content: Mapping[str, Any], *, strict: bool) -> Operation:
     new, ignored = fields.parse_new_listing(_parse_object(content, "listing"), strict=strict)
-    return Operation("created", lambda services, _caller: services.listings.build_create_step(new), ignored)
+    return Operation("created", lambda services, _caller: services.listings.steps.create(new), ignored)
 
 
 def _parse_update(content: Mapping[str, Any], *, strict: bool) -> Operation:
@@ -135,7 +135,7 @@ def _parse_update(content: Mapping[str, Any], *, strict: bool) -> Operation:
     change, ignored = _parse_change(content, strict=strict)
     return Operation(
         "updated",
-        lambda services, caller: services.listings.build_update_step(caller, listing_id, change, options),
+        lambda services, caller: services.listings.steps.update(caller, listing_id, change, options),
         ignored,
     )
 
@@ -149,18 +149,20 @@ def _parse_put(content: Mapping[str, Any], *, strict: bool) -> Operation:
         new = Problem("precondition_failed", f"No listing has the external_id {preview(external_id)}")
     return Operation(
         "updated",
-        lambda services, caller: services.listings.build_put_step(caller, external_id, new, change, options),
+        lambda services, caller: services.listings.steps.put(caller, external_id, new, change, options),
         ignored or ignored_by_update,
         is_put=True,
     )
 
 
-def _build_parser(verb: str, build_step: Callable[[Listings, Caller, int, WriteOptions], Step]) -> _Parser:
+def _build_parser(verb: str, build_step: Callable[[Steps, Caller, int, WriteOptions], Step]) -> _Parser:
     """Return the parser of an operation that has only an id."""
 
     def parse_content(content: Mapping[str, Any], **_strict: bool) -> Operation:
         listing_id, options = _parse_id(content), _parse_options(content)
-        return Operation(verb, lambda services, caller: build_step(services.listings, caller, listing_id, options))
+        return Operation(
+            verb, lambda services, caller: build_step(services.listings.steps, caller, listing_id, options)
+        )
 
     return parse_content
 
@@ -169,8 +171,8 @@ _PARSERS: Mapping[str, tuple[_Parser, tuple[str, ...]]] = {
     "create": (_parse_create, ("listing",)),
     "update": (_parse_update, ("id", "changes", "if_match")),
     "put": (_parse_put, ("listing", "if_match")),
-    "delete": (_build_parser("deleted", Listings.build_delete_step), ("id", "if_match")),
-    "restore": (_build_parser("restored", Listings.build_restore_step), ("id", "if_match")),
+    "delete": (_build_parser("deleted", Steps.delete), ("id", "if_match")),
+    "restore": (_build_parser("restored", Steps.restore), ("id", "if_match")),
 }
 """The parser and the fields of each operation."""
 

@@ -18,7 +18,7 @@ from listings.domain.changes import CHANGES_BEGIN, ChangeActor, ChangeEncoder
 from listings.domain.errors import STATUS, Code, Problem
 from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
-from listings.service.listings import StateCondition
+from listings.service.listings.steps import StateCondition
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service import Services
 from listings.service.feed.waits import Poll
-from listings.service.listings import WriteOptions
+from listings.service.listings.steps import WriteOptions
 
 
 async def list_listings(services: Services, request: Request) -> Response:

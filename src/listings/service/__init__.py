@@ -23,7 +23,8 @@ from listings.service.feed.waits import ChangeWaits
 from listings.service.indexing import Pause
 from listings.service.invitations import Invitations
 from listings.service.keys import Keys
-from listings.service.listings import Listings, Moderation
+from listings.service.listings import Listings
+from listings.service.listings.moderation import Moderation
 from listings.service.mail import Mailer, MailOutcome
 from listings.service.mail.messages import Messages
 from listings.service.mail.outbox import Outbox

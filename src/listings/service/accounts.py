@@ -13,7 +13,7 @@ from listings.contract.members import MemberStore
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, bucket_of, is_plan_active
-from listings.service.listings import build_deletion
+from listings.service.listings.steps import build_deletion
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ class CountCache:
 
     async def get(self, services: Services, member: Member) -> ListingCounts:
         """Return the listing counts of the member's account."""
-        revision = await services.listings.get_revision(member.caller)
+        revision = (await services.listings.get_revisions(member.caller)).revision
         cached = self._counts.pop(member.account.id, None)
         if cached is None or cached[0] != revision:
             cached = (revision, await services.listings.count(member.account))

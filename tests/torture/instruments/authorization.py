@@ -18,7 +18,7 @@ from listings.api.routes import ROUTES
 from listings.domain import api_keys
 from listings.domain.model import Caller, KeyAccess, NewListing
 from listings.service import Services
-from listings.service import listings as rules
+from listings.service.listings import steps as rules
 from tests.harness import MONTH, Harness, Person, Reply, fetch
 from tests.postgres_server import PostgresServer
 from tests.torture.instrument import Instrument, Outcome, Scale
@@ -298,12 +298,12 @@ async def _create_person(harness: Harness, name: str) -> Person:
 async def _create_batch(services: Services, person: Person, *, is_deleted: bool) -> list[int]:
     caller: Caller = await services.access.authenticate(person.key)
     new = NewListing(title="Lamp", content="Bright.")
-    steps = [services.listings.build_create_step(new) for _ in range(_BATCH_SIZE)]
+    steps = [services.listings.steps.create(new) for _ in range(_BATCH_SIZE)]
     outcome = await services.listings.run_batch(caller, steps, str, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
     results = () if isinstance(outcome, str) else outcome.results
     created = [result for result in results if isinstance(result, int)]
     if is_deleted:
-        ends = [services.listings.build_delete_step(caller, listing_id) for listing_id in created]
+        ends = [services.listings.steps.delete(caller, listing_id) for listing_id in created]
         await services.listings.run_batch(caller, ends, str, rules.DEFAULT_WRITE_OPTIONS, atomic=True)
     return created
 
@@ -363,7 +363,7 @@ def run(scale: Scale) -> Outcome:
 def control(scale: Scale) -> Outcome:
     """Skip the check of the owner, then that of the access: only the cells that expect its error must fail."""
     cells, failures = sample_cells(scale.fraction), list[str]()
-    for module, name, code in ((rules, "_require_owner", "not_owner"), (app, "require_write_access", _READ_ONLY[1])):
+    for module, name, code in ((rules, "require_owner", "not_owner"), (app, "require_write_access", _READ_ONLY[1])):
         folder = scale.folder / code
         matrix = without_check(module, name, lambda folder=folder: run_matrix(folder, cells))  # type: ignore[misc]
         expected_failures = {cell for cell in cells if cell.expected[1] == code}

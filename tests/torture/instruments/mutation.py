@@ -110,12 +110,18 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     ),
     "service/access.py": _REQUEST_TESTS,
     "service/maintenance.py": ("tests/service/test_maintenance.py", "tests/service/test_market.py"),
-    "service/listings.py": (
+    "service/listings/__init__.py": (
         *_LISTING_TESTS,
         "tests/cli/test_accounts.py",
         "tests/cli/test_listing.py",
         "tests/site/test_console_listings.py",
     ),
+    "service/listings/steps.py": (
+        *_LISTING_TESTS,
+        "tests/cli/test_accounts.py",
+        "tests/site/test_console_listings.py",
+    ),
+    "service/listings/moderation.py": ("tests/cli/test_listing.py",),
     "service/accounts.py": (
         "tests/cli/test_accounts.py",
         "tests/service/test_activity.py",

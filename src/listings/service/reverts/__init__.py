@@ -28,7 +28,7 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem
 from listings.domain.model import bucket_of
 from listings.domain.reverts import RevertScope
-from listings.service.listings import DEFAULT_WRITE_OPTIONS, WriteOptions, build_idempotency_record
+from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, WriteOptions, build_idempotency_record
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.fields import FieldError, preview
 from listings.domain.model import BUCKETS, Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.service.listings import find_changes
+from listings.service.listings.steps import find_changes
 from listings.service.transfer.rows import COLUMNS, Row, Source
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem
 from listings.domain.reverts import RevertKind
 from listings.service import Services
-from listings.service.listings import WriteOptions
+from listings.service.listings.steps import WriteOptions
 from listings.service.sessions import Member
 from listings.site.console.activity import describe_actor
 from listings.site.console.guards import (

@@ -102,7 +102,7 @@ def _build_service_step(
     services: Services, member: Member, action: str, listing_id: int, change: ListingChange
 ) -> ChangeStep:
     if action == "delete":
-        return services.listings.build_delete_step(member.caller, listing_id)
+        return services.listings.steps.delete(member.caller, listing_id)
     if action == "restore":
-        return services.listings.build_restore_step(member.caller, listing_id)
-    return services.listings.build_update_step(member.caller, listing_id, change)
+        return services.listings.steps.restore(member.caller, listing_id)
+    return services.listings.steps.update(member.caller, listing_id, change)

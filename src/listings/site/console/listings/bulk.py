@@ -9,7 +9,7 @@ from listings.contract.listings import BatchOutcome, ChangeStep
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingQuery
 from listings.service import Services
-from listings.service.listings import StateCondition, WriteOptions
+from listings.service.listings.steps import StateCondition, WriteOptions
 from listings.service.sessions import Member
 from listings.site.console.listings.actions import PriceChange, build_step
 from listings.site.console.listings.form import label_problem

@@ -14,7 +14,7 @@ from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.model import MAX_ID, Listing, ListingChange
 from listings.service import Services
-from listings.service.listings import WriteOptions
+from listings.service.listings.steps import WriteOptions
 from listings.service.sessions import Member
 from listings.site import presentation
 from listings.site.console.guards import (

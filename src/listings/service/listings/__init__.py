@@ -1,6 +1,5 @@
-"""The use cases of listings, for their sellers and for the operator."""
+"""The use cases of listings for their sellers."""
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -8,10 +7,9 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from listings.contract.freshness import Freshness, Revisions
-from listings.contract.history import OPERATOR, Actor
+from listings.contract.history import Actor
 from listings.contract.listings import (
     AddResult,
-    AddStep,
     Batch,
     BatchOutcome,
     ChangeStep,
@@ -22,7 +20,6 @@ from listings.contract.listings import (
     ListingStore,
     Pieces,
     Preview,
-    PutStep,
     Step,
 )
 from listings.domain import timestamps
@@ -39,13 +36,11 @@ from listings.domain.model import (
     NewListing,
     bucket_of,
 )
+from listings.service.listings import steps
+from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, IDEMPOTENCY_SECONDS, Steps, WriteOptions
 
 Query = TypeVar("Query", ListingQuery, MarketQuery)
 Item = TypeVar("Item")
-
-_log = logging.getLogger(__name__)
-
-_IDEMPOTENCY_SECONDS = 24 * 3600
 
 
 class Page(NamedTuple):
@@ -78,32 +73,6 @@ class LargePage:
                 return
 
 
-class StateCondition(NamedTuple):
-    """The states of an account to which a batch applies."""
-
-    edit_revisions: frozenset[int] | None  # None: any
-
-    def require(self, edit_revision: int) -> None:
-        """Raise Problem("precondition_failed") unless this is the edit revision of such a state."""
-        if self.edit_revisions is not None and edit_revision not in self.edit_revisions:
-            raise Problem(
-                "precondition_failed",
-                "Your listings do not match If-Match: read the list again and send its current ETag, including the"
-                " quotes",
-            )
-
-
-class WriteOptions(NamedTuple):
-    """Conditions and modes of a write."""
-
-    versions: frozenset[int] | None = None  # acceptable versions of the listing; None: any
-    dry_run: bool = False  # validate, but store nothing
-    idempotency_key: str | None = None
-    digest: bytes = b""  # SHA-256 of the request with this idempotency key
-    state: StateCondition | None = None  # of a batch
-
-
-DEFAULT_WRITE_OPTIONS = WriteOptions()
 EncodeOutcome: TypeAlias = Callable[[BatchOutcome], str]
 """Encodes the outcome of a batch, to be stored for a repeated request."""
 
@@ -116,6 +85,7 @@ class Listings:
     """The use cases of listings."""
 
     def __init__(self, store: _Store, clock: Callable[[], float]) -> None:
+        self.steps = Steps(clock)
         self._store = store
         self._clock = clock
 
@@ -170,26 +140,22 @@ class Listings:
         async with self._store.read_listings(caller.bucket, caller.account_id, _add_one(query)) as found:
             yield LargePage(found, query)
 
-    async def get_revision(self, caller: Caller) -> int:
-        """Return the revision of the caller's listings. Read it before the listings that it describes."""
-        return await self._store.get_revision(caller.bucket, caller.account_id)
-
     async def get_revisions(self, caller: Caller) -> Revisions:
         """Return the revisions of the caller's listings. Read them before the listings that they describe."""
         return await self._store.get_revisions(caller.bucket, caller.account_id)
 
     async def get(self, caller: Caller, listing_id: int) -> Listing:
         """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
-        return _require_own(await self._store.get_listing(listing_id), caller)
+        return steps.require_own(await self._store.get_listing(listing_id), caller)
 
     async def require_owner(self, caller: Caller, listing_id: int) -> None:
         """Check that the caller's listing exists, deleted or not. Raises Problem: listing_not_found, not_owner."""
-        _require_owner(await self._store.get_listing(listing_id), caller)
+        steps.require_owner(await self._store.get_listing(listing_id), caller)
 
     async def get_with_revision(self, caller: Caller, listing_id: int) -> tuple[Listing, int]:
         """Like `get`, with the revision of the caller's listings at the time of the read."""
         listing, revision = await self._store.get_listing_and_revision(listing_id) or (None, 0)
-        return _require_own(listing, caller), revision
+        return steps.require_own(listing, caller), revision
 
     async def find_own(self, caller: Caller, listing_id: int) -> Listing | None:
         """Return the caller's listing, even if deleted, or None if it is missing or has another owner."""
@@ -207,7 +173,7 @@ class Listings:
             actor = Actor(caller.key_id, int(now))
             created_at = timestamps.format_timestamp(now)
             return await self._store.add_listing(caller.bucket, caller.account_id, new, created_at, record, actor)
-        earlier = await self._try(caller, self.build_create_step(new), record)
+        earlier = await self._try(caller, self.steps.create(new), record)
         return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 
     async def update(
@@ -223,21 +189,21 @@ class Listings:
 
         Raises Problem like `get`, precondition_failed, account_full and external_id_taken.
         """
-        step = self.build_update_step(caller, listing_id, change, options)
+        step = self.steps.update(caller, listing_id, change, options)
         if isinstance(change, Problem):
             step.decide(await self._store.get_listing(listing_id))
         return await self._edit(caller, step, options)
 
     async def delete(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> None:
         """Soft-delete the caller's listing (decision G11). Raises Problem like `update`."""
-        await self._edit(caller, self.build_delete_step(caller, listing_id, options), options)
+        await self._edit(caller, self.steps.delete(caller, listing_id, options), options)
 
     async def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> Listing:
         """Restore the caller's deleted listing as inactive (decision G12). Does nothing if it is not deleted.
 
         Raises Problem: listing_not_found, not_owner, precondition_failed, account_full, external_id_taken.
         """
-        return await self._edit(caller, self.build_restore_step(caller, listing_id, options), options)
+        return await self._edit(caller, self.steps.restore(caller, listing_id, options), options)
 
     async def run_batch(
         self, caller: Caller, steps: Sequence[Step], encode: EncodeOutcome, options: WriteOptions, *, atomic: bool
@@ -252,63 +218,6 @@ class Listings:
         return await self._store.run_batch(
             caller.bucket, caller.account_id, batch, self._build_idempotency_record(options), actor
         )
-
-    def build_create_step(self, new: NewListing) -> Step:
-        """Return the batch step that creates a listing."""
-        return AddStep(new, self._format_now())
-
-    def build_update_step(
-        self,
-        caller: Caller,
-        listing_id: int,
-        change: ListingChange | Problem,
-        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
-    ) -> ChangeStep:
-        """Return the batch step that updates the caller's listing."""
-        now = self._format_now()
-
-        def decide(listing: Listing | None) -> ListingChange:
-            own = _require_own(listing, caller)
-            if isinstance(change, Problem):
-                raise change
-            return find_changes(_require_version(own, options), change, now)
-
-        return ChangeStep(listing_id, decide)
-
-    def build_put_step(
-        self,
-        caller: Caller,
-        external_id: str,
-        new: NewListing | Problem,
-        change: ListingChange | Problem,
-        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
-    ) -> PutStep:
-        """Return the batch step that updates the caller's listing with an external id, or else creates it."""
-        create = new if isinstance(new, Problem) else AddStep(new, self._format_now())
-        return PutStep(external_id, create, self.build_update_step(caller, 0, change, options).decide)
-
-    def build_delete_step(
-        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
-    ) -> ChangeStep:
-        """Return the batch step that deletes the caller's listing."""
-        now = self._clock()
-
-        def decide(listing: Listing | None) -> ListingChange:
-            return build_deletion(_require_version(_require_own(listing, caller), options), now)
-
-        return ChangeStep(listing_id, decide)
-
-    def build_restore_step(
-        self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
-    ) -> ChangeStep:
-        """Return the batch step that restores the caller's listing."""
-        now = self._format_now()
-
-        def decide(listing: Listing | None) -> ListingChange:
-            own = _require_version(_require_owner(listing, caller), options)
-            return find_changes(own, {"deleted_at": None}, now)
-
-        return ChangeStep(listing_id, decide)
 
     async def _edit(self, caller: Caller, step: ChangeStep, options: WriteOptions) -> Listing:
         if not options.dry_run:
@@ -331,7 +240,7 @@ class Listings:
     def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
         if options.idempotency_key is None:
             return None
-        return build_idempotency_record(options.idempotency_key, options.digest, int(self._clock()))
+        return steps.build_idempotency_record(options.idempotency_key, options.digest, int(self._clock()))
 
     def _format_now(self) -> str:
         return timestamps.format_timestamp(self._clock())
@@ -348,58 +257,7 @@ class Listings:
     async def purge_idempotency_records(self) -> None:
         """Delete the idempotency records older than a day (decision G36)."""
         with suppress(Unavailable):
-            await self._store.purge_idempotency_records(int(self._clock()) - _IDEMPOTENCY_SECONDS + 1)
-
-
-class Moderation:
-    """The operator's use cases of listings of any account."""
-
-    def __init__(self, store: ListingStore, clock: Callable[[], float]) -> None:
-        self._store = store
-        self._clock = clock
-
-    async def list_latest(self, account: Account, count: int) -> list[Listing]:
-        """Return at most `count` of an account's newest listings, in any state. Many or long ones have no content."""
-        partition, query = (bucket_of(account.id), account.id), ListingQuery(status="all", limit=count)
-        try:
-            return (await self._store.find_listings(*partition, query)).listings
-        except LargeListError:
-            async with self._store.read_listings(*partition, query) as found:
-                return [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
-
-    async def get(self, listing_id: int) -> Listing:
-        """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""
-        return _require_listing(await self._store.get_listing(listing_id), listing_id)
-
-    async def delete(self, listing_id: int) -> Listing:
-        """Delete a listing on behalf of its owner, unless it already is. Raises Problem("listing_not_found")."""
-        now = int(self._clock())
-
-        def decide(listing: Listing | None) -> ListingChange:
-            return build_deletion(_require_listing(listing, listing_id), now)
-
-        deleted = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
-        _log.info("Deleted listing %d of account %d for its owner", deleted.id, deleted.account_id)
-        return deleted
-
-    async def restore(self, listing_id: int, *, active: bool) -> Listing:
-        """Restore a deleted listing on behalf of its owner, as inactive (decision G12) or as active.
-
-        Raises Problem: listing_not_found, invalid_request (it is not deleted, so its owner decides on its state).
-        """
-        now = int(self._clock())
-        updated_at = timestamps.format_timestamp(now)
-
-        def decide(listing: Listing | None) -> ListingChange:
-            present = _require_listing(listing, listing_id)
-            if present.deleted_at is None:
-                raise Problem("invalid_request", f"Listing {listing_id} is not deleted")
-            change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
-            return find_changes(present, change, updated_at)
-
-        restored = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
-        _log.info("Restored listing %d of account %d for its owner", restored.id, restored.account_id)
-        return restored
+            await self._store.purge_idempotency_records(int(self._clock()) - IDEMPOTENCY_SECONDS + 1)
 
 
 async def search_unpriced_last(
@@ -431,57 +289,3 @@ def _build_page(found: Found, query: ListingQuery) -> Page:
     if query.limit is None or len(found.listings) <= query.limit:
         return Page(found.listings, None, found.total)
     return Page(found.listings[: query.limit], query.cursor_of(found.listings[query.limit - 1]), found.total)
-
-
-def _require_own(listing: Listing | None, caller: Caller) -> Listing:
-    """Check in this order that a listing exists, is the caller's, and is not deleted (decisions G11 and G21)."""
-    own = _require_owner(listing, caller)
-    if own.deleted_at is not None:
-        raise Problem("listing_not_found", "Listing not found")
-    return own
-
-
-def _require_owner(listing: Listing | None, caller: Caller) -> Listing:
-    if listing is None:
-        raise Problem("listing_not_found", "Listing not found")
-    if listing.account_id != caller.account_id:
-        raise Problem("not_owner", "This listing belongs to another account")
-    return listing
-
-
-def _require_version(listing: Listing, options: WriteOptions) -> Listing:
-    if options.versions is not None and listing.version not in options.versions:
-        raise Problem(
-            "precondition_failed",
-            "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
-        )
-    return listing
-
-
-def build_idempotency_record(key: str, digest: bytes, now: int) -> IdempotencyRecord:
-    """Return the record of an idempotency key, which is valid for a day."""
-    return IdempotencyRecord(key, digest, now, now - _IDEMPOTENCY_SECONDS + 1)
-
-
-def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingChange:
-    """Return the values of `change` that differ from the listing, and its new updated_at.
-
-    updated_at never decreases (decision G7).
-    """
-    changed = {name: value for name, value in change.items() if getattr(listing, name) != value}
-    if changed:
-        changed["updated_at"] = max(now, listing.updated_at)
-    return changed
-
-
-def build_deletion(listing: Listing, now: float) -> ListingChange:
-    """Return the changes that soft-delete a listing, unless it is deleted."""
-    if listing.deleted_at is not None:
-        return {}
-    return find_changes(listing, {"is_active": False, "deleted_at": int(now)}, timestamps.format_timestamp(now))
-
-
-def _require_listing(listing: Listing | None, listing_id: int) -> Listing:
-    if listing is None:
-        raise Problem("listing_not_found", f"There is no listing with the id {listing_id}")
-    return listing

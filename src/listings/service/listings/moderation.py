@@ -1,0 +1,72 @@
+"""The operator's use cases of listings."""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from listings.contract.history import OPERATOR, Actor
+from listings.contract.listings import LargeListError, ListingStore
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Account, Listing, ListingChange, ListingQuery, bucket_of
+from listings.service.listings.steps import build_deletion, find_changes
+
+_log = logging.getLogger(__name__)
+
+
+class Moderation:
+    """The operator's use cases of listings of any account."""
+
+    def __init__(self, store: ListingStore, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def list_latest(self, account: Account, count: int) -> list[Listing]:
+        """Return at most `count` of an account's newest listings, in any state. Many or long ones have no content."""
+        partition, query = (bucket_of(account.id), account.id), ListingQuery(status="all", limit=count)
+        try:
+            return (await self._store.find_listings(*partition, query)).listings
+        except LargeListError:
+            async with self._store.read_listings(*partition, query) as found:
+                return [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
+
+    async def get(self, listing_id: int) -> Listing:
+        """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""
+        return _require_listing(await self._store.get_listing(listing_id), listing_id)
+
+    async def delete(self, listing_id: int) -> Listing:
+        """Delete a listing on behalf of its owner, unless it already is. Raises Problem("listing_not_found")."""
+        now = int(self._clock())
+
+        def decide(listing: Listing | None) -> ListingChange:
+            return build_deletion(_require_listing(listing, listing_id), now)
+
+        deleted = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
+        _log.info("Deleted listing %d of account %d for its owner", deleted.id, deleted.account_id)
+        return deleted
+
+    async def restore(self, listing_id: int, *, active: bool) -> Listing:
+        """Restore a deleted listing on behalf of its owner, as inactive (decision G12) or as active.
+
+        Raises Problem: listing_not_found, invalid_request (it is not deleted, so its owner decides on its state).
+        """
+        now = int(self._clock())
+        updated_at = timestamps.format_timestamp(now)
+
+        def decide(listing: Listing | None) -> ListingChange:
+            present = _require_listing(listing, listing_id)
+            if present.deleted_at is None:
+                raise Problem("invalid_request", f"Listing {listing_id} is not deleted")
+            change: ListingChange = {"deleted_at": None, "is_active": active or present.is_active}
+            return find_changes(present, change, updated_at)
+
+        restored = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
+        _log.info("Restored listing %d of account %d for its owner", restored.id, restored.account_id)
+        return restored
+
+
+def _require_listing(listing: Listing | None, listing_id: int) -> Listing:
+    if listing is None:
+        raise Problem("listing_not_found", f"There is no listing with the id {listing_id}")
+    return listing

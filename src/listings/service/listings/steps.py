@@ -1,0 +1,148 @@
+"""The conditions of a seller's writes, and the steps of their transactions."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from listings.contract.listings import AddStep, ChangeStep, IdempotencyRecord, PutStep, Step
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.model import Caller, Listing, ListingChange, NewListing
+
+IDEMPOTENCY_SECONDS = 24 * 3600
+
+
+class StateCondition(NamedTuple):
+    """The states of an account to which a batch applies."""
+
+    edit_revisions: frozenset[int] | None  # None: any
+
+    def require(self, edit_revision: int) -> None:
+        """Raise Problem("precondition_failed") unless this is the edit revision of such a state."""
+        if self.edit_revisions is not None and edit_revision not in self.edit_revisions:
+            raise Problem(
+                "precondition_failed",
+                "Your listings do not match If-Match: read the list again and send its current ETag, including the"
+                " quotes",
+            )
+
+
+class WriteOptions(NamedTuple):
+    """Conditions and modes of a write."""
+
+    versions: frozenset[int] | None = None  # acceptable versions of the listing; None: any
+    dry_run: bool = False  # validate, but store nothing
+    idempotency_key: str | None = None
+    digest: bytes = b""  # SHA-256 of the request with this idempotency key
+    state: StateCondition | None = None  # of a batch
+
+
+DEFAULT_WRITE_OPTIONS = WriteOptions()
+
+
+class Steps:
+    """Builds the steps of writes, which check and decide in the transaction."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+
+    def create(self, new: NewListing) -> Step:
+        """Return the batch step that creates a listing."""
+        return AddStep(new, timestamps.format_timestamp(self._clock()))
+
+    def update(
+        self,
+        caller: Caller,
+        listing_id: int,
+        change: ListingChange | Problem,
+        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
+    ) -> ChangeStep:
+        """Return the batch step that updates the caller's listing."""
+        now = timestamps.format_timestamp(self._clock())
+
+        def decide(listing: Listing | None) -> ListingChange:
+            own = require_own(listing, caller)
+            if isinstance(change, Problem):
+                raise change
+            return find_changes(_require_version(own, options), change, now)
+
+        return ChangeStep(listing_id, decide)
+
+    def put(
+        self,
+        caller: Caller,
+        external_id: str,
+        new: NewListing | Problem,
+        change: ListingChange | Problem,
+        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
+    ) -> PutStep:
+        """Return the batch step that updates the caller's listing with an external id, or else creates it."""
+        create = new if isinstance(new, Problem) else AddStep(new, timestamps.format_timestamp(self._clock()))
+        return PutStep(external_id, create, self.update(caller, 0, change, options).decide)
+
+    def delete(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> ChangeStep:
+        """Return the batch step that deletes the caller's listing."""
+        now = self._clock()
+
+        def decide(listing: Listing | None) -> ListingChange:
+            return build_deletion(_require_version(require_own(listing, caller), options), now)
+
+        return ChangeStep(listing_id, decide)
+
+    def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> ChangeStep:
+        """Return the batch step that restores the caller's listing."""
+        now = timestamps.format_timestamp(self._clock())
+
+        def decide(listing: Listing | None) -> ListingChange:
+            own = _require_version(require_owner(listing, caller), options)
+            return find_changes(own, {"deleted_at": None}, now)
+
+        return ChangeStep(listing_id, decide)
+
+
+def build_idempotency_record(key: str, digest: bytes, now: int) -> IdempotencyRecord:
+    """Return the record of an idempotency key, which is valid for a day."""
+    return IdempotencyRecord(key, digest, now, now - IDEMPOTENCY_SECONDS + 1)
+
+
+def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingChange:
+    """Return the values of `change` that differ from the listing, and its new updated_at.
+
+    updated_at never decreases (decision G7).
+    """
+    changed = {name: value for name, value in change.items() if getattr(listing, name) != value}
+    if changed:
+        changed["updated_at"] = max(now, listing.updated_at)
+    return changed
+
+
+def build_deletion(listing: Listing, now: float) -> ListingChange:
+    """Return the changes that soft-delete a listing, unless it is deleted."""
+    if listing.deleted_at is not None:
+        return {}
+    return find_changes(listing, {"is_active": False, "deleted_at": int(now)}, timestamps.format_timestamp(now))
+
+
+def require_own(listing: Listing | None, caller: Caller) -> Listing:
+    """Check in this order that a listing exists, is the caller's, and is not deleted (decisions G11 and G21)."""
+    own = require_owner(listing, caller)
+    if own.deleted_at is not None:
+        raise Problem("listing_not_found", "Listing not found")
+    return own
+
+
+def require_owner(listing: Listing | None, caller: Caller) -> Listing:
+    """Check that a listing exists and is the caller's, deleted or not."""
+    if listing is None:
+        raise Problem("listing_not_found", "Listing not found")
+    if listing.account_id != caller.account_id:
+        raise Problem("not_owner", "This listing belongs to another account")
+    return listing
+
+
+def _require_version(listing: Listing, options: WriteOptions) -> Listing:
+    if options.versions is not None and listing.version not in options.versions:
+        raise Problem(
+            "precondition_failed",
+            "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
+        )
+    return listing
