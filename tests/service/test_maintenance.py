@@ -7,7 +7,14 @@ from contextlib import suppress
 import pytest
 
 from listings.domain.errors import Unavailable
+from listings.service import Options
+from listings.service.indexing import Pause
 from tests.harness import TIMEOUT, Harness
+
+
+def set_pause(harness: Harness, monkeypatch: pytest.MonkeyPatch, pause: Pause) -> None:
+    monkeypatch.setattr(harness.services, "_options", Options(pause=pause))
+    monkeypatch.setattr(harness.services.market, "_pause", pause)
 
 
 async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
@@ -21,8 +28,7 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
             all_paused.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
-    monkeypatch.setattr(harness.services, "_pause", pause)
-    monkeypatch.setattr(harness.services.market, "_pause", pause)
+    set_pause(harness, monkeypatch, pause)
     task = asyncio.create_task(harness.services.run_maintenance())
     await all_paused.wait()
     task.cancel()
@@ -59,8 +65,7 @@ def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: 
         with suppress(asyncio.CancelledError):
             await task
 
-    for paused in (harness.services, harness.services.market):
-        monkeypatch.setattr(paused, "_pause", lambda _: asyncio.sleep(0.001))
+    set_pause(harness, monkeypatch, lambda _: asyncio.sleep(0.001))
     harness.run(run_until_indexed())
     assert counts[0] == 1_000
     assert not harness.run(harness.store.index_accounts(1)).left
