@@ -137,7 +137,6 @@ def build_application(
         max_body_bytes=settings.max_body_bytes,
         max_cache_bytes=settings.list_cache_bytes,
         file_folder=settings.file.parent,
-        max_file_bytes=settings.list_file_bytes,
         request_log=request_log,
         on_response=observers.metrics.record_response if observers.metrics is not None else None,
         trace=observers.trace,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from listings.api import body_files, codec, lists
+from listings.api.app import Application, Options
 from listings.domain.model import Caller, NewListing
 from listings.store.sqlite import store
 from tests.api.helpers import LISTINGS
@@ -120,7 +121,8 @@ def test_an_edit_is_seen_by_the_next_request(harness: Harness) -> None:
 
 
 def test_without_room_on_the_disk_a_large_list_is_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Harness(tmp_path, list_file_bytes=str(1024 * 1024)) as harness:
+    with Harness(tmp_path) as harness:
+        harness.application = Application(harness.services, Options(file_folder=tmp_path, max_file_bytes=1024 * 1024))
         alice, bob = harness.person("alice"), harness.person("bob")
         create_lamps(harness, alice, 30)  # 1.4 MB
         create_lamps(harness, bob)

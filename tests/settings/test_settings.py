@@ -33,7 +33,6 @@ LIMITS = {
     "change_days": (1, 3650),
     "max_connections": (1, 1_000_000),
     "list_cache_bytes": (0, 1024 * MIB),
-    "list_file_bytes": (MIB, 512 * 1024 * MIB),
 }
 SWITCHES = ["redis_required", "site", "exact_locations", "tracing", "sign_up"]
 POSTGRES_URLS = [
@@ -284,7 +283,6 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         change_days=90,
         max_connections=10_000,
         list_cache_bytes=16 * MIB,
-        list_file_bytes=4096 * MIB,
         log_level=logging.INFO,
         log_format="auto",
         stripe_currency="nzd",

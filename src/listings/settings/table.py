@@ -162,10 +162,6 @@ class Settings:
     list_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)] = setting(
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
     )
-    list_file_bytes: Annotated[int, Meta(ge=_MIB, le=512 * 1024 * _MIB)] = setting(
-        "Disk space per process for lists of more than 256 KiB, in bytes. They are sent from files in the data folder.",
-        "4294967296",
-    )
     log_level: int = setting(
         "info (every request), warning (401, 403, 429 and problems) or error.", "info", parser=values.parse_log_level
     )
@@ -248,6 +244,7 @@ COPY_TARGET = Setting(
 REMOVED = {
     "LISTINGS_BODY_TIMEOUT": "30",
     "LISTINGS_HEADER_TIMEOUT": "10",
+    "LISTINGS_LIST_FILE_BYTES": "4294967296",
     "LISTINGS_MAX_HEADERS": "100",
     "LISTINGS_MAX_HEADER_BYTES": "16384",
     "LISTINGS_MAX_URL_BYTES": "8192",
