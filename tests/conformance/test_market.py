@@ -470,6 +470,15 @@ def test_a_listing_is_in_the_region_that_its_text_names(store: Store, run: Run) 
     assert run(store.list_market_facets(5)).regions == {"Canterbury": 2, "Elsewhere": 2}
 
 
+def test_the_spellings_of_a_category_are_one(store: Store, run: Run) -> None:
+    alice = open_account(store, run, "alice")
+    ids = [add(store, run, alice, category=name, price_cents=1) for name in ("bikes", "Bike", "★")]
+    run_all_steps(store, run)
+    for prices in ({}, {"price_min": 1}):
+        assert find(store, run, category="BIKES", **prices) == [ids[1], ids[0]]
+        assert find(store, run, category="★", **prices) == [ids[2]]
+
+
 def test_the_listings_of_a_seller_are_counted_and_paged(store: Store, run: Run) -> None:
     alice, bob = open_account(store, run, "alice"), open_account(store, run, "bob")
     ids = [add(store, run, alice, title=f"Bicycle {number}") for number in range(4)]

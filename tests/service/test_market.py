@@ -167,6 +167,16 @@ def test_counts_depend_on_the_other_filters(harness: Harness, monkeypatch: pytes
     assert (total, facets["type"].is_complete) == (3, False)
 
 
+def test_the_spellings_of_a_category_are_counted_together(harness: Harness) -> None:
+    alice, market = authenticate(harness), harness.services.market
+    for category in ("bikes", "Tools", "Bikes", "Tools", "Bikes"):
+        add_listing(harness, alice, category=category)
+    harness.run(market.index())
+    assert harness.run(market.list_facets()).categories == {"Bikes": 3, "Tools": 2}
+    page, total, facets = harness.run(market.find(MarketQuery(category="bike")))
+    assert (len(page.entries), total, facets["category"].listings) == (3, 3, {"Bikes": 3, "Tools": 2})
+
+
 def test_a_misspelt_word_is_corrected_if_that_finds_something(harness: Harness) -> None:
     alice, market = authenticate(harness), harness.services.market
     add_listing(harness, alice, title="Bicycle bell", region="Wellington")
@@ -178,11 +188,23 @@ def test_a_misspelt_word_is_corrected_if_that_finds_something(harness: Harness) 
         "gutar": "guitar",
         "guitars": None,
         "bicyclebell": "bicycle bell",
+        "I am looking for a bycicle in wellington": "bicycle wellington",
         "unicorn": None,
         "": None,
     }.items():
-        assert harness.run(market.suggest(MarketQuery(text=text))) == suggestion
-    assert harness.run(market.suggest(MarketQuery(text="gutar", region="Wellington"))) is None
+        assert harness.run(market.suggest(MarketQuery(text=text))).text == suggestion
+    assert harness.run(market.suggest(MarketQuery(text="gutar", region="Wellington"))).text is None
+
+
+def test_the_category_of_the_rarest_word_is_suggested(harness: Harness) -> None:
+    alice, market = authenticate(harness), harness.services.market
+    for title, category in (("Old guitar", "Music"), ("Guitar strings", "Music"), ("Guitar book", "Books")):
+        add_listing(harness, alice, title=title, category=category)
+    for _ in range(4):
+        add_listing(harness, alice, title="Old lamp", category="Lamps")
+    harness.run(market.index())
+    expected = {"old gutar unicorn": "Music", "lamp book": "Books", "unicorn": None}
+    assert {text: harness.run(market.suggest(MarketQuery(text=text))).category for text in expected} == expected
 
 
 def test_a_listing_is_public_while_it_and_its_account_are_active(harness: Harness) -> None:

@@ -14,7 +14,7 @@ INSERT INTO listing_ids (bucket, last) VALUES (1, 2);
 INSERT INTO listings (id, bucket, account_id, title, content, type, category, images, price_cents, price_type,
     location, region, district, is_active, created_at, updated_at, market_version)
 VALUES
-    (1025, 1, 1, 'Hawke''s bikes', 'c', 'product', '', '[]', 0, 'fixed', '', '', '', {true}, '2026-01-05', '2026', 1),
+    (1025, 1, 1, 'Hawke''s bikes', 'c', 'product', 'B', '[]', 0, 'fixed', '', '', '', {true}, '2026-01-05', '2026', 1),
     (2049, 1, 1, 'Lamp', 'c', 'product', '', '[]', 0, 'fixed', '', '', '', {true}, '2025-01-01', '2026', 1);
 INSERT INTO market_indexer (id, holder, until) VALUES (1, {bytes}, 0);
 INSERT INTO market (serial, bucket, listing_id, account_id, state, title, type, category, image, price_cents,
@@ -47,6 +47,7 @@ async def upgrade(store: Store) -> list[list[int]]:
     while await take_step():
         found.append(await find("bikes"))
     found += [await find("hawkes"), await find("bike"), await find("lam")]
+    assert [it.id for it in await store.search_market(MarketQuery(category="b"))] == [1025]
     assert await store.find_spellings(["hwks"], 5) == [("hawkes", 1)]
     entries = await store.search_market(MarketQuery(sort="oldest"))
     assert [entry.listed_at[:10] for entry in entries] == ["2026-01-05", "2026-01-05", "2026-01-06"]

@@ -22,8 +22,16 @@ from listings.store.mapping import Row
 HIDDEN, SHOWN, WITHHELD = 0, 1, 2
 """States of a listing in the market. A withheld listing is an active one whose account is disabled."""
 
-INDEX_VERSION: Final = 2
-"""Version of the terms. Until all entries have it, searches use the terms of version 1, which all of them have."""
+INDEX_VERSION: Final = 3
+"""Version of the terms. Until all entries have it, searches use those of the index's version, which all of them have.
+
+Version 2 added singulars, plurals and beginnings of words, and version 3 folds categories.
+"""
+
+_FIRST_FOLDED_WORDS, _FIRST_FOLDED_CATEGORIES = 2, 3  # versions
+
+FIRST_WITH_SPELLINGS: Final = 2
+"""The version since which the words of entries are counted as spellings."""
 
 GET_INDEX_VERSION = "SELECT version FROM market_indexer WHERE id = 1"
 
@@ -65,13 +73,13 @@ def build_terms(listing: Listing, version: int) -> list[str]:
     region = regions.fold_region(listing.region)
     names = f"{listing.title}\n{listing.category}\n{listing.location}\n{listing.region}\n{listing.district}"
     found = dict.fromkeys([*market_words.list_title_terms(names), *market_words.list_terms(listing.content)])
-    if version < INDEX_VERSION:
+    if version < _FIRST_FOLDED_WORDS:
         found |= dict.fromkeys(tokenizer.tokenize(f"{names}\n{listing.content}"))
-    return [
-        *_build_facet_terms(listing.type, listing.category, region),
-        price_class(listing.price_cents),
-        *found,
-    ]
+    category = market_words.fold_category(listing.category)
+    facets = dict.fromkeys(_build_facet_terms(listing.type, category, region))
+    if version < _FIRST_FOLDED_CATEGORIES:
+        facets |= dict.fromkeys(_build_facet_terms(listing.type, listing.category, region))
+    return [*facets, price_class(listing.price_cents), *found]
 
 
 def build_query_terms(query: MarketQuery, version: int) -> list[str]:
@@ -79,10 +87,11 @@ def build_query_terms(query: MarketQuery, version: int) -> list[str]:
 
     The filter term is left out if the search has words but no filters, because every listing has that term.
     """
-    words = tokenizer.tokenize(query.text) if version < INDEX_VERSION else market_words.list_query_terms(query.text)
+    split = tokenizer.tokenize if version < _FIRST_FOLDED_WORDS else market_words.list_query_terms
+    words = split(query.text)
     terms = list(dict.fromkeys(words))[:MAX_TERMS]
     is_filtered = any(it is not None for it in (query.type, query.category, query.region))
-    return [build_filter_term(query), *terms] if is_filtered or not terms else terms
+    return [build_filter_term(query, version), *terms] if is_filtered or not terms else terms
 
 
 def parse_index_version(rows: Sequence[Row]) -> int:
@@ -95,10 +104,13 @@ def list_spellings(title: str, category: str, location: str, region: str) -> set
     return market_words.list_spellings((title, category, location, region))
 
 
-def build_filter_term(query: MarketQuery) -> str:
-    """Return the term for the filters by type, category and region."""
+def build_filter_term(query: MarketQuery, version: int) -> str:
+    """Return the term for the filters by type, category and region. `version`: that of the whole index."""
+    category = query.category
+    if category is not None and version >= _FIRST_FOLDED_CATEGORIES:
+        category = market_words.fold_category(category)
     region = regions.fold_region(query.region) if query.region is not None else None
-    return _build_facet_term(query.type, query.category, region)
+    return _build_facet_term(query.type, category, region)
 
 
 def price_class(price_cents: int) -> str:

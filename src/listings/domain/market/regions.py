@@ -1,6 +1,7 @@
 """The sixteen regions of New Zealand, and the other names by which sellers call them."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from listings.domain import tokenizer
 
@@ -22,10 +23,12 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "Otago": ("Ōtākou", "Dunedin", "Ōtepoti", "Queenstown", "Central Otago"),
     "Southland": ("Murihiku", "Invercargill"),
 }
+_CACHE_SIZE = 1_024  # names
 REGIONS = tuple(_OTHER_NAMES)
 """The names of the regions, from north to south."""
 
 
+@lru_cache(_CACHE_SIZE)
 def fold_region(name: str) -> str:
     """Return the region that a text names, or the text itself if it names none.
 

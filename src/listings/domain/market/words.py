@@ -39,15 +39,26 @@ def fold(word: str) -> str:
     return word[:-1] + "ie" if _CONSONANT_Y.search(word) else word
 
 
+@lru_cache(_CACHE_SIZE)
+def fold_category(name: str) -> str:
+    """Return the form that spellings of one category share, such as "Bikes" and "bike"."""
+    return " ".join(list_terms(name)) or name
+
+
 def list_terms(text: str) -> Iterator[str]:
     """Return the terms that find a text by its whole words."""
     return map(fold, split(text))
 
 
-def list_query_terms(text: str) -> Iterator[str]:
-    """Return the terms of a search. Words such as "the" and "near" count only if there are no others."""
+def split_query(text: str) -> list[str]:
+    """Return the words of a search. Words such as "the" and "near" count only if there are no others."""
     words = split(text)
-    return map(fold, [word for word in words if word not in _FUNCTION_WORDS] or words)
+    return [word for word in words if word not in _FUNCTION_WORDS] or words
+
+
+def list_query_terms(text: str) -> Iterator[str]:
+    """Return the terms of a search."""
+    return map(fold, split_query(text))
 
 
 def list_title_terms(text: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from listings.contract.accounts import AccountStore
 from listings.contract.listings import ListingStore
 from listings.contract.market import MarketStore
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.market.words import fold_category
 from listings.domain.model import (
     MAX_ID,
     Account,
@@ -23,6 +24,7 @@ from listings.domain.model import (
 from listings.service.indexing import Pause, run_index_steps
 from listings.service.market import results, suggestions
 from listings.service.market.results import MarketPage, MarketResults
+from listings.service.market.suggestions import Suggestion
 
 _DAY = 24 * 3600
 
@@ -106,8 +108,8 @@ class Market:
         """
         return await results.find(self._store, query, is_backwards=is_backwards)
 
-    async def suggest(self, query: MarketQuery) -> str | None:
-        """Return the query's text with misspelt words corrected, or None if that finds no listing either."""
+    async def suggest(self, query: MarketQuery) -> Suggestion:
+        """Return what to try instead of a query without results."""
         return await suggestions.suggest(self._store, query)
 
     async def get_listing(self, listing_id: int, viewer: int | None = None) -> Listing:
@@ -137,10 +139,14 @@ class Market:
         return Seller(account, number, await self._store.page_seller(account_id, before, count))
 
     async def list_facets(self) -> MarketFacets:
-        """Return the largest regions and categories with their numbers of listings. They are cached for a minute."""
+        """Return the largest regions and categories with their numbers of listings, cached for a minute.
+
+        A category has its most frequent spelling.
+        """
         now = self._clock()
         if self._facets is None or not 0 <= now - self._facets[0] < _FACETS_CACHE_SECONDS:
-            self._facets = (now, await self._store.list_market_facets(_MAX_FACETS))
+            regions, categories = await self._store.list_market_facets(_MAX_FACETS)
+            self._facets = (now, MarketFacets(regions, results.merge_spellings(categories, fold_category)))
         return self._facets[1]
 
     async def list_highlights(self) -> list[list[MarketEntry]]:

@@ -15,12 +15,13 @@ import msgspec
 
 from listings.contract.market import MarketStore
 from listings.domain.market.regions import fold_region
+from listings.domain.market.words import fold_category
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.service.listings import search_unpriced_last
 
 MAX_COUNTED = 1_000  # listings; of more, the number is not known
 
-FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": str, "region": fold_region}
+FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": fold_category, "region": fold_region}
 """The fields of `MarketTraits` that can be filtered, and how a filter's value is compared."""
 
 _REVERSED: Mapping[str, Literal["newest", "oldest", "price", "-price"]] = {
@@ -170,4 +171,13 @@ def _find_start(query: MarketQuery, keys: Sequence[tuple[int, ...]], *, is_backw
 
 def _count_values(matches: _Matches, name: str) -> FacetCounts:
     values = Counter(value for it in matches if (value := getattr(it, name)))
-    return FacetCounts(values, is_complete=len(matches) <= MAX_COUNTED)
+    return FacetCounts(merge_spellings(values, FILTERS[name]), is_complete=len(matches) <= MAX_COUNTED)
+
+
+def merge_spellings(values: Mapping[str, int], fold: Callable[[str], str]) -> dict[str, int]:
+    """Return the numbers of listings by the most frequent spelling of each value, largest first."""
+    totals: Counter[str] = Counter()
+    names: dict[str, str] = {}
+    for value in sorted(values, key=lambda it: (-values[it], it)):
+        totals[names.setdefault(fold(value), value)] += values[value]
+    return dict(totals.most_common())

@@ -1,6 +1,8 @@
-"""Suggestions for searches without results: a similar spelling that finds something."""
+"""Suggestions for searches without results: words that find something, and a category."""
 
+from collections import Counter
 from difflib import SequenceMatcher, get_close_matches
+from typing import NamedTuple
 
 import msgspec
 
@@ -8,20 +10,36 @@ from listings.contract.market import MarketStore
 from listings.domain.market import words as market_words
 from listings.domain.model import MarketQuery
 
-_MAX_CORRECTED_WORDS = 5
+_MAX_WORDS = 6  # of a search; further ones are left out of the suggestion
+_MAX_SAMPLED = 100  # listings with a word, whose most frequent category is suggested
 _MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
 _MAX_CLOSE_SPELLINGS = 5  # of these, the most frequent one if several are equally similar
 _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 
-async def suggest(store: MarketStore, query: MarketQuery) -> str | None:
-    """Return the query's text with misspelt words corrected, or None if that finds no listing either."""
-    words = market_words.split(query.text)
-    corrected = [await _correct(store, it) for it in words[:_MAX_CORRECTED_WORDS]] + words[_MAX_CORRECTED_WORDS:]
-    text = " ".join(corrected)
-    if corrected == words:
-        return None
-    return text if await store.search_market(msgspec.structs.replace(query, text=text, limit=1)) else None
+class Suggestion(NamedTuple):
+    """What to try after a search without results. Each is None if there is none."""
+
+    text: str | None  # the search words that occur, with misspelt ones corrected
+    category: str | None
+
+
+async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
+    """Return a text that finds something with the query's filters, and the category of its rarest word.
+
+    Words that occur in no listing are left out of the text.
+    """
+    words = market_words.split_query(query.text)[:_MAX_WORDS]
+    corrected = market_words.split(" ".join([await _correct(store, word) for word in words]))
+    matches = {word: await store.list_market_traits(MarketQuery(text=word), _MAX_SAMPLED) for word in corrected}
+    known = [word for word in dict.fromkeys(corrected) if matches[word]]
+    if not known:
+        return Suggestion(None, None)
+    rarest = min((matches[word] for word in known), key=len)
+    categories = Counter(it.category for it in rarest if it.category)
+    text = msgspec.structs.replace(query, text=" ".join(known), limit=1)
+    finds = known != words and await store.search_market(text)
+    return Suggestion(text.text if finds else None, max(categories, key=lambda it: categories[it], default=None))
 
 
 async def _correct(store: MarketStore, word: str) -> str:

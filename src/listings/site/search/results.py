@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from listings.domain.market.regions import REGIONS
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.service import Services
-from listings.service.market.results import MAX_COUNTED, FacetCounts, MarketPage
+from listings.service.market.results import FILTERS, MAX_COUNTED, FacetCounts, MarketPage
 from listings.site import pages, presentation
 from listings.site.context import site_of
+from listings.site.presentation import GROUPS
 from listings.site.search import Search
 
 _FACETS = (
@@ -51,7 +53,7 @@ async def show_results(request: Request, search: Search) -> Response:
         "errors": errors,
         "chips": list(_list_chips(search, query)),
         "entries": found.page.entries,
-        "suggested": await _suggest(services, search, query) if not found.page.entries else None,
+        **(await _suggest(services, search, query) if not found.page.entries else {}),
         "now": services.clock(),
         "total": format_total(found.total),
         "facets": [_build_facet(search, facet, found.facets[facet[0]], places) for facet in _FACETS],
@@ -59,10 +61,13 @@ async def show_results(request: Request, search: Search) -> Response:
     return pages.page(request, "results.html", **context, **_link_pages(search, found.page))
 
 
-async def _suggest(services: Services, search: Search, query: MarketQuery) -> Search | None:
-    """Return the search with misspelt words corrected, or None if that finds nothing either."""
-    text = await services.market.suggest(query)
-    return search.replace(q=text) if text is not None else None
+async def _suggest(services: Services, search: Search, query: MarketQuery) -> dict[str, Search | None]:
+    """Return the search with words that find something, and that of the nearest category."""
+    text, category = await services.market.suggest(query)
+    return {
+        "suggested": search.replace(q=text) if text is not None else None,
+        "nearest": Search(category=category) if category is not None else None,
+    }
 
 
 def _link_pages(search: Search, page: MarketPage) -> dict[str, Any]:
@@ -91,7 +96,7 @@ def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
     """Return a link for each part of the search. It leads to the search without that part."""
     for name, label in (
         ("q", f"“{search.q}”"),
-        ("type", presentation.GROUPS.get(search.type, "")),
+        ("type", GROUPS.get(search.type, "")),
         ("category", search.category),
         ("region", search.region),
     ):
@@ -105,14 +110,16 @@ def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
 def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCounts, places: MarketFacets) -> Facet:
     """Return a facet with the values that occur most often, in alphabetical order, and the selected one."""
     name, label, no_filter = facet
-    selected: str = getattr(search, name)
-    values = _list_values(search, name, counts, places)
+    listings = _use_common_spellings(name, counts, places)
+    submitted: str = getattr(search, name)
+    selected = next((it for it in listings if FILTERS[name](it) == FILTERS[name](submitted)), submitted)
+    values = _list_values(search, name, counts._replace(listings=listings), places) | ({selected} - {""})
     options = [Option(no_filter, search.replace(**{name: ""}).url())]
-    for value in values:
-        count = counts.listings.get(value, 0)
+    for value in _sort(name, values):
+        count = listings.get(value, 0)
         options.append(
             Option(
-                presentation.GROUPS[value] if name == "type" else value,
+                GROUPS[value] if name == "type" else value,
                 search.replace(**{name: value}).url(),
                 value,
                 format_facet_count(count, is_complete=counts.is_complete) if count else "",
@@ -121,20 +128,29 @@ def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCount
     return Facet(name, label, selected, options)
 
 
-def _list_values(search: Search, name: str, counts: FacetCounts, places: MarketFacets) -> list[str]:
-    """Return the values of a facet: those that occur most often, the selected one, and others that may occur.
+def _use_common_spellings(name: str, counts: FacetCounts, places: MarketFacets) -> dict[str, int]:
+    """Return the counts with the spellings of the market's categories."""
+    fold = FILTERS[name]
+    known = {fold(it): it for it in places.categories} if name == "category" else {}
+    return {known.get(fold(value), value): number for value, number in counts.listings.items()}
 
-    Others may occur if the counts are incomplete. They are added if the market has only a few.
+
+def _list_values(search: Search, name: str, counts: FacetCounts, places: MarketFacets) -> set[str]:
+    """Return the values of a facet: those that occur most often, and others that may occur.
+
+    A category or region of a single listing is left out, unless it is one of the sixteen regions. Others may occur if
+    the counts are incomplete. They are added if the market has only a few.
     """
-    values = set(sorted(counts.listings, key=lambda value: -counts.listings[value])[:_MAX_VALUES])
-    others = {
-        "type": list(presentation.GROUPS),
-        "category": [] if search.type else list(places.categories),  # most categories belong to one type
-        "region": list(places.regions),
-    }[name]
+    on_market = {"type": dict.fromkeys(GROUPS, 2), "category": places.categories, "region": places.regions}[name]
+    frequent = sorted(counts.listings, key=lambda value: -counts.listings[value])[:_MAX_VALUES]
+    values = {it for it in frequent if it in REGIONS or max(counts.listings[it], on_market.get(it, 0)) > 1}
+    others = {it for it, number in on_market.items() if it in REGIONS or number > 1}
+    if name == "category" and search.type:
+        others = set()  # most categories belong to one type
     if not counts.is_complete and len(others) <= _MAX_VALUES:
-        values.update(others)
-    if getattr(search, name):
-        values.add(getattr(search, name))
-    order = list(presentation.GROUPS) if name == "type" else presentation.sort_names(list(values))
-    return [value for value in order if value in values]
+        values |= others
+    return values
+
+
+def _sort(name: str, values: set[str]) -> list[str]:
+    return [it for it in GROUPS if it in values] if name == "type" else presentation.sort_names(list(values))

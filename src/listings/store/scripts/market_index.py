@@ -15,6 +15,7 @@ from listings.domain.market.regions import fold_region
 from listings.domain.model import Listing, bucket_of
 from listings.store.mapping import build_listing
 from listings.store.market_entries import (
+    FIRST_WITH_SPELLINGS,
     HIDDEN,
     INDEX_VERSION,
     MAX_STEP_BYTES,
@@ -32,7 +33,7 @@ _MAX_LEASE_SECONDS = 6  # an end further ahead comes from a wrong clock
 _IS_FREE = f"holder = $1 OR until <= $2 OR until > $2 + {_MAX_LEASE_SECONDS}"
 IS_LEASED_BY_OTHER = f"SELECT NOT ({_IS_FREE}) FROM market_indexer WHERE id = 1"
 _ACQUIRE_LEASE = f"""
-INSERT INTO market_indexer AS mine (id, holder, until) VALUES (1, $1, $2 + {_LEASE_SECONDS})
+INSERT INTO market_indexer AS mine (id, holder, until, version) VALUES (1, $1, $2 + {_LEASE_SECONDS}, {INDEX_VERSION})
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE mine.holder = $1 OR mine.until <= $2 OR mine.until > $2 + {_MAX_LEASE_SECONDS}
 RETURNING version, reindexed
@@ -277,7 +278,7 @@ class _Changes:
         """Count the facets and the spellings of a listing instead of those of its current entry."""
         if before is not None and before.state == SHOWN:
             self._facets.subtract(list_facets(before.category, before.region))
-            if before.version == INDEX_VERSION:
+            if before.version >= FIRST_WITH_SPELLINGS:
                 self._spellings.subtract(list_spellings(before.title, before.category, before.location, before.region))
         if state == SHOWN:
             region = fold_region(listing.region)

@@ -108,7 +108,7 @@ def _search(read: Read, query: MarketQuery, version: int) -> list[Row]:
     if query.price_min is None and query.price_max is None:
         return read(BY_SERIAL[direction], (match, *serials, lowest, highest, query.limit))
     rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
-    if _has_few_matches(read, query, rowids):
+    if _has_few_matches(read, query, version, rowids):
         return read(BY_SERIAL_OF_FEW[direction], (match, *rowids, *serials, query.limit))
     match = _add_price_classes(match, lowest, highest)
     return read(BY_SERIAL[direction], (match, *serials, lowest, highest, query.limit))
@@ -137,13 +137,13 @@ def _join_or(words: list[str]) -> str:
     return " OR ".join(f'"{word}"' for word in words)
 
 
-def _has_few_matches(read: Read, query: MarketQuery, rowids: tuple[int, int]) -> bool:
+def _has_few_matches(read: Read, query: MarketQuery, version: int, rowids: tuple[int, int]) -> bool:
     """Return whether few listings match the filters and the price range, whatever words they contain.
 
     Counting only those that contain the search words would take longer. False while listings of disabled accounts are
     still shown, because `BY_SERIAL_OF_FEW` does not exclude them.
     """
-    filters = _build_match([market_entries.build_filter_term(query)])
+    filters = _build_match([market_entries.build_filter_term(query, version)])
     return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_CLOSED, ())[0][0]
 
 
