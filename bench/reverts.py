@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from bench.command import log_progress, report_errors
 from bench.data import Data, Owner
 from bench.http_client import Request, Response, send, send_all
 from bench.rounds import write_requests
+from bench.scale.postgres import run_postgres
 from bench.scenarios import SCENARIOS
 from bench.servers import Server, run_server
 
@@ -50,9 +51,9 @@ class Shop(NamedTuple):
 @click.option("--listings", type=click.IntRange(_BATCH, 99_000), default=99_000, help="Default: 99,000")
 @click.option("--rounds", type=click.IntRange(1, 20), default=3, help="Default: 3")
 @click.option("--seconds", type=click.IntRange(1, 60), default=5, help="Duration of a load. Default: 5")
-@click.option("--database", help="URL of an empty PostgreSQL database. Default: a SQLite file")
+@click.option("--postgres", is_flag=True, help="Use a temporary PostgreSQL server instead of a SQLite file.")
 @click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder for test data.")
-def main(*, listings: int, rounds: int, seconds: int, database: str | None, folder: Path | None) -> None:
+def main(*, listings: int, rounds: int, seconds: int, postgres: bool, folder: Path | None) -> None:
     """Change the prices of a large account, revert that, revert the revert, and so on.
 
     Meanwhile, 32 connections send requests of the other accounts, each with a pause of 20 ms after a response.
@@ -60,19 +61,25 @@ def main(*, listings: int, rounds: int, seconds: int, database: str | None, fold
     \b
     Example: python -m bench.reverts --listings 2000 --rounds 1 --seconds 1
     """  # noqa: D301 - `\b` is click's
-    with report_errors(), tempfile.TemporaryDirectory(prefix="listings-bench-", dir=folder) as name:
+    with (
+        report_errors(),
+        tempfile.TemporaryDirectory(prefix="listings-bench-", dir=folder) as name,
+        ExitStack() as all_,
+    ):
         wrk.find_wrk()
-        url = database or f"sqlite:///{name}/listings.db"
-        owners = data.fill_url(url, Path(name))
         cores = machine.choose_cores()
+        url = f"sqlite:///{name}/listings.db"
+        if postgres:
+            url = all_.enter_context(run_postgres(Path(name), cores[1])).create_template()
+        owners = data.fill_url(url, Path(name))
         requests = _write_requests(Data(Path(name), owners[1:], 0), Path(name))
-        with _run_service(url, Path(name), cores[0]) as server:
-            shop = Shop(server, owners[0], requests, cores[1], seconds)
-            revert_id = _wait(shop, _start(shop, _edit(shop, listings)))
-            figures = []
-            for _ in range(rounds):
-                measured, revert_id = _measure(shop, revert_id)
-                figures.append(measured)
+        server = all_.enter_context(_run_service(url, Path(name), cores[0]))
+        shop = Shop(server, owners[0], requests, cores[1], seconds)
+        revert_id = _wait(shop, _start(shop, _edit(shop, listings)))
+        figures = []
+        for _ in range(rounds):
+            measured, revert_id = _measure(shop, revert_id)
+            figures.append(measured)
         click.echo(summarize(listings, figures))
 
 

@@ -61,7 +61,7 @@ def _describe_set(group: Sequence[Change], names: dict[int, str]) -> Data:
 @click.argument("account")
 @click.option("--change", type=ID, metavar="ID", help="Undo one change set.")
 @click.option("--import", "import_id", type=ID, metavar="ID", help="Undo an import: the id of its first change set.")
-@click.option("--revert", type=ID, metavar="ID", help="Undo an earlier undo.")
+@click.option("--revert", type=ID, metavar="ID", help="Undo an earlier revert.")
 @click.option("--key", type=ID, metavar="ID", help="Undo all writes of a key from --since on.")
 @click.option("--since", type=DATE, metavar="DATE", help="With --key: the time of the first write.")
 @click.option("--until", type=DATE, metavar="DATE", help="With --key: the time of the last write. Default: now")
