@@ -118,6 +118,30 @@ def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> Non
     assert (repeated.status, repeated.json()["id"], repeated.headers["idempotent-replayed"]) == (200, 4, "true")
 
 
+@pytest.mark.decision("G46")
+def test_listings_that_exchanged_external_ids_are_reverted_in_one_step(alice: UndoingSeller) -> None:
+    creates = [
+        {"op": "create", "listing": {"title": "Lamp", "content": "Brass.", "external_id": str(n)}} for n in range(99)
+    ]
+    results = alice.write("POST", "/batch", {"operations": creates})["results"]
+    first, second, *others = [one["body"]["id"] for one in results]
+    alice.harness.clock.advance(10)
+    exchange = [(first, {"external_id": None}), (second, {"external_id": "0"}), (first, {"external_id": "1"})]
+    changes = [*exchange, *((listing_id, {"price": 5}) for listing_id in others)]
+    updates = [{"op": "update", "id": listing_id, "changes": fields} for listing_id, fields in changes]
+    alice.write("POST", "/batch", {"operations": updates})
+    (written,) = alice.changes("?after=1")["change_sets"]
+    newer = [{"op": "create", "listing": {"title": "Bed", "content": "Pine."}}] * 51
+    for _ in range(2):  # with these, the 200th listing is between the two
+        alice.write("POST", "/batch", {"operations": newer})
+    body = {"key": written["actor"]["id"], "since": written["time"]}
+    assert alice.undo(body, "?dry_run=true")["counts"] == {"reverted": 201, "unchanged": 0, "conflicts": 0}
+    assert alice.undo(body, status=202)["counts"]["reverted"] == 102
+    alice.harness.run(alice.harness.services.reverts.run())
+    for number, listing_id in enumerate((first, second)):
+        assert alice.write("GET", f"/{listing_id}?include=external_id")["external_id"] == str(number)
+
+
 INVALID_BODIES: tuple[tuple[Any, str], ...] = (
     ({}, "Exactly one of change, import, revert, key is required"),
     ({"change": 1, "key": 1}, "Exactly one of change, import, revert, key is required"),

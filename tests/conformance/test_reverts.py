@@ -9,7 +9,7 @@ import pytest
 from listings.contract.changes import ChangePage, ChangePosition
 from listings.contract.history import LATEST, Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import AddStep, ChangeStep, IdempotencyRecord
+from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord
 from listings.contract.reverts import (
     Revert,
     RevertConflict,
@@ -389,6 +389,21 @@ def test_a_scan_finds_every_create_among_many_change_sets(reverts: Reverts, run:
     created = run(write())
     _, scan = reverts.scan(ALL_OF_BOT)
     assert [it.listing_id for it in scan.candidates] == created[::-1]
+
+
+def test_a_page_of_a_scan_has_whole_change_sets(reverts: Reverts) -> None:
+    ids = [reverts.add(OWNER) for _ in range(100)]
+    for price in range(11):
+        steps = [ChangeStep(listing_id, set_values(price_cents=price + 1)) for listing_id in ids]
+        batch = Batch(steps, atomic=False, dry_run=False, encode=str)
+        reverts.run(reverts.store.run_batch(*reverts.partition, batch, None, BOT))
+    scope, _ = reverts.scan(ALL_OF_BOT)
+    position, counts = RevertPosition(scope.last + 1, 0), []
+    for _ in range(2):
+        page = reverts.run(reverts.store.scan_revert(*reverts.partition, scope, position))
+        counts.append(len(page.candidates))
+        position = page.end
+    assert counts == [100, 100]
 
 
 @pytest.mark.decision("G46")

@@ -80,9 +80,9 @@ class Reverts:
         scan = await self._scan_first(partition, scope, _MAX_PREVIEWED)
         changes: list[Change] = []
         conflicts: list[RevertConflict] = []
-        totals, done = RevertCounts(), 0
+        totals, done, position = RevertCounts(), 0, _begin(scope)
         while done < len(scan.candidates):
-            part = scan.candidates[done : done + MAX_FIRST_LISTINGS]
+            part = _cut(position, scan, MAX_FIRST_LISTINGS).candidates
             found = await self._store.preview_revert(*partition, scope, part, now)
             changes = _limit([*changes, *found.changes])
             first = totals.conflicts + 1
@@ -90,6 +90,7 @@ class Reverts:
             conflicts = [*conflicts, *renumbered][:_MAX_SHOWN]
             totals = _add(totals, found.counts)
             done += found.done
+            position = RevertPosition(*scan.candidates[done - 1][:2])
         return Preview(changes, conflicts, totals, scan.is_last)
 
     async def start(
@@ -199,11 +200,13 @@ def _begin(scope: RevertScope) -> RevertPosition:
 
 
 def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
-    """Return the step that reverts the next `count` changes of a scan after a position."""
+    """Return the step that reverts the next changes of a scan: at most `count`, and if possible whole change sets."""
     rest = [candidate for candidate in scan.candidates if candidate[:2] < start]
     if len(rest) <= count:
         return RevertStep(start, rest, scan.end, scan.is_last)
-    return RevertStep(start, rest[:count], RevertPosition(*rest[count - 1][:2]), is_last=False)
+    whole = sum(one.edit_revision != rest[count].edit_revision for one in rest[:count])
+    part = rest[: whole or count]  # listings that exchanged external ids in one change set need the same step
+    return RevertStep(start, part, RevertPosition(*part[-1][:2]), is_last=False)
 
 
 def _limit(changes: Sequence[Change]) -> list[Change]:
