@@ -16,8 +16,18 @@ HITS_PER_WORD = 2 / 1_000
 MIN_BUDGET = 2  # hits that a short page may have
 
 _FOLDERS = ("src", "tests", "bench")
-_PAGES = ("*.md", ".github/**/*.md", "deploy/**/*.md", "docs/**/*.md", "src/**/*.md", "tests/**/*.md", "bench/**/*.md")
+_PAGES = (
+    "*.md",
+    ".github/**/*.md",
+    "deploy/**/*.md",
+    "docs/**/*.md",
+    "src/**/*.md",
+    "src/**/*.toml",
+    "tests/**/*.md",
+    "bench/**/*.md",
+)
 _TEMPLATES = "src/listings/**/templates/**/*.html"
+_TEXTS = "src/**/*.toml"
 _PATTERN_FILES = {ROOT / "tests/prose.py", ROOT / "tests/test_prose.py"}  # they quote what the check looks for
 _EXCLUDED = _PATTERN_FILES | {ROOT / "docs/specification.md"}  # word for word as given
 _COMMENTS_ONLY = (ROOT / "bench/peers/django", ROOT / "bench/peers/fastapi")  # in the style of those frameworks
@@ -233,6 +243,7 @@ _SPLITTERS: dict[str, Callable[[str], Iterator[Piece]]] = {
     ".html": split_template,
     ".md": split_markdown,
     ".py": split_python,
+    ".toml": split_python,  # comments and strings are written alike
 }
 
 
@@ -285,7 +296,7 @@ def group_by_budget() -> dict[str, list[Path]]:
     """Return the files that share a budget: those of each folder, each page, and each template."""
     shared = {folder: _select_checked(ROOT.joinpath(folder).rglob("*.py")) for folder in _FOLDERS}
     shared["docs"] = _select_checked(ROOT.joinpath("docs").rglob("*.md"))
-    single = [path for pattern in (*_PAGES, _TEMPLATES) for path in _select_checked(ROOT.glob(pattern))]
+    single = [path for pattern in (*_PAGES, _TEXTS, _TEMPLATES) for path in _select_checked(ROOT.glob(pattern))]
     return shared | {_shorten(path).as_posix(): [path] for path in single}
 
 

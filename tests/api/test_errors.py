@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 import pytest
 
 from listings.api.app import Application
-from listings.api.docs.error_docs import ERROR_DOCS
+from listings.api.docs.texts import ERROR_DOCS
 from listings.domain import api_keys
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import STATUS, Code

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.page import list_titles
+from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
 from tests.api.test_reference_page import ParsedPage
 from tests.guide_samples import run_samples

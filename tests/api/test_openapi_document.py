@@ -18,9 +18,9 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31
 from listings.api import params
 from listings.api.codec import REVERTS_PATH
 from listings.api.docs import document
-from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.headers import COMMON_HEADERS
 from listings.api.docs.schemas import build_schema
+from listings.api.docs.texts import ERROR_DOCS
 from listings.api.routes import ROUTES
 from listings.domain.errors import STATUS
 from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, FieldError, Identifier, Images, Money, Text

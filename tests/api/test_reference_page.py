@@ -11,9 +11,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from listings.api.docs import document, operations, schemas
+from listings.api.docs import document, schemas
 from listings.api.docs.handlers import BASE_URL
 from listings.api.docs.page import Operation, build_environment, list_titles, render_page
+from listings.api.docs.texts import read_texts
 from listings.api.routes import ROUTES
 from listings.service import NO_INFO
 from tests.harness import TIMEOUT, Harness, RunningService
@@ -86,7 +87,7 @@ def test_the_page_has_every_operation_parameter_field_and_code() -> None:
         for method, operation in item.items():
             if method != "parameters":
                 assert f'id="{operation["operationId"]}"' in PAGE
-    names = {*operations.PARAMETER_DESCRIPTIONS, *schemas.FIELD_DOCS, *DOCUMENT["components"]["headers"]}
+    names = {*read_texts().parameters, *schemas.FIELD_DOCS, *DOCUMENT["components"]["headers"]}
     assert not {name for name in names if f"<code>{name}</code>" not in PAGE}
     operations_of_paths = [
         one for item in DOCUMENT["paths"].values() for one in item.values() if "x-error-codes" in one

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from listings.api import batch, params
-from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.schemas import (
     ENUMS,
     FIELD_DOCS,
@@ -18,6 +17,7 @@ from listings.api.docs.schemas import (
     build_schema,
     refer,
 )
+from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS, Code
 from listings.domain.fields import FIELDS, REQUIRED, Images, get_default
 from listings.domain.listing_json import Record

@@ -6,14 +6,14 @@ from listings import __version__
 from listings.api import params
 from listings.api.docs import headers
 from listings.api.docs.components import build_component_schemas
-from listings.api.docs.error_docs import ERROR_DOCS
-from listings.api.docs.operations import PARAMETER_DESCRIPTIONS, TAGS, Operation, Success
+from listings.api.docs.operations import Operation, Success
 from listings.api.docs.schemas import (
     READ_ONLY_FIELDS,
     Schema,
     build_schema,
     refer,
 )
+from listings.api.docs.texts import ERROR_DOCS, OperationTexts, read_texts
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.errors import STATUS, Code
 from listings.domain.plan import PlanTerms
@@ -71,7 +71,7 @@ def build_document(routes: Routes, about: ServiceInfo) -> Schema:
         "openapi": "3.1.0",
         "info": _build_info(about),
         "servers": [{"url": about.base_url or "/", "description": "This service"}],
-        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        "tags": [{"name": name, "description": text} for name, text in read_texts().groups.items()],
         "paths": {path: _build_path(path, methods) for path, methods in documented.items()},
         "components": {
             "schemas": build_component_schemas(),
@@ -135,15 +135,15 @@ def _build_id_parameter(doc: Operation) -> Schema:
 
 
 def _build_operation(endpoint: Endpoint, doc: Operation) -> Schema:
-    codes = list_error_codes(endpoint)
+    codes, texts = list_error_codes(endpoint), read_texts().operations[doc.id]
     operation: Schema = {
         "operationId": doc.id,
         "tags": [doc.tag],
-        "summary": doc.summary,
-        "description": doc.description,
+        "summary": texts.summary,
+        "description": texts.description,
         "security": [{"ApiKey": []}, {"Bearer": []}],
         "parameters": [
-            *(_build_query_parameter(name, rule, doc) for name, rule in doc.parameters.items()),
+            *(_build_query_parameter(name, rule, texts) for name, rule in doc.parameters.items()),
             *(refer("parameters", name) for name in (*doc.headers, "X-Request-Id")),
         ],
     }
@@ -190,9 +190,9 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
 }
 
 
-def _build_query_parameter(name: str, rule: object, doc: Operation) -> Schema:
+def _build_query_parameter(name: str, rule: object, texts: OperationTexts) -> Schema:
     schema = build_schema(rule)
-    text = doc.parameter_texts.get(name) or PARAMETER_DESCRIPTIONS[name]
+    text = texts.parameters.get(name) or read_texts().parameters[name]
     parameter: Schema = {"name": name, "in": "query", "description": text, "schema": schema}
     if schema.get("type") == "array":
         parameter |= {"style": "form", "explode": rule is params.parse_external_id}

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.links import Links
 from listings.api.docs.page import build_environment, list_titles, read_guide
+from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS, Problem
 
 _BASE_URL = "https://market.example"  # in the samples

@@ -1,7 +1,4 @@
-"""Descriptions of every operation and parameter, which the OpenAPI document needs.
-
-Those of fields are in `listings.domain.fields` and `schemas`, those of error codes in `error_docs`.
-"""
+"""Every operation: what it takes and returns. Its texts are in `operations.toml`."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -13,12 +10,6 @@ from listings.domain.fields import FIELDS
 from listings.domain.listing_json import INCLUDED_FIELDS, Record
 
 Tag: TypeAlias = Literal["Listings", "Changes", "Rate limit"]
-
-TAGS: Mapping[Tag, str] = {
-    "Listings": "List, create, read, update, delete and restore your own listings.",
-    "Changes": "What changed in your listings, when, and by whom.",
-    "Rate limit": "How many requests your key has left.",
-}
 
 
 class Success(NamedTuple):
@@ -43,12 +34,9 @@ class Operation(NamedTuple):
 
     id: str
     tag: Tag
-    summary: str
-    description: str
     responses: tuple[Success, ...]
     codes: tuple[Code, ...] = ()  # from its handler; the connection and the common checks add more
     parameters: Mapping[str, Any] = {}  # query parameters with their rules
-    parameter_texts: Mapping[str, str] = {}  # descriptions that differ from PARAMETER_DESCRIPTIONS
     headers: tuple[str, ...] = ()  # request headers, without those that every endpoint accepts
     body: str = ""  # the name of its schema
     examples: Mapping[str, Example] = {}  # by name
@@ -82,13 +70,6 @@ _CHANGES = {
 LIST = Operation(
     id="listListings",
     tag="Listings",
-    summary="List your listings",
-    description=(
-        "Returns all your active listings, newest first. Parameters filter, sort and page the list. With `limit`, "
-        "`Link` has the URL of the next page and `X-Next-Cursor` its cursor. Pagination is keyset-based: creating or "
-        "deleting other listings meanwhile does not make pages skip or repeat one. Unknown parameters are ignored and "
-        "named in `X-Ignored-Parameters`."
-    ),
     responses=(
         Success(
             "The listings.",
@@ -106,15 +87,6 @@ LIST = Operation(
 CREATE = Operation(
     id="createListing",
     tag="Listings",
-    summary="Create a listing",
-    description=(
-        "Only `title` and `content` are required. Unknown and read-only fields are ignored and named in "
-        "`X-Ignored-Fields`. With an `Idempotency-Key` you can repeat the request for 24 hours without creating a "
-        "second listing. With `Prefer: return=representation` the response is the whole record as it is now, or `id` "
-        "and `message` if the listing has been deleted since the first request with this key. "
-        "With `dry_run=true` a valid request returns 200 instead of 201, with "
-        '`{"message": "listing would be created"}`: there is no id, because nothing is stored.'
-    ),
     responses=(
         Success(
             "The listing is created; `Location` has its URL and `ETag` its tag.",
@@ -151,17 +123,6 @@ CREATE = Operation(
 BATCH = Operation(
     id="runBatch",
     tag="Listings",
-    summary="Run a batch of writes",
-    description=(
-        "Runs up to 100 operations in the order sent, and counts as one request towards the rate limit. Each result "
-        "has the status and body of the single request, the listing's `etag` or the error's `code`, and your `ref`. If "
-        "an operation fails, the others still apply. With `atomic`, all are undone instead; those that did not fail "
-        "get status 424, and their error names the first one that failed. `put` updates the listing with your "
-        "`external_id`, or creates it if there is none; `op` in its result says which. With `If-Match` and the ETag of "
-        "a list, the batch is atomic, and is rejected if any of your listings has been edited since; `ETag` is the new "
-        "tag for the next batch. With `dry_run=true`, `before` and `after` of a result have the fields that would "
-        "change."
-    ),
     responses=(
         Success(
             "One result per operation. Check the status of each.",
@@ -225,8 +186,6 @@ BATCH = Operation(
 GET = Operation(
     id="getListing",
     tag="Listings",
-    summary="Get a listing",
-    description="Returns one of your own listings, unless it is deleted.",
     responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=_ETAG), _NOT_MODIFIED),
     codes=("invalid_request", *_FIND_ERRORS),
     parameters=params.LISTING_PARAMETERS,
@@ -236,12 +195,6 @@ GET = Operation(
 PATCH = Operation(
     id="updateListing",
     tag="Listings",
-    summary="Update a listing",
-    description=(
-        "Updates only the fields that you send; `{}` changes nothing. null resets an optional field to its default. "
-        "If one field is invalid, nothing is updated. With `If-Match` the update is rejected if the listing has "
-        "changed since you read it. With `Prefer: return=representation` the response is the whole record."
-    ),
     responses=(_UPDATED,),
     codes=(*_EDIT_ERRORS, "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
@@ -252,15 +205,11 @@ PATCH = Operation(
 
 PUT = PATCH._replace(
     id="updateListingByPut",
-    summary="Update a listing (same as PATCH)",
-    description="Does the same as PATCH: fields that you do not send stay as they are.",
 )
 
 DELETE = Operation(
     id="deleteListing",
     tag="Listings",
-    summary="Delete a listing",
-    description="Deletes the listing. You can't read or update it until you restore it.",
     responses=(
         Success(
             "The listing is deleted. With `dry_run=true` nothing is stored.",
@@ -276,11 +225,6 @@ DELETE = Operation(
 RESTORE = Operation(
     id="restoreListing",
     tag="Listings",
-    summary="Restore a deleted listing",
-    description=(
-        "Restores the listing as inactive. A listing that is not deleted stays as it is. A body is ignored. With "
-        "`Prefer: return=representation` the response is the whole record."
-    ),
     responses=(
         Success(
             "The listing is restored; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
@@ -311,40 +255,18 @@ _EXAMPLE_CHANGE_SETS = {
 CHANGES = Operation(
     id="listChanges",
     tag="Changes",
-    summary="List the changes of your listings",
-    description=(
-        "Returns what was written after the change set `after`, oldest first. A change set is one write: a create, an "
-        "update, a deletion, a restore, a batch, or a step of an import or a revert. `before` and `after` have the "
-        "changed fields. A create has `before: null`, and in `after` the fields as they are at the time of the "
-        "request. Views are not changes. To keep a copy, request `limit=0` and remember `last`, then read the list "
-        "with `status=all`. From then on, request the changes after `last`, and set the fields in `after` in your "
-        "copy. An `after` that is too old returns 410: begin again with the list. With `timeout`, the response waits "
-        "for a change if there is none."
-    ),
     responses=(Success("The change sets.", "ChangeSets", _EXAMPLE_CHANGE_SETS),),
     codes=("invalid_request", "changes_gone", "too_many_waits"),
     parameters=params.CHANGE_PARAMETERS,
-    parameter_texts={
-        "limit": (
-            "Maximum number of change sets. Default: 100. There may be fewer, with `more: true`, if they are large. 0 "
-            "returns only the id of the last one."
-        )
-    },
     headers=("Prefer",),
 )
 
 HISTORY = Operation(
     id="listListingChanges",
     tag="Changes",
-    summary="List the changes of one listing",
-    description=(
-        "Returns the change sets of one of your listings, deleted or not, newest first, each with only the changes of "
-        "this listing. To read on, request those before `last` while `more` is true."
-    ),
     responses=(Success("The change sets.", "ChangeSets", _EXAMPLE_CHANGE_SETS),),
     codes=("invalid_request", *_FIND_ERRORS),
     parameters=params.HISTORY_PARAMETERS,
-    parameter_texts={"limit": "Maximum number of change sets. Default: 100. There may be fewer if they are large."},
     headers=("Prefer",),
 )
 
@@ -371,17 +293,6 @@ _EXAMPLE_REVERT = {
 REVERT = Operation(
     id="revertChanges",
     tag="Changes",
-    summary="Undo changes",
-    description=(
-        "Undoes a change set, an import, an earlier revert, or what a key wrote from `since` to `until`. Each "
-        "field gets its earlier value, created listings are deleted, and deleted ones come back as they were. A field "
-        "that another change set changed later is a conflict: it stays as it is, unless you set `overwrite`. Up to "
-        "200 listings are reverted before the response. For more, the response is 202 and the rest follows in the "
-        "background: request the URL in `Location` until `status` is `finished`. With `dry_run=true` nothing is "
-        "stored: `status` is `planned`, `id` is null, and `changes` has what would be written to the first 100 "
-        "listings. A dry run reads up to 1,000 listings; if there are more, its `progress` is 0. With an "
-        "`Idempotency-Key` you can repeat the request for 24 hours, and get the current state of the first one."
-    ),
     responses=(
         Success(
             "The revert is finished, or is a dry run.",
@@ -415,15 +326,9 @@ REVERT = Operation(
 GET_REVERT = Operation(
     id="getRevert",
     tag="Changes",
-    summary="Get a revert",
-    description="Returns the progress of a revert and its conflicts. To read on, request those after `last`.",
     responses=(Success("The revert.", "Revert", _EXAMPLE_REVERT),),
     codes=("invalid_request", "change_not_found"),
     parameters=params.CONFLICT_PARAMETERS,
-    parameter_texts={
-        "after": "The `last` of the conflicts that you have, 0 for none. Default: 0.",
-        "limit": "Maximum number of conflicts. Default: 100.",
-    },
     headers=("Prefer",),
     path_id="Id of the revert. Any other value returns 404.",
 )
@@ -431,66 +336,7 @@ GET_REVERT = Operation(
 RATE_LIMIT = Operation(
     id="getRateLimit",
     tag="Rate limit",
-    summary="Get the rate limit status",
-    description=(
-        "Returns the rate limit of your key. The request does not count towards the limit, and works even when the "
-        "limit is reached. All values are null if the operator has disabled the limit."
-    ),
     responses=(
         Success("The rate limit.", "RateLimit", {"limit": 1000, "window": 3600, "remaining": 995, "reset": 1795247675}),
     ),
 )
-
-
-_ALL_EXTRAS = f"{', '.join(params.EXTRAS[:-1])} and {params.EXTRAS[-1]}"
-PARAMETER_DESCRIPTIONS: Mapping[str, str] = {
-    "limit": "Maximum number of listings per page. Without it, all listings are returned.",
-    "cursor": (
-        "Start of the page: an opaque string from `X-Next-Cursor`, or from the URL in `Link`, of the previous page. It "
-        "works only with the same filters and sort order. Cursors never expire."
-    ),
-    "status": (
-        "State of the listings; `inactive` means drafts and paused ones, and `all` includes deleted ones. Default: "
-        "`active`."
-    ),
-    "type": "Only listings of this type.",
-    "category": "Only listings with exactly this category.",
-    "region": "Only listings with exactly this region.",
-    "q": (
-        "Search terms: 1 to 10 whole words, each of which must appear in the title or the content. Case and accents do "
-        "not matter."
-    ),
-    "price_min": "Minimum price (inclusive), with at most two decimals.",
-    "price_max": "Maximum price (inclusive), with at most two decimals.",
-    "updated_since": (
-        "Only listings updated at or after this time, in UTC. To keep a copy in sync, including deletions, use it "
-        "with `status=all` and `include=deleted_at`."
-    ),
-    "external_id": (
-        "Only the listing with this external id. Repeat the parameter to find several listings, as many as fit in the "
-        "URL (8,192 bytes, unless the operator has set another limit). With `status=all`, deleted listings that had "
-        "the external id are included."
-    ),
-    "sort": "Sort key; a leading - means descending. Default: newest first.",
-    "ids": (
-        f"Only the listings with these ids: at most {params.MAX_IDS}, separated by commas. Those of other accounts and "
-        "those that do not exist are left out."
-    ),
-    "count": "Whether to return the number of listings on all pages in `X-Total-Count`.",
-    "include": (
-        f"Additional fields, separated by commas. `all` means only {_ALL_EXTRAS}: name the others as well, as in "
-        "`all,external_id`. `etag` is the tag of each listing, for `If-Match` and `if_match`."
-    ),
-    "after": "Id of the last change set that you have, 0 for none. Default: 0.",
-    "before": "Only change sets with lower ids.",
-    "timeout": (
-        "Seconds to wait for a change set if there is none after `after`. Without one, the response is then empty. "
-        "Default: 0. A response with `limit=0` does not wait."
-    ),
-    "gather": (
-        "Seconds to wait for further change sets once there is one, until there are `limit` or the `timeout` is over. "
-        "Default: 0. Without `timeout`, it has no effect."
-    ),
-    "dry_run": "Check everything but store nothing. Returns what would happen, or the error.",
-}
-"""Every query parameter."""

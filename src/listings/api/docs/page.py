@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import jinja2
 from markupsafe import Markup, escape
 
-from listings.api.docs.error_docs import ERROR_DOCS
 from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
 from listings.api.docs.links import Links
 from listings.api.docs.schema_text import describe_schema, inline_references, list_properties
 from listings.api.docs.schemas import Schema
+from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
