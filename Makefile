@@ -163,8 +163,9 @@ lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/zizmor --offline --quiet .
-	@if type actionlint >/dev/null 2>&1; then actionlint; else echo "actionlint is not installed: only zizmor checked the workflows"; fi
-	@if test -x $(BIN)/hadolint; then $(BIN)/hadolint Dockerfile; else echo "hadolint runs on Linux only: Dockerfile not checked"; fi
+	@if test -x $(BIN)/actionlint; then $(LINT_ON_LINUX); else echo "Workflows, scripts and Dockerfile are linted on Linux only"; fi
+
+LINT_ON_LINUX = $(BIN)/actionlint -shellcheck $(BIN)/shellcheck && $(BIN)/shellcheck --exclude=SC1091 .ci/* deploy/*.sh && $(BIN)/hadolint Dockerfile
 
 prose: dev
 	$(BIN)/python -m tests.prose
