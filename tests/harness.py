@@ -28,7 +28,7 @@ from listings.domain.model import Account
 from listings.http.connection import ConnectionLimits
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Options, Services
-from listings.service.passwords import Cost, Passwords
+from listings.service.members.passwords import Cost, Passwords
 from listings.settings import Settings, load
 
 T = TypeVar("T")

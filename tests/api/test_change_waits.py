@@ -14,7 +14,7 @@ import pytest
 from listings.domain.api_keys import digest
 from listings.domain.errors import Unavailable
 from listings.service import Services
-from listings.service.feed.waits import MAX_WAITS, Poll
+from listings.service.history.change_waits import MAX_WAITS, Poll
 from tests.api.helpers import LISTINGS
 from tests.harness import TIMEOUT, Harness, Person, RunningService
 from tests.http.raw import Connection, RawResponse, request
@@ -195,7 +195,7 @@ def test_a_wait_continues_after_a_failed_query(harness: Harness, monkeypatch: py
         await harness.services.change_waits.wait(caller, Poll(0, 1, TIMEOUT, 0), asyncio.Event().wait)
 
     monkeypatch.setattr(harness.store, "list_edit_revisions", read)
-    monkeypatch.setattr("listings.service.feed.waits._RETRY_SECONDS", 0)
+    monkeypatch.setattr("listings.service.history.change_waits._RETRY_SECONDS", 0)
     harness.run(wait())
     assert answers == []
 

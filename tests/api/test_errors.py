@@ -16,7 +16,7 @@ from listings.domain.model import Caller
 from listings.http.connection import ConnectionLimits
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
-from listings.service.feed.waits import MAX_WAITS, Poll
+from listings.service.history.change_waits import MAX_WAITS, Poll
 from listings.store.sqlite.store import SqliteStore
 from tests.api.helpers import LISTINGS
 from tests.harness import Cast, Harness, Reply, RunningService, fetch

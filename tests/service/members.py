@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from listings.domain.errors import Problem
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from tests.harness import Harness
 
 PASSWORD = "a long and winding road"

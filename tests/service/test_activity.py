@@ -8,7 +8,7 @@ import pytest
 from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event
 from listings.contract.imports import Position
 from listings.domain import fields
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.service.transfer import importer
 from listings.service.transfer.importer import ImportOptions
 from listings.service.transfer.rows import Row

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from listings.domain.errors import Problem, Unavailable
-from listings.service.passwords import MIN_LENGTH, Cost, Passwords, validate_password
+from listings.service.members.passwords import MIN_LENGTH, Cost, Passwords, validate_password
 from listings.service.tokens import create_token
 from tests.harness import Harness
 from tests.service.members import (
@@ -89,7 +89,7 @@ INVALID_PASSWORDS = [
 
 COMMON_PASSWORDS = [
     line
-    for line in files("listings.service").joinpath("common_passwords.txt").read_text("ascii").splitlines()
+    for line in files("listings.service.members").joinpath("common_passwords.txt").read_text("ascii").splitlines()
     if not line.startswith("#")
 ]
 

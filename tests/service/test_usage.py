@@ -8,7 +8,7 @@ import pytest
 
 from listings.domain import api_keys
 from listings.domain.model import Caller
-from listings.service.usage import Usage
+from listings.service.history.usage import Usage
 from tests.harness import TIMEOUT, Harness, MaintainedHarness, Person
 
 HOUR = 3600

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from listings.service.usage import Period
+from listings.service.history.usage import Period
 from listings.site.console import charts
 from tests.harness import Harness, Reply
 from tests.service.test_payments import run_fake_stripe

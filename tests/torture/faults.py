@@ -23,7 +23,7 @@ from listings.http.connection import HttpConnection
 from listings.ratelimit.mapped_file import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
-from listings.service.passwords import Passwords
+from listings.service.members.passwords import Passwords
 from listings.settings import Settings
 from listings.store import migrations, sql
 from listings.store.reverts import writes as revert_writes

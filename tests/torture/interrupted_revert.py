@@ -7,7 +7,7 @@ from listings.contract.history import Actor
 from listings.contract.reverts import Revert, RevertPosition, RevertRequest, RevertScan, RevertStep
 from listings.domain.model import Listing, NewListing
 from listings.domain.reverts import RevertScope
-from listings.service.reverts import Reverts
+from listings.service.history.reverts import Reverts
 from listings.store.sqlite.store import SqliteStore
 from tests.torture.recorder import Acknowledged, Disk, Event
 

@@ -9,7 +9,7 @@ from listings.api.request import Request
 from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service import Services
-from listings.service.feed.waits import Poll
+from listings.service.history.change_waits import Poll
 from listings.service.listings.steps import WriteOptions
 
 

@@ -27,7 +27,7 @@ from listings.domain.fields import (
 )
 from listings.domain.listing_json import INCLUDED_FIELDS
 from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
-from listings.service.feed.waits import MAX_WAIT_SECONDS, Poll
+from listings.service.history.change_waits import MAX_WAIT_SECONDS, Poll
 
 EXTRAS = ("district", "latitude", "longitude")
 """The fields that `include=all` adds to a record. There will be no more of them (decision G1)."""

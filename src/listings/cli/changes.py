@@ -13,7 +13,7 @@ from listings.domain import timestamps
 from listings.domain.changes import Change, get_name
 from listings.domain.reverts import RevertKind
 from listings.service import Services
-from listings.service.reverts import Preview
+from listings.service.history.reverts import Preview
 
 _MAX_SHOWN = 20  # conflicts
 _REASONS = {

@@ -18,7 +18,7 @@ from listings.domain.model import Account
 from listings.files import replace_file
 from listings.service import Services
 from listings.service.accounts import is_erased
-from listings.service.invitations import INVITATION_SECONDS
+from listings.service.members.invitations import INVITATION_SECONDS
 from listings.settings.values import parse_base_url
 
 T = TypeVar("T")

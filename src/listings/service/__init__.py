@@ -18,10 +18,12 @@ from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts
-from listings.service.activity import ACTIVITY_DAYS, Activity, Changes
-from listings.service.feed.waits import ChangeWaits
+from listings.service.history.activity import ACTIVITY_DAYS, Activity, Changes
+from listings.service.history.change_waits import ChangeWaits
+from listings.service.history.report import Reports
+from listings.service.history.reverts import Reverts
+from listings.service.history.usage import RequestUsage
 from listings.service.indexing import Pause
-from listings.service.invitations import Invitations
 from listings.service.keys import Keys
 from listings.service.listings import Listings
 from listings.service.listings.moderation import Moderation
@@ -32,17 +34,15 @@ from listings.service.mail.reminders import PlanReminders
 from listings.service.mail.server import SmtpServer
 from listings.service.maintenance import run_maintenance
 from listings.service.market import Market
-from listings.service.member_keys import MemberKeys
-from listings.service.own_account import OwnAccount
-from listings.service.passwords import Passwords
+from listings.service.members.invitations import Invitations
+from listings.service.members.member_keys import MemberKeys
+from listings.service.members.own_account import OwnAccount
+from listings.service.members.passwords import Passwords
+from listings.service.members.sessions import Sessions
 from listings.service.payments import Payments
 from listings.service.payments.provider import ManualPayments, PaymentProvider
 from listings.service.payments.requests import PlanRequests
-from listings.service.report import Reports
-from listings.service.reverts import Reverts
-from listings.service.sessions import Sessions
 from listings.service.transfer import Transfer
-from listings.service.usage import RequestUsage
 
 
 class ServiceInfo(NamedTuple):

@@ -2,7 +2,7 @@
 
 from listings.domain.model import ListingCounts
 from listings.service import Services
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 
 _MAX_ACCOUNTS = 1_000
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.errors import Problem
-from listings.service.sessions import MAX_SESSION_SECONDS, Member
+from listings.service.members.sessions import MAX_SESSION_SECONDS, Member
 from listings.service.tokens import create_token, is_token
 from listings.site import security
 from listings.site.context import site_of

@@ -15,7 +15,7 @@ from listings.domain.fields import FieldError, parse_id, preview
 from listings.domain.model import MAX_ID
 from listings.domain.reverts import RevertKind
 from listings.service import Services
-from listings.service.reverts import Preview
+from listings.service.history.reverts import Preview
 
 SUBJECTS: Sequence[RevertKind] = ("change", "import", "revert", "key")
 """The fields of which a body has exactly one: what to revert, by its id."""

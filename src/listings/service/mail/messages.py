@@ -10,9 +10,9 @@ from listings.contract.members import MemberStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing
 from listings.service.accounts import validate_name
-from listings.service.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 from listings.service.mail.outbox import Outbox
 from listings.service.market import Market
+from listings.service.members.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 
 MAX_LENGTH = 2_000  # characters of a message
 _MAX_EMAIL_LENGTH = 254

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site import session
 from listings.site.console.guards import (
     console_page,

@@ -13,8 +13,8 @@ from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, 
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey
 from listings.service import Services
-from listings.service.activity import ActivityPage
-from listings.service.sessions import Member
+from listings.service.history.activity import ActivityPage
+from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.guards import UNDO_PATH, console_page, for_member
 from listings.site.console.history.describe import ChangedListing, describe_change

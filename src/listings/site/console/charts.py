@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from listings.service.usage import Period
+from listings.service.history.usage import Period
 from listings.site import presentation
 
 WIDTH, HEIGHT = 720, 160

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site import pages, security, session
 from listings.site.console.listings.actions import ACTIONS, PRICE, describe_bulk_change
 from listings.site.context import site_of

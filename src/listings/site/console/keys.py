@@ -11,7 +11,7 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess
 from listings.service.keys import IssuedKey
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site import presentation, session
 from listings.site.console.guards import (
     console_page,

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.account_limits import none_if_unlimited
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.activity import describe_events
 from listings.site.console.charts import build_chart

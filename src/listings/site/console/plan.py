@@ -5,8 +5,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.service.members.sessions import Member
 from listings.service.payments.provider import MAX_MONTHS
-from listings.service.sessions import Member
 from listings.site import pages
 from listings.site.console.guards import console_page, for_member, get_text, read_form, redirect_with_notice
 from listings.site.context import site_of

@@ -15,7 +15,7 @@ from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service import Services
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.service.transfer import importer
 from listings.service.transfer.file_formats import Format
 from listings.site import pages

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member

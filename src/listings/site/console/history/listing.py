@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from listings.domain import fields
 from listings.domain.model import MAX_ID
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site.console.activity import describe_actor
 from listings.site.console.guards import console_page, for_member
 from listings.site.console.history.describe import ChangedListing, describe_change

@@ -19,7 +19,7 @@ from listings.domain.errors import Problem
 from listings.domain.reverts import RevertKind
 from listings.service import Services
 from listings.service.listings.steps import WriteOptions
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site.console.activity import describe_actor
 from listings.site.console.guards import (
     UNDO_PATH,

@@ -10,7 +10,7 @@ from listings.domain.errors import Problem
 from listings.domain.fields import MAX_PRICE_CENTS, FieldError, Money
 from listings.domain.model import Listing, ListingChange
 from listings.service import Services
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site.console.listings.form import parse_amount
 from listings.site.presentation import format_count, format_price
 

@@ -10,7 +10,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingQuery
 from listings.service import Services
 from listings.service.listings.steps import StateCondition, WriteOptions
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site.console.listings.actions import PriceChange, build_step
 from listings.site.console.listings.form import label_problem
 

@@ -15,7 +15,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import MAX_ID, Listing, ListingChange
 from listings.service import Services
 from listings.service.listings.steps import WriteOptions
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.guards import (
     console_page,

@@ -14,7 +14,7 @@ from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service import Services
-from listings.service.sessions import Member
+from listings.service.members.sessions import Member
 from listings.site.console.guards import (
     build_undo_url,
     console_page,

@@ -10,7 +10,7 @@ from listings.domain.model import ApiKey, KeyAccess, bucket_of, is_plan_active
 from listings.service.accounts import validate_name
 from listings.service.keys import IssuedKey, Keys, require_future
 from listings.service.listings.steps import build_idempotency_record
-from listings.service.sessions import Member, Sessions
+from listings.service.members.sessions import Member, Sessions
 from listings.service.tokens import hash_token
 
 _MAX_KEYS = 20

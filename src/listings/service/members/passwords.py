@@ -57,7 +57,7 @@ def validate_password(password: str, *others: str) -> None:
 
 @cache
 def _load_common_passwords() -> frozenset[str]:
-    text = files("listings.service").joinpath("common_passwords.txt").read_text("ascii")
+    text = files("listings.service.members").joinpath("common_passwords.txt").read_text("ascii")
     return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 

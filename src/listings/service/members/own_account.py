@@ -13,7 +13,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import Accounts, validate_email, validate_name
 from listings.service.mail.outbox import Outbox
-from listings.service.sessions import Member, Sessions
+from listings.service.members.sessions import Member, Sessions
 from listings.service.tokens import hash_token, is_token
 
 _log = logging.getLogger(__name__)

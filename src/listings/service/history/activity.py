@@ -21,7 +21,7 @@ from listings.domain import timestamps
 from listings.domain.changes import Change, ChangeActor
 from listings.domain.errors import Unavailable
 from listings.domain.model import BUCKETS, Account, Caller, bucket_of
-from listings.service.usage import USAGE_DAYS
+from listings.service.history.usage import USAGE_DAYS
 
 ACTIVITY_DAYS = 90
 _DAY = 24 * 3600  # seconds

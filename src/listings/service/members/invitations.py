@@ -8,8 +8,8 @@ from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import Accounts, require_not_erased
 from listings.service.mail.outbox import Outbox
-from listings.service.passwords import Passwords, validate_password
-from listings.service.sessions import Sessions
+from listings.service.members.passwords import Passwords, validate_password
+from listings.service.members.sessions import Sessions
 from listings.service.tokens import create_token, hash_token, is_token
 
 _log = logging.getLogger(__name__)

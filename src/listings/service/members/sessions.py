@@ -15,9 +15,9 @@ from listings.contract.members import AttemptLimit, MemberStore, NewSession, Ses
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
 from listings.service.accounts import validate_email, validate_name
-from listings.service.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 from listings.service.mail.outbox import Outbox
-from listings.service.passwords import Passwords, validate_password
+from listings.service.members.attempts import MAX_SECONDS, Attempts, build_limit, find_network
+from listings.service.members.passwords import Passwords, validate_password
 from listings.service.tokens import create_token, hash_token, is_token
 
 _log = logging.getLogger(__name__)

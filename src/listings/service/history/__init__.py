@@ -1,0 +1,1 @@
+"""What happened: activity, change sets and their reverts, requests per key, and the report for the operator."""
