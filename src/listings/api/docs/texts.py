@@ -4,7 +4,6 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 import msgspec
 
@@ -35,14 +34,14 @@ class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: Mapping[str, str]
 
 
-def _read(name: str) -> Any:  # noqa: ANN401 - nested tables
+def _read(name: str) -> object:
     return _join_lines(tomllib.loads(files("listings.api.docs").joinpath(name).read_text("utf-8")))
 
 
-def _join_lines(part: Any) -> Any:  # noqa: ANN401 - a table or a text
+def _join_lines(part: object) -> object:
     if isinstance(part, dict):
         return {name: _join_lines(inner) for name, inner in part.items()}
-    return " ".join(part.split())
+    return " ".join(str(part).split())
 
 
 @cache
