@@ -13,9 +13,11 @@ from listings.api.docs.schemas import (
     build_schema,
     refer,
 )
-from listings.api.docs.texts import ERROR_DOCS, OperationTexts, read_texts
+from listings.api.docs.texts import ERROR_DOCS, OperationTexts, read_examples, read_texts
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.errors import STATUS, Code
+from listings.domain.fields import FIELDS
+from listings.domain.listing_json import Record
 from listings.domain.plan import PlanTerms
 from listings.service import ServiceInfo
 
@@ -202,7 +204,11 @@ def _build_query_parameter(name: str, rule: object, texts: OperationTexts) -> Sc
 
 
 def _build_request_body(doc: Operation) -> Schema:
-    examples = {name: {"summary": summary, "value": body} for name, (summary, body) in doc.examples.items()}
+    every_field = {name: FIELDS[name].example for name in Record.__struct_fields__ if name in FIELDS}
+    examples = {
+        name: {"summary": example.summary, "value": example.value or every_field}
+        for name, example in read_examples().requests[doc.body].items()
+    }
     content = {"schema": refer("schemas", doc.body), "examples": examples}
     text = "One JSON object in UTF-8. The Content-Type header is ignored."
     return {"description": text, "required": True, "content": {"application/json": content}}
@@ -215,7 +221,8 @@ def _build_success(success: Success) -> Schema:
     more = ("X-Ignored-Parameters", *(["Content-Encoding"] if success.schema else []), *headers.RATE_LIMIT_HEADERS)
     response: Schema = {"description": success.description, "headers": _refer_to_headers((*success.headers, *more))}
     if success.schema:
-        content = {"schema": refer("schemas", success.schema), "example": success.example}
+        example = success.example or read_examples().responses[success.schema]
+        content = {"schema": refer("schemas", success.schema), "example": example}
         response["content"] = {"application/json": content}
     return response
 

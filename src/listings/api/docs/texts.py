@@ -1,9 +1,10 @@
-"""The prose of the documentation, which is in `errors.toml` and `operations.toml`."""
+"""The prose and the examples of the documentation, which are in files of this folder."""
 
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,20 @@ class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: Mapping[str, str]
 
 
+class RequestExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An example of a request body. Without a value, it has every field."""
+
+    summary: str
+    value: dict[str, Any] | None = None
+
+
+class Examples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Examples of bodies, by the name of their schema; those of requests also by their own."""
+
+    requests: Mapping[str, Mapping[str, RequestExample]]
+    responses: Mapping[str, dict[str, Any]]
+
+
 def _read(name: str) -> object:
     return _join_lines(tomllib.loads(files("listings.api.docs").joinpath(name).read_text("utf-8")))
 
@@ -42,6 +57,12 @@ def _join_lines(part: object) -> object:
     if isinstance(part, dict):
         return {name: _join_lines(inner) for name, inner in part.items()}
     return " ".join(str(part).split())
+
+
+@cache
+def read_examples() -> Examples:
+    """Return the examples of bodies."""
+    return msgspec.json.decode(files("listings.api.docs").joinpath("examples.json").read_bytes(), type=Examples)
 
 
 @cache
