@@ -7,10 +7,12 @@ Compiled reads are up to 1.4 times as fast. Compiling needs a C compiler, Python
 
 import gzip
 import os
+import re
 import shutil
 import sysconfig
 import tarfile
 import time
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -64,7 +66,21 @@ class ReproducibleSdist(sdist):  # type: ignore[misc]  # it has no types
         return str(path)
 
 
+def describe() -> str:
+    """Return README.md with absolute links, for PyPI."""
+    address = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]["urls"]["Source"]
+    (version,) = re.findall(r'__version__ = "(.+)"', (_PACKAGE / "__init__.py").read_text("utf-8"))
+
+    def make_absolute(link: re.Match[str]) -> str:
+        folder = "raw" if link[1].endswith(".png") else "blob"
+        return f"]({address}/{folder}/v{version}/{link[1]})"
+
+    return re.sub(r"\]\((?!https?:)(.+?)\)", make_absolute, Path("README.md").read_text("utf-8"))
+
+
 setup(
+    long_description=describe(),
+    long_description_content_type="text/markdown",
     ext_modules=compile_modules() if os.environ.get("COMPILE") == "1" else [],
     cmdclass={"sdist": ReproducibleSdist},
 )

@@ -91,6 +91,10 @@ def test_the_metadata_describes_the_package(wheel: Path) -> None:
     assert all(metadata[field] for field in ("Summary", "Author", "Keywords", "License-Expression"))
     assert {value.partition(",")[0] for value in metadata.get_all("Project-URL", [])} >= {"Source", "Changelog"}
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    targets = set(re.findall(r"\]\((.+?)\)", str(metadata.get_payload())))
+    source = PROJECT["project"]["urls"]["Source"]
+    assert {f"{source}/raw/v{__version__}/docs/market.png", f"{source}/blob/v{__version__}/LICENSE"} < targets
+    assert [target for target in targets if not target.startswith("https://")] == []
 
 
 @pytest.mark.slow
