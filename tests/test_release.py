@@ -114,12 +114,25 @@ def test_the_built_wheel_serves_outside_the_checkout(wheel: Path, tmp_path: Path
         check_curl_lines(tmp_path)
 
 
-def test_compiled_wheels_are_built_for_the_versions_that_the_tests_passed_on() -> None:
-    built = {name.removeprefix("cp3").removesuffix("-*") for name in PROJECT["tool"]["cibuildwheel"]["build"]}
-    named = {name.rpartition(".")[2] for name in PROJECT["project"]["classifiers"] if " 3." in name}
-    tested = re.search(r"tested on 3\.(\d+) to 3\.(\d+)", (HOME / "docs" / "install.md").read_text("utf-8"))
-    assert tested is not None
-    assert built == named == {str(minor) for minor in range(int(tested[1]), int(tested[2]) + 1)}
+def find_minors(pattern: str, file: str) -> list[int]:
+    """Return the minor versions of Python in the first match of a pattern in a file."""
+    found = re.search(pattern, (HOME / file).read_text("utf-8"))
+    assert found is not None
+    return [int(group) for group in found.groups()]
+
+
+def test_every_place_names_the_versions_of_python_that_the_tests_passed_on() -> None:
+    oldest, newest = find_minors(r"tested on 3\.(\d+) to 3\.(\d+)", "docs/install.md")
+    tested = list(range(oldest, newest + 1))
+    assert PROJECT["tool"]["cibuildwheel"]["build"] == [f"cp3{minor}-*" for minor in tested]
+    classifiers = [name for name in PROJECT["project"]["classifiers"] if " 3." in name]
+    assert classifiers == [f"Programming Language :: Python :: 3.{minor}" for minor in tested]
+    assert find_minors(r'python: \["3\.(\d+)", "3\.(\d+)"\]', ".github/workflows/ci.yml") == [oldest, newest]
+    assert find_minors(r"\*\*Python\*\*: .*, from 3\.(\d+)", "docs/upgrading.md") == [oldest]
+    assert PROJECT["project"]["requires-python"] == f">=3.{oldest}"
+    image = find_minors(r"^FROM python:3\.(\d+)", "Dockerfile")
+    assert image == find_minors(r"inspect python:3\.(\d+)-", "docs/releasing.md")
+    assert image[0] in tested
 
 
 WORKFLOWS = sorted((HOME / ".github" / "workflows").glob("*.yml"))
@@ -182,14 +195,14 @@ def test_the_page_about_releases_names_what_the_workflow_uses() -> None:
     environments = re.findall(r"environment: (\w+)", workflow)
     assert environments
     assert all(f"`{name}`" in page for name in environments)
-    assert PROJECT["project"]["urls"]["Source"] in page
     assert f"`{PROJECT['project']['name']}`" in page
 
 
-def test_the_notes_of_a_release_are_its_section_of_the_changelog() -> None:
+def test_the_notes_of_a_release_are_its_section_of_the_changelog_with_absolute_links() -> None:
     notes = run(HOME / ".ci" / "release-notes", __version__)
     assert notes.strip()
     assert "\n## " not in notes
+    assert re.search(r"\]\((?!https://)", notes) is None
 
 
 LOCKS = sorted((HOME / "requirements").glob("*.txt"))
