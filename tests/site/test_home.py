@@ -114,6 +114,13 @@ def test_a_misspelt_word_is_corrected(harness: Harness, alice: Person) -> None:
     assert "/?q=bicycle&region=Otago" in page.values("a", "href", dir="auto")
 
 
+def test_a_search_without_results_names_the_nearest_category(harness: Harness, alice: Person) -> None:
+    create(harness, alice, title="Bicycle", category="Bikes")
+    page = get_page(harness, "/?q=red+bicycle")
+    assert "The nearest category is Bikes ." in page.text
+    assert "/?category=Bikes" in page.values("a", "href", dir="auto")
+
+
 def test_results_are_counted_by_filter(harness: Harness, alice: Person) -> None:
     for kind, category in (("product", "Tools"), ("product", "Bikes"), ("product", "tool"), ("job", "Retail")):
         create(harness, alice, type=kind, category=category, region="Otago")
@@ -121,6 +128,7 @@ def test_results_are_counted_by_filter(harness: Harness, alice: Person) -> None:
     assert "For sale 3 results" in page.text
     assert "All types For sale 3 Jobs 1 Category All categories Tools 2 Region All regions Otago 3" in page.text
     assert page.values("a", "href", id="category-Tools") == ["/?type=product&category=Tools"]
+    assert "Tools 2 results" in get_page(harness, "/?category=TOOL").text
     assert page.values("a", "href", id="type-") == ["/?sort=newest"]
 
 

@@ -1,6 +1,7 @@
 """Suggestions for searches without results: words that find something, and a category."""
 
 from collections import Counter
+from collections.abc import Sequence
 from difflib import SequenceMatcher, get_close_matches
 from typing import NamedTuple
 
@@ -27,7 +28,8 @@ class Suggestion(NamedTuple):
 async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
     """Return a text that finds something with the query's filters, and the category of its rarest word.
 
-    Words that occur in no listing are left out of the text.
+    Words that occur in no listing are left out of the text. If words are misspelt, but the corrected ones never occur
+    together, the text is the rarest of them.
     """
     words = market_words.split_query(query.text)[:_MAX_WORDS]
     corrected = market_words.split(" ".join([await _correct(store, word) for word in words]))
@@ -35,11 +37,21 @@ async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
     known = [word for word in dict.fromkeys(corrected) if matches[word]]
     if not known:
         return Suggestion(None, None)
-    rarest = min((matches[word] for word in known), key=len)
-    categories = Counter(it.category for it in rarest if it.category)
-    text = msgspec.structs.replace(query, text=" ".join(known), limit=1)
-    finds = known != words and await store.search_market(text)
-    return Suggestion(text.text if finds else None, max(categories, key=lambda it: categories[it], default=None))
+    rarest = min(known, key=lambda word: len(matches[word]))
+    categories = Counter(it.category for it in matches[rarest] if it.category)
+    texts = [" ".join(known), rarest] if corrected != words else [" ".join(known)]
+    return Suggestion(
+        await _choose_text(store, query, [it for it in texts if it != " ".join(words)]),
+        max(categories, key=lambda it: categories[it], default=None),
+    )
+
+
+async def _choose_text(store: MarketStore, query: MarketQuery, texts: Sequence[str]) -> str | None:
+    """Return the first of the texts that finds something with the query's filters."""
+    for text in texts:
+        if await store.search_market(msgspec.structs.replace(query, text=text, limit=1)):
+            return text
+    return None
 
 
 async def _correct(store: MarketStore, word: str) -> str:

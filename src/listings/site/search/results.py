@@ -7,9 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.market.regions import REGIONS
+from listings.domain.market.words import fold_category
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.service import Services
-from listings.service.market.results import FILTERS, MAX_COUNTED, FacetCounts, MarketPage
+from listings.service.market.results import MAX_COUNTED, FacetCounts, MarketPage
 from listings.site import pages, presentation
 from listings.site.context import site_of
 from listings.site.presentation import GROUPS
@@ -45,9 +46,10 @@ class Facet(NamedTuple):
 async def show_results(request: Request, search: Search) -> Response:
     """Show the results of a search."""
     services = site_of(request).services
+    places = await services.market.list_facets()
+    search = search._replace(category=_map_spellings(places).get(fold_category(search.category), search.category))
     query, errors = search.query()
     found = await services.market.find(query, is_backwards=search.before is not None)
-    places = await services.market.list_facets()
     context: dict[str, Any] = {
         "search": search,
         "errors": errors,
@@ -111,8 +113,7 @@ def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCount
     """Return a facet with the values that occur most often, in alphabetical order, and the selected one."""
     name, label, no_filter = facet
     listings = _use_common_spellings(name, counts, places)
-    submitted: str = getattr(search, name)
-    selected = next((it for it in listings if FILTERS[name](it) == FILTERS[name](submitted)), submitted)
+    selected: str = getattr(search, name)
     values = _list_values(search, name, counts._replace(listings=listings), places) | ({selected} - {""})
     options = [Option(no_filter, search.replace(**{name: ""}).url())]
     for value in _sort(name, values):
@@ -130,9 +131,15 @@ def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCount
 
 def _use_common_spellings(name: str, counts: FacetCounts, places: MarketFacets) -> dict[str, int]:
     """Return the counts with the spellings of the market's categories."""
-    fold = FILTERS[name]
-    known = {fold(it): it for it in places.categories} if name == "category" else {}
-    return {known.get(fold(value), value): number for value, number in counts.listings.items()}
+    if name != "category":
+        return dict(counts.listings)
+    known = _map_spellings(places)
+    return {known.get(fold_category(value), value): number for value, number in counts.listings.items()}
+
+
+def _map_spellings(places: MarketFacets) -> dict[str, str]:
+    """Return the most frequent spelling of each category of the market by its folded name."""
+    return {fold_category(it): it for it in places.categories}
 
 
 def _list_values(search: Search, name: str, counts: FacetCounts, places: MarketFacets) -> set[str]:
