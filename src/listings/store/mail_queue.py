@@ -5,7 +5,7 @@ from functools import partial
 from listings.contract.mail import NewMail, QueuedMail
 from listings.domain.model import Account
 from listings.store.member_sql import QUALIFIED_ACCOUNT_COLUMNS
-from listings.store.scripts.script import Query, Script, ScriptedStore, run_query
+from listings.store.scripts.script import Query, Script, ScriptedStore, run_query, transaction
 
 MAIL_COLUMNS = ", ".join(NewMail._fields)
 
@@ -56,19 +56,12 @@ def add(mail: NewMail | None) -> Script[None]:
         yield Query(ADD_MAIL, mail)
 
 
-def add_plan_reminder(account_id: int, plan_expires_at: int, days: int, mail: NewMail | None) -> Script[bool]:
-    """Store a reminder and queue its mail. Return False if the seller has been reminded."""
-    if not (yield Query(ADD_PLAN_REMINDER, (account_id, plan_expires_at, days))):
-        return False
-    yield from add(mail)
-    return True
-
-
 class ScriptedMailStore(ScriptedStore):
     """Implements `MailStore`."""
 
-    async def add_mail(self, mail: NewMail) -> None:
-        await self._run_script(partial(add, mail))
+    @transaction
+    def add_mail(self, mail: NewMail) -> Script[None]:
+        return add(mail)
 
     async def claim_mail(self, now: int, retry_at: int) -> QueuedMail | None:
         if not await self._fetch(IS_MAIL_DUE, now):  # a read, which does not wait for the write lock
@@ -88,10 +81,14 @@ class ScriptedMailStore(ScriptedStore):
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         return [Account(*row) for row in await self._fetch(LIST_ACCOUNTS_TO_REMIND, days, after, until, count)]
 
-    async def add_plan_reminder(
+    @transaction
+    def add_plan_reminder(
         self, account_id: int, plan_expires_at: int, days: int, mail: NewMail | None = None
-    ) -> bool:
-        return await self._run_script(lambda: add_plan_reminder(account_id, plan_expires_at, days, mail))
+    ) -> Script[bool]:
+        if not (yield Query(ADD_PLAN_REMINDER, (account_id, plan_expires_at, days))):
+            return False
+        yield from add(mail)
+        return True
 
     async def purge_mails(self, oldest: int) -> None:
         await self._run_script(partial(run_query, PURGE_MAILS, oldest))

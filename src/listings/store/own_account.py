@@ -1,13 +1,11 @@
 """Changes that the owner of an account makes to it: statements and scripts, and `OwnAccountStore`."""
 
-from functools import partial
-
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail
 from listings.domain.model import Account
 from listings.store import mail_queue, member_sql, sql
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script, ScriptedStore, run_query
+from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, run_query, transaction
 
 ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
 
@@ -47,49 +45,46 @@ ERASE = (DELETE_TOKENS, DELETE_CONFIRMED_EMAIL, DELETE_CLOSED_ACCOUNT)
 class ScriptedOwnAccountStore(ScriptedStore):
     """Implements `OwnAccountStore`."""
 
-    async def add_email_token(self, account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> None:
-        await self._run_script(lambda: _add_token(account_id, digest, email, now, expires_at))
+    @transaction
+    def add_email_token(self, account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> Script[None]:
+        yield Query(DELETE_EXPIRED_TOKENS, (account_id, now))
+        yield Query(ADD_TOKEN, (account_id, digest, email, expires_at))
 
     async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
         rows = await self._fetch(FIND_TOKEN, digest, now)
         return (Account(*tuple(rows[0])[1:]), rows[0][0]) if rows else None
 
-    async def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Account | None:
-        return await self._run_script(lambda: _confirm(digest, now, notice))
+    @transaction
+    def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Script[Account | None]:
+        rows = yield Query(FIND_TOKEN, (digest, now))
+        if not rows:
+            return None
+        email, account = rows[0][0], Account(*tuple(rows[0])[1:])
+        if email != account.email:
+            changed = yield from _change(account.id, email, Actor(CONSOLE, now))
+            if changed is None:
+                return None
+            account = changed
+            yield from mail_queue.add(notice)
+        yield Query(DELETE_TOKENS, (account.id,))
+        yield Query(SET_CONFIRMED_EMAIL, (account.id, email, now))
+        return account
 
-    async def change_email(self, account_id: int, email: str, actor: Actor) -> Account | None:
-        return await self._run_script(lambda: _change(account_id, email, actor))
+    @transaction
+    def change_email(self, account_id: int, email: str, actor: Actor) -> Script[Account | None]:
+        return _change(account_id, email, actor)
 
     async def get_confirmed_email(self, account_id: int) -> str | None:
-        rows = await self._fetch(GET_CONFIRMED_EMAIL, account_id)
-        return str(rows[0][0]) if rows else None
+        return await self._find(str, GET_CONFIRMED_EMAIL, account_id)
 
-    async def close_account(self, account_id: int, now: int) -> None:
-        await self._run_script(partial(_close, account_id, now), changes_callers=True)
+    @caller_transaction
+    def close_account(self, account_id: int, now: int) -> Script[None]:
+        yield Query(DISABLE_ACCOUNT, (account_id, now))
+        yield Query(member_sql.DELETE_SESSIONS, (account_id, ""))
+        yield Query(ADD_CLOSED_ACCOUNT, (account_id, now))
 
     async def list_closed_accounts(self) -> list[int]:
         return [int(row[0]) for row in await self._fetch(LIST_CLOSED_ACCOUNTS)]
-
-
-def _add_token(account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> Script[None]:
-    yield Query(DELETE_EXPIRED_TOKENS, (account_id, now))
-    yield Query(ADD_TOKEN, (account_id, digest, email, expires_at))
-
-
-def _confirm(digest: bytes, now: int, notice: NewMail | None) -> Script[Account | None]:
-    rows = yield Query(FIND_TOKEN, (digest, now))
-    if not rows:
-        return None
-    email, account = rows[0][0], Account(*tuple(rows[0])[1:])
-    if email != account.email:
-        changed = yield from _change(account.id, email, Actor(CONSOLE, now))
-        if changed is None:
-            return None
-        account = changed
-        yield from mail_queue.add(notice)
-    yield Query(DELETE_TOKENS, (account.id,))
-    yield Query(SET_CONFIRMED_EMAIL, (account.id, email, now))
-    return account
 
 
 def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]:
@@ -101,9 +96,3 @@ def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]
     yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
     yield from record_event(account_id, actor, "account_changed", detail={"email": email})
     return Account(*rows[0])
-
-
-def _close(account_id: int, now: int) -> Script[None]:
-    yield Query(DISABLE_ACCOUNT, (account_id, now))
-    yield Query(member_sql.DELETE_SESSIONS, (account_id, ""))
-    yield Query(ADD_CLOSED_ACCOUNT, (account_id, now))

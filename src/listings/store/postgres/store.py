@@ -36,10 +36,8 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
-from listings.store.mail_queue import ScriptedMailStore
 from listings.store.market_entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
-from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.postgres import citus, errors, market, market_index, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
@@ -51,13 +49,9 @@ from listings.store.postgres.transactions import (
     retrieve_exception,
 )
 from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
-from listings.store.report import ScriptedReportStore
-from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts.market_index import run_step
-from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedAccountStore, ScriptedChangeStore, ScriptedListingStore
-from listings.store.tasks import ScriptedTaskStore
+from listings.store.scripts.store import CommonStore
 
 T = TypeVar("T")
 
@@ -112,19 +106,7 @@ class _CachedCaller(NamedTuple):
     expires_at: float
 
 
-class PostgresStore(
-    Transactions,
-    ScriptedListingStore,
-    ScriptedChangeStore,
-    ScriptedRevertStore,
-    ScriptedAccountStore,
-    ScriptedMemberStore,
-    ScriptedHistoryStore,
-    ScriptedMailStore,
-    ScriptedOwnAccountStore,
-    ScriptedTaskStore,
-    ScriptedReportStore,
-):
+class PostgresStore(Transactions, CommonStore):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     sitemap_statement = market.SITEMAP

@@ -1,14 +1,68 @@
-"""Transactions that create and change accounts."""
+"""`AccountStore`, implemented with scripts that every engine can run."""
 
 from collections.abc import Callable
 
-from listings.contract.accounts import AccountChange
+from listings.contract.accounts import AccountChange, PlanRequest
 from listings.contract.history import Actor
 from listings.contract.mail import NewMail
 from listings.domain.model import Account, bucket_of
 from listings.store import mail_queue, member_sql, sql
+from listings.store.inspection import LIST_PLAN_REQUESTS
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script
+from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, run_query, transaction
+
+
+class ScriptedAccountStore(ScriptedStore):
+    """Implements `AccountStore`."""
+
+    @transaction
+    def add_account(
+        self, name: str, email: str, plan_expires_at: int | None, created_at: int
+    ) -> Script[Account | None]:
+        return add(name, email, plan_expires_at, created_at)
+
+    async def get_account(self, account_id: int) -> Account | None:
+        return await self._find(Account, sql.GET_ACCOUNT, account_id)
+
+    async def find_account(self, email: str) -> Account | None:
+        return await self._find(Account, sql.FIND_ACCOUNT, email)
+
+    async def page_accounts(self, after: int, count: int) -> list[Account]:
+        return [Account(*row) for row in await self._fetch(sql.PAGE_ACCOUNTS, after, count)]
+
+    @caller_transaction
+    def change_account(
+        self, account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None = None
+    ) -> Script[Account | None]:
+        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+        if not rows:
+            return None
+        account = Account(*rows[0])
+        changes = decide(account)
+        if not changes:
+            return account
+        rows = yield Query(sql.build_account_update(tuple(changes)), (account_id, *changes.values()))
+        if actor is not None and _is_extended(account, changes, actor.moment):
+            yield Query(member_sql.DELETE_PLAN_REQUEST, (account_id,))
+        if actor is not None:
+            yield from record_event(account_id, actor, "account_changed", detail=changes)
+        return Account(*rows[0])
+
+    @transaction
+    def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> Script[bool]:
+        if not (yield Query(member_sql.ADD_PLAN_REQUEST, (account_id, requested_at))):
+            return False
+        yield from mail_queue.add(mail)
+        return True
+
+    async def get_plan_request(self, account_id: int) -> int | None:
+        return await self._find(int, member_sql.GET_PLAN_REQUEST, account_id)
+
+    async def delete_plan_request(self, account_id: int) -> None:
+        await self._run_script(lambda: run_query(member_sql.DELETE_PLAN_REQUEST, account_id))
+
+    async def list_plan_requests(self) -> list[PlanRequest]:
+        return [PlanRequest(Account(*row[1:]), row[0]) for row in await self._fetch(LIST_PLAN_REQUESTS)]
 
 
 def add(name: str, email: str, plan_expires_at: int | None, created_at: int) -> Script[Account | None]:
@@ -21,31 +75,6 @@ def add(name: str, email: str, plan_expires_at: int | None, created_at: int) -> 
     yield Query(sql.SET_BUCKET, (bucket, account.id))
     yield Query(sql.ADD_ACCOUNT_STATE, (bucket, account.id))
     return account
-
-
-def change(account_id: int, decide: Callable[[Account], AccountChange], actor: Actor | None) -> Script[Account | None]:
-    """Write the changes that `decide` returns. Return the updated account, or None if it does not exist."""
-    rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
-    if not rows:
-        return None
-    account = Account(*rows[0])
-    changes = decide(account)
-    if not changes:
-        return account
-    rows = yield Query(sql.build_account_update(tuple(changes)), (account_id, *changes.values()))
-    if actor is not None and _is_extended(account, changes, actor.moment):
-        yield Query(member_sql.DELETE_PLAN_REQUEST, (account_id,))
-    if actor is not None:
-        yield from record_event(account_id, actor, "account_changed", detail=changes)
-    return Account(*rows[0])
-
-
-def add_plan_request(account_id: int, requested_at: int, mail: NewMail | None) -> Script[bool]:
-    """Store a request for the plan. Return False if there is one already."""
-    if not (yield Query(member_sql.ADD_PLAN_REQUEST, (account_id, requested_at))):
-        return False
-    yield from mail_queue.add(mail)
-    return True
 
 
 def _is_extended(account: Account, changes: AccountChange, now: int) -> bool:

@@ -1,4 +1,4 @@
-"""Transactions that import the rows of a file and store the import's progress."""
+"""`ImportStore`: transactions that import the rows of a file and store the import's progress."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,46 +16,52 @@ from listings.store.mapping import build_listing
 from listings.store.scripts import audit, listings
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
-from listings.store.scripts.script import Query, QueryMany, Script, run_all
+from listings.store.scripts.script import Query, QueryMany, Script, ScriptedStore, run_all, transaction
 
 
-def parse_progress(rows: Sequence[Any]) -> ImportProgress | None:
+class ScriptedImportStore(ScriptedStore):
+    """Implements `ImportStore`."""
+
+    engine: Engine
+
+    async def find_import(self, key: ImportKey) -> ImportProgress | None:
+        return _parse_progress(await self._fetch(sql.GET_IMPORT, *astuple(key)))
+
+    @transaction
+    def begin_import(
+        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+    ) -> Script[ImportProgress | None]:
+        yield from self.engine.lock_counter(key.bucket)
+        if _parse_progress((yield Query(sql.GET_IMPORT, astuple(key)))) != found:
+            return None
+        yield Query(sql.BEGIN_IMPORT, (*astuple(key), started_at))
+        yield Query(sql.SKIP_SERIALS, (key.bucket, last_id // BUCKETS))
+        return ImportProgress(started_at=started_at)
+
+    @transaction
+    def import_listings(
+        self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
+    ) -> Script[list[RowOutcome] | None]:
+        counter = yield Query(sql.GET_LAST_SERIAL, (key.bucket,), locks=True)  # `begin_import` has created it
+        found = _parse_progress((yield Query(sql.GET_IMPORT, astuple(key))))
+        if found is None or found.finished_at is not None or found.position != batch.start:
+            return None
+        importer = _BatchImporter(self.engine, key, int(counter[0][0]), actor)
+        yield from importer.prepare(batch.rows)
+        outcomes = yield from run_all(importer.import_row(row) for row in batch.rows)
+        created, updated, unchanged = (outcomes.count(outcome) for outcome in ("created", "updated", "unchanged"))
+        yield from importer.finish(created, updated)
+        rejected = len(outcomes) - created - updated - unchanged
+        values = (*batch.end, created, updated, unchanged, rejected, batch.finished_at)
+        yield Query(sql.ADVANCE_IMPORT, (*astuple(key), *values))
+        if actor is not None and (created or updated):
+            yield from audit.record_import(key, found, outcomes, actor)
+        return outcomes
+
+
+def _parse_progress(rows: Sequence[Any]) -> ImportProgress | None:
     """Return the progress in the rows of `sql.GET_IMPORT`, or None if there are none."""
     return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, rows[0], strict=True))) if rows else None
-
-
-def begin(
-    engine: Engine, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
-) -> Script[ImportProgress | None]:
-    """Start an import from the beginning and reserve the ids of its file up to `last_id`.
-
-    Return None if the progress is no longer `found`.
-    """
-    yield from engine.lock_counter(key.bucket)
-    if parse_progress((yield Query(sql.GET_IMPORT, astuple(key)))) != found:
-        return None
-    yield Query(sql.BEGIN_IMPORT, (*astuple(key), started_at))
-    yield Query(sql.SKIP_SERIALS, (key.bucket, last_id // BUCKETS))
-    return ImportProgress(started_at=started_at)
-
-
-def advance(engine: Engine, key: ImportKey, batch: ImportBatch, actor: Actor | None) -> Script[list[RowOutcome] | None]:
-    """Write the rows of a batch and the progress. Return None if the import is not at the start of the batch."""
-    counter = yield Query(sql.GET_LAST_SERIAL, (key.bucket,), locks=True)  # `begin` has created it
-    found = parse_progress((yield Query(sql.GET_IMPORT, astuple(key))))
-    if found is None or found.finished_at is not None or found.position != batch.start:
-        return None
-    importer = _BatchImporter(engine, key, int(counter[0][0]), actor)
-    yield from importer.prepare(batch.rows)
-    outcomes = yield from run_all(importer.import_row(row) for row in batch.rows)
-    created, updated, unchanged = (outcomes.count(outcome) for outcome in ("created", "updated", "unchanged"))
-    yield from importer.finish(created, updated)
-    rejected = len(outcomes) - created - updated - unchanged
-    values = (*batch.end, created, updated, unchanged, rejected, batch.finished_at)
-    yield Query(sql.ADVANCE_IMPORT, (*astuple(key), *values))
-    if actor is not None and (created or updated):
-        yield from audit.record_import(key, found, outcomes, actor)
-    return outcomes
 
 
 class _BatchImporter:

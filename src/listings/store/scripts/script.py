@@ -1,14 +1,17 @@
 """Types for scripts: transactions written as generators of statements, independent of the engine."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
 from listings.store.mapping import Row
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Store = TypeVar("Store", bound="ScriptedStore")
 
 
 class Query(msgspec.Struct, gc=False):
@@ -65,3 +68,32 @@ class ScriptedStore(ABC):
     @abstractmethod
     async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
         """Run a script that only reads, in a snapshot."""
+
+    async def _find(self, build: Callable[..., T], statement: str, *values: object) -> T | None:
+        """Return what `build` returns for the columns of the first row, or None if there is no row."""
+        rows = await self._fetch(statement, *values)
+        return build(*rows[0]) if rows else None
+
+
+def transaction(
+    method: Callable[Concatenate[Store, P], Script[T]],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """Run the script that a store's method returns in a transaction."""
+    return _run_in_transaction(method, changes_callers=False)
+
+
+def caller_transaction(
+    method: Callable[Concatenate[Store, P], Script[T]],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """Like `transaction`, for a script that may change a result of `Store.find_caller`."""
+    return _run_in_transaction(method, changes_callers=True)
+
+
+def _run_in_transaction(
+    method: Callable[Concatenate[Store, P], Script[T]], *, changes_callers: bool
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run_script(partial(method, self, *args, **kwargs), changes_callers=changes_callers)
+
+    return run

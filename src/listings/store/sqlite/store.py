@@ -35,17 +35,12 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.store import sql
-from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.market_entries import INDEX_VERSION
-from listings.store.own_account import ScriptedOwnAccountStore
-from listings.store.report import ScriptedReportStore
-from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts.listings import Added
 from listings.store.scripts.market_index import run_step
-from listings.store.scripts.member_store import ScriptedHistoryStore, ScriptedMemberStore
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import ScriptedAccountStore, ScriptedChangeStore, ScriptedListingStore
+from listings.store.scripts.store import CommonStore
 from listings.store.sqlite import account_index, market, market_index, search
 from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
@@ -66,7 +61,6 @@ from listings.store.sqlite.rows import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Operation, T, Writer
-from listings.store.tasks import ScriptedTaskStore
 
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
@@ -88,18 +82,7 @@ _STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this
 _ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
-class SqliteStore(
-    ScriptedListingStore,
-    ScriptedChangeStore,
-    ScriptedRevertStore,
-    ScriptedAccountStore,
-    ScriptedMemberStore,
-    ScriptedHistoryStore,
-    ScriptedMailStore,
-    ScriptedOwnAccountStore,
-    ScriptedTaskStore,
-    ScriptedReportStore,
-):
+class SqliteStore(CommonStore):
     """`listings.contract.store.Store` on a file that `migrate.migrate` has created."""
 
     sitemap_statement = market.SITEMAP
