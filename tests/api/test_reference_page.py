@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,11 +17,11 @@ from listings.api.docs.texts import read_texts
 from listings.api.routes import ROUTES
 from listings.service import NO_INFO
 from tests.harness import TIMEOUT, Harness, RunningService
+from tests.site.browser import CHROMIUM, needs_chromium
 
 DOCUMENT = document.build_document(ROUTES, NO_INFO)
 PAGE = render_page(DOCUMENT, "http://shop.example").decode()
 FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/reference.js": "text/javascript"}
-BROWSER = shutil.which("chromium")
 
 
 class ParsedPage(HTMLParser):
@@ -168,9 +167,9 @@ def test_the_samples_are_valid(body: object) -> None:
     assert (parsed.returncode, parsed.stderr) == (0, "")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs chromium, which .ci/run installs")
+@needs_chromium
 def test_a_browser_runs_the_page_without_errors(running: RunningService, tmp_path: Path) -> None:
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--enable-logging=stderr"]
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--enable-logging=stderr"]
     done = subprocess.run(
         [*command, f"--user-data-dir={tmp_path}", f"{running.base_url}/docs"],
         capture_output=True,
