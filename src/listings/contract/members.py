@@ -54,6 +54,24 @@ class AttemptLimit(NamedTuple):
     seconds: int
 
 
+class AttemptStore(Protocol):
+    """Counts of what visitors and members have tried."""
+
+    async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
+        """Count one sign-in attempt for each subject in turn, until one is beyond its limit.
+
+        Return the time at which the count of this one ends, or None if there is none. A count restarts at 1 if the
+        subject's first attempt was before its period, or lies in the future. Pass kinds of subjects in the same order
+        each time, because concurrent attempts would otherwise deadlock.
+        """
+
+    async def uncount_attempt(self, subjects: Sequence[bytes]) -> None:
+        """Lower the count of each subject by one, in the order of `count_attempt`."""
+
+    async def purge_attempts(self, oldest: int, now: int) -> None:
+        """Delete subjects whose first attempt was before `oldest` or lies after `now`."""
+
+
 class MemberStore(Protocol):
     """Stores members, their sessions and invitations, with the guarantees of `contract.store.Store`."""
 
@@ -118,17 +136,6 @@ class MemberStore(Protocol):
     async def purge_sessions(self, oldest: SessionCutoffs) -> None:
         """Delete the expired sessions."""
 
-    async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
-        """Count one sign-in attempt for each subject in turn, until one is beyond its limit.
-
-        Return the time at which the count of this one ends, or None if there is none. A count restarts at 1 if the
-        subject's first attempt was before its period, or lies in the future. Pass kinds of subjects in the same order
-        each time, because concurrent attempts would otherwise deadlock.
-        """
-
-    async def uncount_attempt(self, subjects: Sequence[bytes]) -> None:
-        """Lower the count of each subject by one, in the order of `count_attempt`."""
-
     async def set_device(self, account_id: int, digest: bytes, used_at: int, max_devices: int) -> None:
         """Store a browser in which an existing account has signed in, or when it was used last.
 
@@ -137,9 +144,6 @@ class MemberStore(Protocol):
 
     async def is_device(self, email: str, digest: bytes) -> bool:
         """Return whether the account with this email address has signed in in this browser."""
-
-    async def purge_attempts(self, oldest: int, now: int) -> None:
-        """Delete subjects whose first attempt was before `oldest` or lies after `now`."""
 
     async def add_invitation(
         self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, replaces: bool = True

@@ -10,7 +10,7 @@ from listings.contract.imports import ImportStore
 from listings.contract.listings import ListingStore
 from listings.contract.mail import MailStore
 from listings.contract.market import MarketStore
-from listings.contract.members import MemberStore
+from listings.contract.members import AttemptStore, MemberStore
 from listings.contract.own_account import OwnAccountStore
 from listings.contract.reverts import RevertStore
 from listings.contract.tasks import TaskStore
@@ -25,6 +25,7 @@ class Store(
     AccountStore,
     KeyStore,
     MemberStore,
+    AttemptStore,
     HistoryStore,
     MailStore,
     OwnAccountStore,

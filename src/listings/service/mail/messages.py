@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from listings.contract.accounts import AccountStore
 from listings.contract.mail import MailStore
-from listings.contract.members import MemberStore
+from listings.contract.members import AttemptStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing
 from listings.service.accounts import validate_name
@@ -30,7 +30,7 @@ class BuyerMessage(NamedTuple):
     text: str
 
 
-class _Store(AccountStore, MailStore, MemberStore, Protocol):
+class _Store(AccountStore, MailStore, AttemptStore, Protocol):
     pass
 
 

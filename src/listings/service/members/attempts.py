@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
-from listings.contract.members import AttemptLimit, MemberStore
+from listings.contract.members import AttemptLimit, AttemptStore
 from listings.domain.errors import Problem
 
 _log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one custom
 class Attempts:
     """Counts attempts in the store."""
 
-    def __init__(self, store: MemberStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: AttemptStore, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
 

@@ -11,7 +11,7 @@ import msgspec
 from listings.contract.accounts import AccountStore
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import MailStore, NewMail
-from listings.contract.members import AttemptLimit, MemberStore, NewSession, Session, SessionCutoffs
+from listings.contract.members import AttemptLimit, AttemptStore, MemberStore, NewSession, Session, SessionCutoffs
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
 from listings.service.accounts import validate_email, validate_name
@@ -67,7 +67,7 @@ class Member(msgspec.Struct, frozen=True):
         )
 
 
-class _Store(MemberStore, AccountStore, MailStore, Protocol):
+class _Store(MemberStore, AttemptStore, AccountStore, MailStore, Protocol):
     pass
 
 

@@ -1,12 +1,10 @@
 """`MemberStore`, implemented with scripts that every engine can run."""
 
-from collections.abc import Sequence
-
 from msgspec.structs import astuple
 
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail
-from listings.contract.members import AttemptLimit, NewSession, Session, SessionCutoffs
+from listings.contract.members import NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
 from listings.store import change_sql, mail_queue, member_sql, own_account, sql
 from listings.store.reverts import sql as revert_sql
@@ -100,31 +98,12 @@ class ScriptedMemberStore(ScriptedStore):
         yield Query(member_sql.PURGE_OLD_SESSIONS, (oldest.created_at,))
 
     @transaction
-    def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> Script[int | None]:
-        for limit in limits:
-            rows = yield Query(member_sql.COUNT_ATTEMPT, (limit.subject, moment, moment - limit.seconds))
-            count, started_at = rows[0]
-            if count > limit.max_attempts:
-                return int(started_at) + limit.seconds
-        return None
-
-    @transaction
-    def uncount_attempt(self, subjects: Sequence[bytes]) -> Script[None]:
-        for subject in subjects:
-            yield Query(member_sql.DECREMENT_ATTEMPTS, (subject,))
-
-    @transaction
     def set_device(self, account_id: int, digest: bytes, used_at: int, max_devices: int) -> Script[None]:
         yield Query(member_sql.SET_DEVICE, (account_id, digest, used_at))
         yield Query(member_sql.TRIM_DEVICES, (account_id, max_devices))
 
     async def is_device(self, email: str, digest: bytes) -> bool:
         return bool(await self._fetch(member_sql.IS_DEVICE, email, digest))
-
-    @transaction
-    def purge_attempts(self, oldest: int, now: int) -> Script[None]:
-        yield Query(member_sql.PURGE_ATTEMPTS, (oldest,))
-        yield Query(member_sql.PURGE_FUTURE_ATTEMPTS, (now,))  # which a fast clock leaves behind
 
     @transaction
     def add_invitation(

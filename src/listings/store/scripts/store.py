@@ -34,6 +34,7 @@ from listings.store.report import ScriptedReportStore
 from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts import changes, listings
 from listings.store.scripts.accounts import ScriptedAccountStore
+from listings.store.scripts.attempts import ScriptedAttemptStore
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.history import ScriptedHistoryStore
 from listings.store.scripts.imports import ScriptedImportStore
@@ -165,6 +166,7 @@ class CommonStore(
     ScriptedAccountStore,
     ScriptedKeyStore,
     ScriptedMemberStore,
+    ScriptedAttemptStore,
     ScriptedHistoryStore,
     ScriptedMailStore,
     ScriptedOwnAccountStore,
