@@ -121,6 +121,7 @@ def test_a_closed_account_is_erased_in_the_background(harness: Harness) -> None:
     assert "Your account is closed." in tab.follow().text
     assert tab.get("/console").reply.headers["location"].startswith("/sign-in")
     assert harness.run(harness.services.accounts.find(str(account.id))).disabled_at is not None
+    assert "You closed this account. It is being erased" in tab.sign_in("alice@example.com", PASSWORD).text
     harness.run(harness.services.own_account.erase_closed())
     assert harness.run(harness.services.accounts.find(str(account.id))).name == f"Erased account {account.id}"
     assert not exists(harness, "alice@example.com")

@@ -12,6 +12,7 @@ from listings.contract.accounts import AccountStore
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import MailStore, NewMail
 from listings.contract.members import AttemptLimit, AttemptStore, MemberStore, NewSession, Session, SessionCutoffs
+from listings.contract.own_account import OwnAccountStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
 from listings.service.accounts import validate_email, validate_name
@@ -67,7 +68,7 @@ class Member(msgspec.Struct, frozen=True):
         )
 
 
-class _Store(MemberStore, AttemptStore, AccountStore, MailStore, Protocol):
+class _Store(MemberStore, AttemptStore, AccountStore, OwnAccountStore, MailStore, Protocol):
     pass
 
 
@@ -120,7 +121,13 @@ class Sessions:
             account, hashed = await self._check_password(found, password)
         await self._store.uncount_attempt([limit.subject for limit in limits])
         if account.disabled_at is not None:
-            raise Problem("account_disabled", "This account is disabled: ask the operator")
+            is_closed = account.id in await self._store.list_closed_accounts()
+            message = (
+                "You closed this account. It is being erased"
+                if is_closed
+                else "This account is disabled: ask the operator"
+            )
+            raise Problem("account_disabled", message)
         notice = await self._write_notice(account, device)
         return await self.start(account, hashed, agent, device=device, notice=notice)
 
