@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,11 +35,13 @@ def resolve_target(file: Path) -> Path:
     """Return the path of a file with symbolic links resolved. Raises Problem("invalid_request") if it is not a file."""
     try:
         target = file.resolve()
-        exists, is_file = target.exists(), target.is_file()
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return target
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a valid file name"
         raise Problem("invalid_request", f"{str(file)[:200]} can't be written: {reason}") from None
-    if exists and not is_file:
+    if not stat.S_ISREG(mode):
         raise Problem("invalid_request", f"{file} is not a regular file: choose another name")
     return target
 
