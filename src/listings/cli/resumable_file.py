@@ -33,6 +33,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 def resolve_target(file: Path) -> Path:
     """Return the path of a file with symbolic links resolved. Raises Problem("invalid_request") if it is not a file."""
+    target = file
     try:
         target = file.resolve()
         mode = target.stat().st_mode
