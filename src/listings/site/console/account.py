@@ -20,13 +20,17 @@ from listings.site.context import site_of
 _PATH = "/console/account"
 
 
-async def show_account(request: Request, member: Member, problem: Problem | None = None) -> Response:
-    """Show the account and its sessions."""
+async def show_account(
+    request: Request, member: Member, problem: Problem | None = None, failed: str = "", entered: str = ""
+) -> Response:
+    """Show the account and its sessions. `failed` is the field of a form that was rejected, and `entered` its value."""
     services = site_of(request).services
     return console_page(
         request,
         "account.html",
         problem=problem,
+        failed=failed,
+        entered=entered,
         sessions=await services.sessions.list_active(member),
         can_get_messages=services.messages.is_on,
         confirms_emails=services.own_account.confirms_emails,
@@ -37,10 +41,11 @@ async def show_account(request: Request, member: Member, problem: Problem | None
 @for_member
 async def change_name(request: Request, member: Member) -> Response:
     """Change the name of the account."""
+    name = get_text(await read_form(request), "name")
     try:
-        await site_of(request).services.own_account.change_name(member, get_text(await read_form(request), "name"))
+        await site_of(request).services.own_account.change_name(member, name)
     except Problem as problem:
-        return await show_account(request, member, problem)
+        return await show_account(request, member, problem, "name", name)
     return redirect_with_notice(request, _PATH, "name")
 
 
@@ -90,7 +95,7 @@ async def set_public_contact(request: Request, member: Member) -> Response:
     try:
         await site_of(request).services.accounts.set_public_contact(member.account, contact)
     except Problem as problem:
-        return await show_account(request, member, problem)
+        return await show_account(request, member, problem, "contact", contact)
     return redirect_with_notice(request, _PATH, "contact")
 
 
