@@ -1,6 +1,6 @@
 # Start here: make run, make test, make check.
 PYTHON ?= python3
-JOBS ?= $(shell $(PYTHON) -c 'import os; print(1 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1 + os.cpu_count())')
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 + len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2 + os.cpu_count())')
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -68,7 +68,7 @@ clean-data:  ## delete the demo's data
 PARALLEL = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each program that a test starts is compiled to bytecode again
 
-test: test-coverage test-timing  ## run every test once, with branch coverage; JOBS=4 for four processes
+test: test-coverage test-timing  ## run every test once, with branch coverage; JOBS=2 for two processes
 
 test-coverage: dev
 	$(BIN)/coverage erase

@@ -152,7 +152,7 @@ class Settings:
         "1073741824",
     )
     change_days: Annotated[int, Meta(ge=1, le=3650)] = setting(
-        "Days for which the changes of listings are stored: for the API, and for the activity, which shows 90 days.",
+        "Days for which the changes of listings are stored. The activity in the console shows at most the last 90.",
         "90",
     )
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = setting(

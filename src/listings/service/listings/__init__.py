@@ -242,9 +242,6 @@ class Listings:
             return None
         return steps.build_idempotency_record(options.idempotency_key, options.digest, int(self._clock()))
 
-    def _format_now(self) -> str:
-        return timestamps.format_timestamp(self._clock())
-
     @property
     def account_limits(self) -> AccountLimits:
         """How large an account can be."""
