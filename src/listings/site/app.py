@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from listings.domain.errors import Problem
 from listings.service import Services
@@ -37,27 +37,14 @@ class Pages:
         Return False, with nothing sent, if the path has no page and the client does not accept HTML. Reads the request
         ID from "listings.request_id" of the scope, and sets "listings.route" (a route pattern) and "listings.status".
         """
-        await self._take_turn()  # the server runs a request's first step outside of a task; Starlette needs one
+        async with self._turn:  # one page per loop iteration, so that a burst of pages does not delay the API
+            await asyncio.sleep(0)  # the server runs a request's first step outside of a task; Starlette needs one
         route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
         if route is None and not pages.accepts_html(scope):
             return False
         scope["listings.route"] = route.path if route is not None else "-"
-
-        async def receive_in_turn() -> Message:
-            message = await receive()
-            await self._take_turn()
-            return message
-
-        await self._starlette(scope, receive_in_turn, send)
+        await self._starlette(scope, receive, send)
         return True
-
-    async def _take_turn(self) -> None:
-        """Wait for the next loop iteration in which no other page is begun or gets its form.
-
-        So a burst of pages, such as 200 sign-ins, does not delay the API.
-        """
-        async with self._turn:
-            await asyncio.sleep(0)
 
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
