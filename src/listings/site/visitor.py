@@ -58,10 +58,14 @@ def base_url_of(request: Request) -> str:
 
 def _peer(request: Request) -> str:
     client = request.scope.get("client")
-    return _normalize(client[0]) or "" if client else ""
+    return _normalize_peer(client[0]) if client else ""
 
 
 @lru_cache(1024)  # mostly that of a proxy; a page asks for it ten times, which took a tenth of its time
+def _normalize_peer(address: str) -> str:
+    return _normalize(address) or ""
+
+
 def _normalize(text: str) -> str | None:
     """Return an IP address in canonical form and without a port, or None if the text is not an IP address."""
     text = text.strip()
