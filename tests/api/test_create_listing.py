@@ -40,7 +40,7 @@ DEFAULTS = {
 def has_no_listings(client: Client, running: RunningService) -> bool:
     """Return whether the account has never had a listing; drafts and deleted ones count."""
     account = client.person.account.id
-    return running.run(lambda services: store_of(services).get_revision(account % 1024, account)) == 0
+    return running.run(lambda services: store_of(services).get_revisions(account % 1024, account)).revision == 0
 
 
 # Response

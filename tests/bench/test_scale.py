@@ -197,7 +197,7 @@ def test_the_asyncpg_pool_variant_reads_the_same(postgres: PostgresServer, monke
         await store.open()
         try:
             found = [await store.get_listing(1025), await store.get_listing_and_revision(1025)]
-            return [*found, await store.get_listing_and_revision(2049), await store.get_revision(1, 1)]
+            return [*found, await store.get_listing_and_revision(2049), (await store.get_revisions(1, 1)).revision]
         finally:
             await store.close()
 

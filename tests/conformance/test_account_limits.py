@@ -82,11 +82,11 @@ def make_seller(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Ite
 def test_a_create_beyond_the_number_is_rejected(make_seller: Callable[..., Seller]) -> None:
     seller = make_seller(listings=2)
     first, _ = seller.add(), seller.add()
-    revision = seller.run(seller.store.get_revision(*seller.partition))
+    revision = seller.run(seller.store.get_revisions(*seller.partition)).revision
     with pytest.raises(Problem, match="An account can have at most 2 listings: delete some first") as raised:
         seller.add()
     assert raised.value.code == "account_full"
-    assert seller.run(seller.store.get_revision(*seller.partition)) == revision
+    assert seller.run(seller.store.get_revisions(*seller.partition)).revision == revision
     seller.change(first, DELETED)
     seller.add()
     assert seller.states == (2, 0, 1)

@@ -71,7 +71,7 @@ class AccountListings:
 
     @property
     def revision(self) -> int:
-        return int(self._await(self._store.get_revision(*self.partition)))
+        return int(self._await(self._store.get_revisions(*self.partition)).revision)
 
 
 @pytest.fixture

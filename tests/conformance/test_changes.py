@@ -122,7 +122,7 @@ def test_views_and_writes_without_an_actor_are_no_changes(edits: Edits) -> None:
     edits.run(edits.store.record_views(1, {listing_id: [b"v" * 16]}))
     edits.add(None)
     edits.change(listing_id, None, title="New")
-    assert edits.run(edits.store.get_revision(*edits.partition)) == 4
+    assert edits.run(edits.store.get_revisions(*edits.partition)).revision == 4
     assert edits.state == EditState(1, 0)
     assert edits.rows == [(1, "created", listing_id, "New")]
 

@@ -141,7 +141,7 @@ def test_an_external_id_is_stored_and_can_be_cleared(shop: Shop, run: Run) -> No
 def test_a_second_listing_with_an_external_id_is_rejected_and_nothing_is_written(shop: Shop, run: Run) -> None:
     async def check() -> None:
         first, other = await shop.add("A"), await shop.add(None)
-        revision = await shop.store.get_revision(*shop.partition)
+        revision = (await shop.store.get_revisions(*shop.partition)).revision
         claim = IdempotencyRecord("k", b"d" * 32, 1_000, 900)
         expected = message("A", first)
         assert await get_error(shop.add("A")) == expected
@@ -149,7 +149,7 @@ def test_a_second_listing_with_an_external_id_is_rejected_and_nothing_is_written
         assert await get_error(shop.change(other, title="new", external_id="A")) == expected
         row, again = build_row(listing_id=other, external_id="A"), build_row("A", title="updated")
         assert await shop.import_rows(row) == [expected]
-        assert await shop.store.get_revision(*shop.partition) == revision
+        assert (await shop.store.get_revisions(*shop.partition)).revision == revision
         assert await shop.import_rows(again, digest=b"e" * 32) == ["updated"]
         last = await shop.add("B")
         assert last == other + 1024

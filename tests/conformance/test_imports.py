@@ -119,10 +119,10 @@ def test_a_batch_raises_the_revision_once_if_it_changes_anything(store: Store, r
     partition = (bucket_of(account.id), account.id)
     key = begin(run, store, account)
     run(store.import_listings(key, ImportBatch(START, MIDDLE, [build_row(None, IMPORTED)] * 3)))
-    assert run(store.get_revision(*partition)) == 1
+    assert run(store.get_revisions(*partition)).revision == 1
     unchanged = [build_row(1024 + bucket_of(account.id), {}), build_row(None, Problem("invalid_request", "no"))]
     run(store.import_listings(key, ImportBatch(MIDDLE, END, unchanged)))
-    assert run(store.get_revision(*partition)) == 1
+    assert run(store.get_revisions(*partition)).revision == 1
 
 
 def test_an_imported_id_is_never_reused(store: Store, run: Run, account: Account) -> None:

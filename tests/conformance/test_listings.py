@@ -109,9 +109,9 @@ def test_only_the_decided_fields_of_a_listing_change(store: Store, run: Run, acc
 def test_an_empty_change_writes_nothing(store: Store, run: Run, account: Account) -> None:
     listing_id = add(run, store, account)
     before = run(store.get_listing(listing_id))
-    revision = run(store.get_revision(bucket_of(account.id), account.id))
+    revision = run(store.get_revisions(bucket_of(account.id), account.id)).revision
     assert run(store.change_listing(listing_id, set_values())) == before
-    assert run(store.get_revision(bucket_of(account.id), account.id)) == revision
+    assert run(store.get_revisions(bucket_of(account.id), account.id)).revision == revision
 
 
 def test_a_rejected_change_is_raised_and_writes_nothing(store: Store, run: Run, account: Account) -> None:
@@ -200,14 +200,14 @@ def test_a_cancelled_caller_does_not_undo_its_write(store: Store, run: Run, acco
 
 def test_every_edit_raises_the_revision_by_one(store: Store, run: Run, account: Account) -> None:
     partition = (bucket_of(account.id), account.id)
-    assert run(store.get_revision(*partition)) == 0
+    assert run(store.get_revisions(*partition)).revision == 0
     listing_id = add(run, store, account)
-    assert run(store.get_revision(*partition)) == 1
+    assert run(store.get_revisions(*partition)).revision == 1
     run(store.change_listing(listing_id, set_values(title="u")))
-    assert run(store.get_revision(*partition)) == 2
+    assert run(store.get_revisions(*partition)).revision == 2
     other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
     add(run, store, other)
-    assert run(store.get_revision(*partition)) == 2
+    assert run(store.get_revisions(*partition)).revision == 2
 
 
 def test_a_listing_is_read_with_its_accounts_revision(store: Store, run: Run, account: Account) -> None:
@@ -228,6 +228,6 @@ def test_no_listing_has_changed_since_the_settled_revision(store: Store, run: Ru
             known = store.get_cached_settled_revision(*partition)
             assert known is None or changed <= known <= current
             assert changed <= run(store.get_settled_revision(*partition)) <= current
-            assert run(store.get_revision(*partition)) == current
+            assert run(store.get_revisions(*partition)).revision == current
             if current == changed:
                 add(run, store, account)

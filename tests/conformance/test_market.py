@@ -536,7 +536,7 @@ def test_new_views_raise_the_revision_of_each_account_once(store: Store, run: Ru
     ids = [add(store, run, account) for account in (alice, alice, bob)]
 
     def revisions() -> list[int]:
-        return [run(store.get_revision(bucket_of(account.id), account.id)) for account in (alice, bob)]
+        return [run(store.get_revisions(bucket_of(account.id), account.id)).revision for account in (alice, bob)]
 
     assert revisions() == [2, 1]
     run(store.record_views(DAY, {listing_id: [build_visitor(1), build_visitor(2)] for listing_id in ids[:2]}))

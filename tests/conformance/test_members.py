@@ -53,7 +53,7 @@ def test_a_member_is_an_account_with_a_password_and_without_a_plan(store: Store,
     assert (account.name, account.email, account.plan_expires_at) == ("Alice", "alice@example.com", None)
     assert run(store.get_account(account.id)) == account
     assert run(store.get_password(account.id)) == "first"
-    assert run(store.get_revision(bucket_of(account.id), account.id)) == 0
+    assert run(store.get_revisions(bucket_of(account.id), account.id)).revision == 0
 
 
 def test_an_email_address_opens_only_one_account(store: Store, run: Run, account: Account) -> None:

@@ -17,11 +17,8 @@ class Revisions(NamedTuple):
 class Freshness(Protocol):
     """Tells a cache which of its entries are current."""
 
-    async def get_revision(self, bucket: int, account_id: int) -> int:
-        """Return the account's revision: 0 at first, and higher after every edit of its listings."""
-
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
-        """Return both revisions of the account, from one snapshot."""
+        """Return both revisions of the account, from one snapshot: 0 at first, and higher after every edit."""
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
         """Return the last revision that changed an existing listing, or a later one, but at most the current revision.

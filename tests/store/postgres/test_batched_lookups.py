@@ -178,6 +178,7 @@ def test_the_revision_of_an_unknown_account_is_zero(url: str) -> None:
         async with open_store(url) as store:
             await create_alice(store)
             await store.add_listing(1, 1, NEW, CREATED)
-            return await asyncio.gather(*(store.get_revision(1, account_id) for account_id in (1, 1, 2, 1, 2)))
+            found = await asyncio.gather(*(store.get_revisions(1, account_id) for account_id in (1, 1, 2, 1, 2)))
+            return [revisions.revision for revisions in found]
 
     assert asyncio.run(scenario()) == [2, 2, 0, 2, 0]

@@ -254,7 +254,7 @@ def test_a_session_is_reused_after_a_statement_timeout(url: str, monkeypatch: py
         async with open_store(url, sessions=1, seconds=3) as store:
             with pytest.raises(Unavailable, match="took too long"):
                 await store._read("SELECT pg_sleep(1000)")  # noqa: SLF001 - no statement of the store is slow enough
-            assert await store.get_revision(1, 1) == 0
+            assert (await store.get_revisions(1, 1)).revision == 0
 
     asyncio.run(scenario())
 

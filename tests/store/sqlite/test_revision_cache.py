@@ -249,12 +249,12 @@ def test_creates_by_this_process_keep_its_account_cached(two: TwoStores) -> None
     listing_id = run(store.add_listing(*ALICE, BIKE, STAMP)).listing_id
     run(store.get_listing_and_revision(listing_id))
     run(store.add_listing(*ALICE, BIKE, STAMP))
-    assert (store.get_cached_settled_revision(*ALICE), run(store.get_revision(*ALICE))) == (1, 2)
+    assert (store.get_cached_settled_revision(*ALICE), run(store.get_revisions(*ALICE)).revision) == (1, 2)
     run(store.index_market(10, b"i" * 16, 1_000.0))
     assert store.get_cached_settled_revision(*ALICE) == 1
     run(other.add_listing(*ALICE, BIKE, STAMP))
     assert store.get_cached_settled_revision(*ALICE) is None
-    assert (run(store.get_settled_revision(*ALICE)), run(store.get_revision(*ALICE))) == (3, 3)
+    assert (run(store.get_settled_revision(*ALICE)), run(store.get_revisions(*ALICE)).revision) == (3, 3)
 
 
 @pytest.mark.parametrize("claim", [None, IdempotencyRecord("k", b"d" * 32, 1_000, 900)], ids=["no key", "key"])
@@ -275,14 +275,14 @@ def test_an_edit_keeps_the_settled_revision_of_other_accounts(two: TwoStores) ->
         run(store.add_listing(*BOB, BIKE, STAMP))
     run(store.change_listing(ids[0], set_title("Tandem")))
     assert [run(store.get_settled_revision(*partition)) for partition in (ALICE, BOB)] == [2, 2]
-    assert [run(store.get_revision(*partition)) for partition in (ALICE, BOB)] == [2, 3]
+    assert [run(store.get_revisions(*partition)).revision for partition in (ALICE, BOB)] == [2, 3]
 
 
 def test_a_create_whose_caller_was_cancelled_is_tracked(two: TwoStores) -> None:
     store, run = two.stores[0], two.run
 
     async def cancel_create() -> None:
-        await store.get_revision(*ALICE)
+        await store.get_revisions(*ALICE)
         create = asyncio.ensure_future(store.add_listing(*ALICE, BIKE, STAMP))
         await asyncio.sleep(0)
         create.cancel()
@@ -294,13 +294,13 @@ def test_a_create_whose_caller_was_cancelled_is_tracked(two: TwoStores) -> None:
         await store.add_listing(*BOB, BIKE, STAMP)
 
     run(cancel_create())
-    assert run(store.get_revision(*ALICE)) == 1
+    assert run(store.get_revisions(*ALICE)).revision == 1
 
 
 def test_a_rejected_create_does_not_raise_the_revision(two: TwoStores, monkeypatch: pytest.MonkeyPatch) -> None:
     store, run = two.stores[0], two.run
     run(store.add_listing(*ALICE, BIKE, STAMP))
-    assert run(store.get_revision(*ALICE)) == 1
+    assert run(store.get_revisions(*ALICE)).revision == 1
     for error in (Problem("not_owner", "no"), apsw.FullError("full")):
 
         def fail(*_: object, error: Exception = error, **__: object) -> None:
@@ -310,7 +310,7 @@ def test_a_rejected_create_does_not_raise_the_revision(two: TwoStores, monkeypat
             broken.setattr(listings, "build_row", fail)
             with pytest.raises((Problem, Unavailable)):
                 run(store.add_listing(*ALICE, BIKE, STAMP))
-        assert run(store.get_revision(*ALICE)) == 1
+        assert run(store.get_revisions(*ALICE)).revision == 1
 
 
 class Minimums:
@@ -352,7 +352,7 @@ class Process:
 
     async def read_revision(self, partition: tuple[int, int]) -> None:
         end_read = self._minimums.begin_read(partition, self._minimums.revisions[partition])
-        end_read(await self.store.get_revision(*partition))
+        end_read((await self.store.get_revisions(*partition)).revision)
 
     async def read_listing(self, partition: tuple[int, int], listing_id: int) -> bool:
         """Read a listing and return whether it came from the cache."""
@@ -412,4 +412,4 @@ def test_no_process_reads_older_data_than_was_acknowledged_or_read(two: TwoStore
     assert hits > 50
     for store in two.stores:
         for partition in (ALICE, BOB):
-            assert two.run(store.get_revision(*partition)) == two.read_revision(partition)
+            assert two.run(store.get_revisions(*partition)).revision == two.read_revision(partition)

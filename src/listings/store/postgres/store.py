@@ -304,15 +304,13 @@ class PostgresStore(Transactions, CommonStore):
 
     # Revisions
 
-    async def get_revision(self, bucket: int, account_id: int) -> int:
-        return (await self.get_revisions(bucket, account_id)).revision
-
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         row = await self._revisions.find(bucket, account_id)
         return Revisions(0, 0) if row is None else Revisions(*row[1:])
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        return await self.get_revision(bucket, account_id)  # the server does not record what the last edit changed
+        # The server does not record what the last edit changed.
+        return (await self.get_revisions(bucket, account_id)).revision
 
     def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
         return None  # another process may have raised it since it was read

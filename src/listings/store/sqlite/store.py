@@ -292,9 +292,6 @@ class SqliteStore(CommonStore):
 
     # Revisions
 
-    async def get_revision(self, bucket: int, account_id: int) -> int:
-        return (await self.get_revisions(bucket, account_id)).revision
-
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         revisions = self._known_revisions.find_revisions(account_id)
         return revisions if revisions is not None else self._read_revisions(bucket, account_id)
