@@ -33,15 +33,13 @@ class Progress(msgspec.Struct, frozen=True):
 
 def resolve_target(file: Path) -> Path:
     """Return the path of a file with symbolic links resolved. Raises Problem("invalid_request") if it is not a file."""
-    target = file
+    target = Path(os.path.realpath(file))
     try:
-        target = file.resolve()
         mode = target.stat().st_mode
     except FileNotFoundError:
         return target
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a valid file name"
-        raise Problem("invalid_request", f"{str(file)[:200]} can't be written: {reason}") from None
+    except OSError as error:
+        raise Problem("invalid_request", f"{str(file)[:200]} can't be written: {error.strerror}") from None
     if not stat.S_ISREG(mode):
         raise Problem("invalid_request", f"{file} is not a regular file: choose another name")
     return target

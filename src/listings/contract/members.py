@@ -58,7 +58,7 @@ class AttemptStore(Protocol):
     """Counts of what visitors and members have tried."""
 
     async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
-        """Count one sign-in attempt for each subject in turn, until one is beyond its limit.
+        """Count one attempt for each subject in turn, until one is beyond its limit.
 
         Return the time at which the count of this one ends, or None if there is none. A count restarts at 1 if the
         subject's first attempt was before its period, or lies in the future. Pass kinds of subjects in the same order

@@ -121,13 +121,9 @@ class Sessions:
             account, hashed = await self._check_password(found, password)
         await self._store.uncount_attempt([limit.subject for limit in limits])
         if account.disabled_at is not None:
-            is_closed = account.id in await self._store.list_closed_accounts()
-            message = (
-                "You closed this account. It is being erased"
-                if is_closed
-                else "This account is disabled: ask the operator"
-            )
-            raise Problem("account_disabled", message)
+            if account.id in await self._store.list_closed_accounts():
+                raise Problem("account_disabled", "You closed this account. It is being erased")
+            raise Problem("account_disabled", "This account is disabled: ask the operator")
         notice = await self._write_notice(account, device)
         return await self.start(account, hashed, agent, device=device, notice=notice)
 
