@@ -1,4 +1,4 @@
-"""Measure the revert of a large account, alone and under the requests of others: `python -m bench.reverts`."""
+"""Measure reverts of a large account, without and with requests of others: `python -m bench.reverts`."""
 
 import json
 import sys
@@ -34,8 +34,8 @@ class Figures(NamedTuple):
     """The seconds of a revert without other requests, and the p99 of others' requests without and with one, in ms."""
 
     seconds: float
-    alone: dict[str, float]
-    beside: dict[str, float]
+    without: dict[str, float]
+    during: dict[str, float]
 
 
 class Shop(NamedTuple):
@@ -88,11 +88,11 @@ def summarize(listings: int, figures: list[Figures]) -> str:
     """Return the medians as sentences."""
     lines = [f"Reverting {listings:,} listings takes {median(one.seconds for one in figures):.1f} s."]
     for name in _LOADS:
-        alone, beside = (
+        without, during = (
             median(values[name] for values in kind) for kind in zip(*[one[1:] for one in figures], strict=True)
         )
         lines.append(
-            f"p99 of others ({name}): {alone:.1f} ms, and {beside:.1f} during reverts (target: at most double)."
+            f"p99 of others ({name}): {without:.1f} ms, and {during:.1f} during reverts (target: at most double)."
         )
     return "\n".join(lines)
 
@@ -143,23 +143,23 @@ def _send_batches(shop: Shop, batches: list[list[dict[str, Any]]]) -> Iterator[A
 
 
 def _measure(shop: Shop, revert_id: int) -> tuple[Figures, int]:
-    """Revert a revert without load, and then, as long as each load lasts, the result.
+    """Measure one revert without load, and the loads without and with reverts.
 
-    Return the figures and the id of the last revert.
+    Each revert undoes the one before. Return the figures and the id of the last revert.
     """
-    alone = {name: _load(shop, name) for name in _LOADS}
+    without = {name: _load(shop, name) for name in _LOADS}
     started = time.monotonic()
     revert_id = _wait(shop, _start(shop, {"revert": revert_id}))
     seconds = time.monotonic() - started
-    beside = {}
+    during = {}
     with ThreadPoolExecutor(1) as pool:
         for name in _LOADS:
             loading = pool.submit(_load, shop, name)
             while not loading.done():
                 revert_id = _wait(shop, _start(shop, {"revert": revert_id}))
-            beside[name] = loading.result()
-    log_progress(f"{seconds:.1f} s; p99 alone {alone}, during reverts {beside}")
-    return Figures(seconds, alone, beside), revert_id
+            during[name] = loading.result()
+    log_progress(f"{seconds:.1f} s; p99 without reverts {without}, during them {during}")
+    return Figures(seconds, without, during), revert_id
 
 
 def _start(shop: Shop, body: dict[str, Any]) -> int:

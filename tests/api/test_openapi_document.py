@@ -16,17 +16,19 @@ from hypothesis import strategies as st
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from listings.api import params
+from listings.api.batch import MAX_OPERATIONS
 from listings.api.codec import REVERTS_PATH
 from listings.api.docs import document
 from listings.api.docs.headers import COMMON_HEADERS
 from listings.api.docs.schemas import build_schema
-from listings.api.docs.texts import ERROR_DOCS
+from listings.api.docs.texts import ERROR_DOCS, read_texts
 from listings.api.routes import ROUTES
 from listings.domain.errors import STATUS
 from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, FieldError, Identifier, Images, Money, Text
 from listings.domain.listing_json import EXTRA_FIELDS, Record
 from listings.domain.model import MAX_ID
 from listings.service import NO_INFO, ServiceInfo
+from listings.service.history.change_waits import MAX_WAITS
 from tests.api.fuzzing import fuzz
 from tests.api.helpers import LISTINGS
 from tests.conftest import Client
@@ -539,3 +541,10 @@ def test_schemathesis_finds_nothing_in_500_cases(tmp_path: Path) -> None:
     report = fuzz(tmp_path, examples=15)
     assert report.code == 0, report.text
     assert report.cases >= 500
+
+
+def test_texts_state_the_limits_of_the_code() -> None:
+    texts = read_texts()
+    assert f"at most {params.MAX_IDS}," in texts.parameters["ids"]
+    assert f"up to {MAX_OPERATIONS} operations" in texts.operations["runBatch"].description
+    assert f"may have {MAX_WAITS} that wait" in ERROR_DOCS["too_many_waits"].cure

@@ -33,7 +33,7 @@ async def prepare(store: SqliteStore) -> list[int]:
 
 
 def expect(disk: Disk, ids: list[int]) -> None:
-    """Set what the listings are before the revert, and what they may become."""
+    """Tell the simulated disk the versions of the listings before the revert, and those after it."""
     disk.acknowledged_versions |= dict.fromkeys(ids, _EDITED)
     disk.requested_versions |= dict.fromkeys(ids, _REVERTED)
 
