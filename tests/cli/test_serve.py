@@ -411,6 +411,19 @@ def test_a_port_can_be_reused_immediately(program: Program) -> None:
         assert second.base_url == first.base_url
 
 
+_TABLE_SIZE_SCRIPT = """
+from listings.cli.serve import RESERVED_FILES, limit_connections
+from listings.settings import load
+limit = limit_connections(load({}, {})).max_connections + RESERVED_FILES
+allocated = next(line for line in open("/proc/self/status") if line.startswith("FDSize"))
+assert int(allocated.split()[1]) >= limit, (allocated, limit)
+"""
+
+
+def test_the_table_of_open_files_is_allocated_at_start() -> None:
+    subprocess.run([sys.executable, "-c", _TABLE_SIZE_SCRIPT], check=True)
+
+
 def test_connections_beyond_the_file_limit_get_503(program: Program) -> None:
     file_limit = 96
     limited = f"ulimit -n {file_limit} && exec {PROGRAM} serve --port 0"

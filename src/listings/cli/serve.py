@@ -1,6 +1,7 @@
 """`listings serve`: run the service."""
 
 import asyncio
+import fcntl
 import logging
 import os
 import resource
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -172,8 +174,18 @@ def limit_connections(settings: Settings) -> Settings:
     """Raise the limit on open files if needed, and return settings with as many connections as it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.max_connections + RESERVED_FILES
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return settings
     limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    _grow_descriptor_table(limit)
     return replace(settings, max_connections=max(1, limit - RESERVED_FILES))
+
+
+def _grow_descriptor_table(size: int) -> None:
+    """Make Linux allocate the table of open files now.
+
+    Otherwise it doubles the table when a connection does not fit in. In a process with threads, this blocks the event
+    loop for 7 to 20 ms each time.
+    """
+    with Path(os.devnull).open() as file:
+        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, size - 1))

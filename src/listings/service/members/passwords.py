@@ -100,7 +100,7 @@ class Passwords:
     async def _run(self, work: Callable[[], T]) -> T:
         _require_capacity(self._pending)
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "listings-passwords", _lower_priority)
+            self._thread = ThreadPoolExecutor(1, "listings-passwords", _prepare_thread)
         self._pending += 1
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         future.add_done_callback(self._record_end)
@@ -142,8 +142,10 @@ def _require_capacity(pending: int) -> None:
         raise Unavailable("Too many people are signing in: try again in a moment")
 
 
-def _lower_priority() -> None:
+def _prepare_thread() -> None:
     """Give the calling thread a low priority. On Linux, each thread has its own."""
+    import argon2  # noqa: F401, PLC0415 - before, because an import holds the interpreter's lock for milliseconds
+
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
             os.nice(_NICENESS)
