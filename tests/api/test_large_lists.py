@@ -12,7 +12,7 @@ import pytest
 from listings.api import body_files, codec, lists
 from listings.api.app import Application, Options
 from listings.domain.model import Caller, NewListing
-from listings.store.sqlite import store
+from listings.store.sqlite import database, store
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
 
@@ -103,8 +103,8 @@ def test_a_small_list_that_takes_long_to_find_is_cached(harness: Harness, monkey
     alice = harness.person("alice")
     create_lamps(harness, alice, 2)
     quick = harness.fetch("GET", f"{LISTINGS}?status=active", key=alice.key)
-    monkeypatch.setattr(store, "_MAX_READ_SECONDS", -1.0)
-    monkeypatch.setattr(store, "_MAX_WAIT_SECONDS", -1.0)
+    monkeypatch.setattr(database, "_MAX_READ_SECONDS", -1.0)
+    monkeypatch.setattr(database, "_MAX_WAIT_SECONDS", -1.0)
     slow = harness.fetch("GET", LISTINGS, key=alice.key)
     monkeypatch.setattr(store, "_LIST_LISTINGS", "not read again")
     again = harness.fetch("GET", LISTINGS, key=alice.key)

@@ -21,6 +21,7 @@ from listings.ratelimit.memory import MemoryLimiter
 from listings.ratelimit.redis import RedisLimiter
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
+from listings.store.sqlite.database import Database
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
 from tests.citus_cluster import ADDRESS
@@ -47,8 +48,9 @@ class WatchedStore:
             try:
                 return await method(*arguments, **options)
             finally:
-                reader = self._store._reader  # noqa: SLF001 - the check needs it
-                assert reader is None or reader.txn_state() == apsw.SQLITE_TXN_NONE
+                database = self._store._database  # noqa: SLF001 - the check needs it
+                if isinstance(database, Database):
+                    assert database.reader.txn_state() == apsw.SQLITE_TXN_NONE
 
         return watched
 

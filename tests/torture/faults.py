@@ -33,6 +33,7 @@ from listings.store.scripts import listings
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Query, Script
+from listings.store.sqlite import database as sqlite_database
 from listings.store.sqlite import store as sqlite_store
 from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
@@ -239,7 +240,7 @@ def build_lists_in_memory() -> None:
     """Build lists of any size in memory and send them at once."""
     set_timeouts()
     sqlite_store.MAX_LIST_BYTES = 1 << 40  # type: ignore[attr-defined]  # the injected fault
-    sqlite_store._MAX_READ_SECONDS = 3600.0
+    sqlite_database._MAX_READ_SECONDS = 3600.0
 
 
 def accept_any_body_size() -> None:

@@ -12,7 +12,9 @@ from msgspec.structs import astuple, replace
 
 from listings.domain.model import MarketEntry, MarketQuery
 from listings.store import market_entries, migrations, sql
-from listings.store.postgres import market, market_index, migrate
+from listings.store.postgres import migrate
+from listings.store.postgres.market import index as market_index
+from listings.store.postgres.market import search as market
 from listings.store.postgres.pool import connect
 from listings.store.postgres.store import PostgresStore
 from listings.store.scripts import market_index as scripts

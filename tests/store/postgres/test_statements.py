@@ -19,9 +19,11 @@ from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
 from listings.store import change_sql, member_sql, report, search_sql, sql
 from listings.store.migrations import shipped_migrations
-from listings.store.postgres import market, market_index, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres import store as store_module
+from listings.store.postgres import writes
+from listings.store.postgres.market import index as market_index
+from listings.store.postgres.market import search as market
 from listings.store.postgres.pool import Pool, PoolLimits, connect
 from listings.store.postgres.store import PostgresStore
 from listings.store.reverts import sql as revert_sql

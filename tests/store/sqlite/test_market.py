@@ -14,9 +14,10 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Positio
 from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
 from listings.store import market_entries, migrations, sql
 from listings.store.scripts import market_index as scripts
-from listings.store.sqlite import market, market_index
 from listings.store.sqlite.connections import open_reader
 from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.market import index as market_index
+from listings.store.sqlite.market import search as market
 from listings.store.sqlite.store import SqliteStore
 from tests.store import databases, market_upgrade
 

@@ -104,7 +104,8 @@ async def _prepare(database: Path) -> list[int]:
 async def _write(database: Path, events: list[Event], pages: int) -> None:
     store = SqliteStore(database)
     await store.open()
-    await store._run(lambda connection: connection.pragma("wal_autocheckpoint", pages))  # noqa: SLF001 - not a setting
+    writer = store._database.writer  # noqa: SLF001 - the number of pages is not a setting
+    await writer.run(lambda connection: connection.pragma("wal_autocheckpoint", pages))
     await asyncio.gather(interrupted_revert.revert(store, events), *(_client(store, events) for _ in range(_CLIENTS)))
     await store.close()
 

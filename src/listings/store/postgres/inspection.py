@@ -9,7 +9,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store.inspection import COUNT_PENDING, Pending
 from listings.store.migrations import shipped_migrations
 from listings.store.postgres import citus, errors
-from listings.store.postgres.market_index import HAS_WORK, NEXT_LISTINGS
+from listings.store.postgres.market.index import HAS_WORK, NEXT_LISTINGS
 from listings.store.postgres.migrate import count_applied, with_connection
 
 _SERVER = """

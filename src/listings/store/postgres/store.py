@@ -21,7 +21,6 @@ from listings.contract.listings import (
     LargeListError,
     Pieces,
 )
-from listings.contract.market import IndexStep
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
@@ -29,27 +28,24 @@ from listings.domain.model import (
     Caller,
     Listing,
     ListingQuery,
-    MarketEntry,
-    MarketQuery,
-    MarketTraits,
     NewListing,
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
 from listings.store.market_entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
-from listings.store.postgres import citus, errors, market, market_index, migrate, writes
+from listings.store.postgres import citus, errors, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
+from listings.store.postgres.market import search as market_search
+from listings.store.postgres.market.store import PostgresMarketStore
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
 from listings.store.postgres.transactions import (
     MAX_ATTEMPTS,
-    Transactions,
     log_cause,
     retrieve_exception,
 )
 from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
-from listings.store.scripts.market_index import run_step
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import CommonStore
 
@@ -92,7 +88,7 @@ JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND accou
 """
 SEARCHES = frozenset(
     {
-        *(market.SITEMAP, market.GET_ENTRIES, market.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS),
+        *(market_search.SITEMAP, market_search.GET_ENTRIES, market_search.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS),
         *(PAGE_SELLER, COUNT_SELLER, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
     }
 )
@@ -106,12 +102,9 @@ class _CachedCaller(NamedTuple):
     expires_at: float
 
 
-class PostgresStore(Transactions, CommonStore):
+class PostgresStore(PostgresMarketStore, CommonStore):
     """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
-    sitemap_statement = market.SITEMAP
-    entries_statement = market.GET_ENTRIES
-    spellings_statement = market.SPELLINGS
     database_bytes_statement = "SELECT pg_database_size(current_database())"
     page_listings_statement = PAGE_LISTINGS
     page_creations_statement = PAGE_CREATIONS
@@ -134,7 +127,6 @@ class PostgresStore(Transactions, CommonStore):
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
-        self._written_before: int | None = None  # the value of `_written` after the last step of the market index
         self._turn = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
@@ -259,43 +251,6 @@ class PostgresStore(Transactions, CommonStore):
         actor: Actor | None = None,
     ) -> AddResult:
         return await self._shield(self._add((bucket, account_id), new, created_at, WriteOptions(idempotency, actor)))
-
-    # The market
-
-    async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
-
-        version = await self._get_index_version()
-
-        async def search(session: Session) -> Rows:
-            return await market.search(session, query, version)
-
-        return [MarketEntry(*row) for row in await self._use(search, searching=True)]
-
-    async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
-        version = await self._get_index_version()
-
-        async def search(session: Session) -> Rows:
-            return await market.list_traits(session, query, version, count)
-
-        return [MarketTraits(*row) for row in await self._use(search, searching=True)]
-
-    async def index_accounts(self, count: int) -> IndexStep:
-        return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
-
-    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
-
-        async def has_work(session: Session) -> Rows:
-            return await market_index.has_work(session, indexer, now)
-
-        found = await self._use(has_work)
-        if not (found and found[0][0]):
-            return IndexStep(0)
-        contended = self._written_before is not None and self._written > self._written_before
-        started = self._clock()
-        storage = market_index.PostgresMarketStorage()
-        step = await self._run_script(lambda: run_step(storage, count, indexer, now))
-        self._written_before = self._written
-        return step._replace(seconds=self._clock() - started, contended=contended)
 
     # Change sets
 

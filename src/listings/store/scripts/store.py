@@ -1,34 +1,16 @@
-"""The methods of `Store` that every engine implements with the same statements and scripts."""
+"""The methods of `Store`, apart from the market, that are the same statements and scripts on every engine."""
 
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
-
 from listings.contract.changes import ChangePage, ChangePosition, EditState, ListingChangePage
 from listings.contract.history import Actor
 from listings.contract.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
-from listings.contract.market import WordCount
 from listings.domain.account_limits import AccountLimits
-from listings.domain.model import (
-    Listing,
-    ListingCounts,
-    MarketEntry,
-    MarketFacets,
-    SitemapEntry,
-)
+from listings.domain.model import Listing, ListingCounts
 from listings.store import change_reads, change_sql, sql
 from listings.store.mail_queue import ScriptedMailStore
 from listings.store.mapping import build_listing
-from listings.store.market_entries import (
-    COUNT_SELLER,
-    FACET_KINDS,
-    GET_INDEX_VERSION,
-    INDEX_VERSION,
-    LIST_FACETS,
-    PAGE_SELLER,
-    parse_index_version,
-)
 from listings.store.own_account import ScriptedOwnAccountStore
 from listings.store.report import ScriptedReportStore
 from listings.store.reverts.store import ScriptedRevertStore
@@ -73,13 +55,9 @@ class ScriptedChangeStore(ScriptedStore):
 
 
 class ScriptedListingStore(ScriptedStore):
-    """Implements the methods of listings and the market that are the same on every engine."""
+    """Implements the methods of `ListingStore` that are the same on every engine."""
 
     engine: Engine
-    sitemap_statement: str
-    entries_statement: str
-    spellings_statement: str
-    _is_index_current = False
     page_listings_statement = sql.PAGE_LISTINGS
 
     @property
@@ -118,39 +96,6 @@ class ScriptedListingStore(ScriptedStore):
 
     async def purge_idempotency_records(self, oldest: int) -> None:
         await self._run_script(lambda: run_query(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))
-
-    # The market
-
-    async def _get_index_version(self) -> int:
-        """Return the version of the market's index. The current one is cached, because it never changes back."""
-        if not self._is_index_current:
-            version = parse_index_version(await self._fetch(GET_INDEX_VERSION))
-            self._is_index_current = version == INDEX_VERSION
-            return version
-        return INDEX_VERSION
-
-    async def get_market_entries(self, serials: Sequence[int]) -> list[MarketEntry]:
-        values = msgspec.json.encode(serials).decode()
-        return [MarketEntry(*row) for row in await self._fetch(self.entries_statement, values)]
-
-    async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
-        values = msgspec.json.encode(skeletons).decode()
-        return [WordCount(*row) for row in await self._fetch(self.spellings_statement, values, count)]
-
-    async def list_market_facets(self, count: int) -> MarketFacets:
-        category, region = [dict(await self._fetch(LIST_FACETS, kind, count)) for kind in FACET_KINDS]
-        return MarketFacets(region, category)
-
-    async def page_seller(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
-        return [MarketEntry(*row) for row in await self._fetch(PAGE_SELLER, account_id, before, count)]
-
-    async def count_seller(self, account_id: int, limit: int) -> int:
-        return int((await self._fetch(COUNT_SELLER, account_id, limit))[0][0])
-
-    async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        return [SitemapEntry(*row) for row in await self._fetch(self.sitemap_statement, after, count)]
-
-    # Export
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
         rows = await self._fetch(self.page_listings_statement, bucket, account_id, after_id, count)

@@ -21,7 +21,7 @@ from listings.store.scripts.market_index import (
     read_in_order,
 )
 from listings.store.scripts.script import QueryMany, Script
-from listings.store.sqlite.market import build_price_rowid
+from listings.store.sqlite.market.search import build_price_rowid
 from listings.store.sqlite.rows import Read
 
 NEXT_ACCOUNT = """

@@ -1,0 +1,1 @@
+"""The market in PostgreSQL: its index, searches, and its store."""

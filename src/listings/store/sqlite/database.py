@@ -1,0 +1,179 @@
+"""The open SQLite file: a connection that reads on the event loop, and the writer thread."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from time import perf_counter, thread_time
+from typing import NoReturn, TypeVar
+
+import apsw
+
+from listings.contract.listings import LargeListError
+from listings.domain.errors import Unavailable
+from listings.store import sql
+from listings.store.mapping import Row
+from listings.store.scripts.script import Script, ScriptedStore
+from listings.store.sqlite import search
+from listings.store.sqlite.connections import (
+    MIN_FREE_BYTES,
+    get_free_bytes,
+    is_damage,
+    is_read_only,
+    open_reader,
+    require_database_file,
+    require_no_marker,
+    require_safe_sqlite,
+    set_checkpoint_on_close,
+)
+from listings.store.sqlite.file_identity import OpenFiles
+from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.rows import run_script
+from listings.store.sqlite.snapshot_reads import SnapshotReads
+from listings.store.sqlite.write_lock import VersionedCache
+from listings.store.sqlite.writer import OnBatch, Writer
+
+T = TypeVar("T")
+
+_MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
+_MAX_WAIT_SECONDS = 0.02  # for the disk in addition
+_STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
+
+
+class Database:
+    """The open file."""
+
+    def __init__(self, path: Path, on_batch: OnBatch | None) -> None:
+        """Raises Problem or OSError unless `path` is a current database in WAL mode, or apsw.Error."""
+        require_no_marker(path)
+        require_database_file(path)
+        self._path = path
+        self.reader = open_reader(path)
+        search.prepare(self.reader)
+        migrate.require_current(self.reader)
+        files = OpenFiles(path)
+        self.writer = Writer(path, on_batch, files if files.has_wal else None)
+        self.revisions = self.writer.revisions
+        self.callers = VersionedCache(self.writer.lock.read_caller_sequence)  # by the digest of their key
+        self.snapshots = SnapshotReads(path, self._build_read_error)
+
+    async def close(self) -> None:
+        """Close the reader, then commit the queued writes and end the writer."""
+        self.snapshots.close()
+        if self.writer.find_fault(self.reader) is not None:
+            set_checkpoint_on_close(self.reader, enabled=False)
+        self.reader.close()
+        await self.writer.close()
+
+    async def check(self) -> None:
+        """Raise Unavailable if the files were replaced or damaged, or writes are rejected."""
+        try:
+            self.writer.require_files(self.reader)
+            migrate.require_current(self.reader)
+            free_bytes, read_only = get_free_bytes(self._path), is_read_only(self._path)
+        except (apsw.Error, OSError) as error:
+            raise self._build_read_error(error) from error
+        if read_only:
+            raise Unavailable("The file system is read-only")
+        if free_bytes < MIN_FREE_BYTES:
+            raise Unavailable("The disk is almost full")
+        await self.writer.check()
+
+    def read(self, statement: str, values: Row) -> list[Row]:
+        """Read all rows: an open cursor would pin a snapshot."""
+        try:
+            return self.reader.execute(statement, values).fetchall()
+        except apsw.InterruptError as error:  # by the progress handler of `read_quickly`
+            raise LargeListError from error
+        except apsw.Error as error:
+            raise self._build_read_error(error) from error
+
+    def read_neutral(self, statement: str, values: Row) -> list[Row]:
+        """Read all rows of an engine-neutral statement, whose parameters are written `$n`."""
+        return self.read(sql.to_sqlite(statement), values)
+
+    def iterate(self, statement: str, values: Row) -> Iterator[Row]:
+        """Yield rows until the caller has enough."""
+        try:
+            with closing(self.reader.execute(statement, values)) as cursor:
+                yield from cursor
+        except apsw.Error as error:
+            raise self._build_read_error(error) from error
+
+    def read_quickly(self, read: Callable[[], T]) -> T:
+        """Return the result of reads. Raises LargeListError if they take too long on the event loop."""
+        self.reader.set_progress_handler(_start_timer(), _STEPS_PER_CHECK)
+        try:
+            return read()
+        finally:
+            self.reader.set_progress_handler(None)
+
+    def _build_read_error(self, error: Exception) -> Unavailable:
+        """Return the error of a failed read. If the database is damaged, writes are rejected too."""
+        if isinstance(error, apsw.Error) and is_damage(error):
+            self.writer.report_damage(f"The database is damaged ({error})")
+        return Unavailable("The database can't be read")
+
+
+class _Closed:
+    """Stands for a database that is not open: any use of it is Unavailable."""
+
+    async def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Unavailable("The service is stopping")
+
+
+class DatabaseStore(ScriptedStore):
+    """Runs statements and scripts on a file that `migrate.migrate` has created."""
+
+    def __init__(self, path: Path, on_batch: OnBatch | None = None) -> None:
+        """`path` is the database file; `on_batch` is called after every batch of writes."""
+        self.path = path
+        self._on_batch = on_batch
+        self._database: Database | _Closed = _Closed()
+
+    async def open(self) -> None:
+        require_safe_sqlite()
+        try:
+            self._database = Database(self.path, self._on_batch)
+        except (apsw.Error, OSError) as error:
+            raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
+
+    async def close(self) -> None:
+        database, self._database = self._database, _Closed()
+        await database.close()
+
+    async def check(self) -> None:
+        await self._database.check()
+
+    async def list_absent_nodes(self) -> list[str]:
+        return []
+
+    @property
+    def writes_waiting(self) -> int:
+        """Number of writes that are queued for the writer. Thread-safe."""
+        database = self._database
+        return database.writer.queued if isinstance(database, Database) else 0
+
+    async def _fetch(self, statement: str, *values: object) -> list[Row]:
+        return self._database.read_neutral(statement, values)
+
+    async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
+        return await self._database.writer.run(
+            lambda connection: run_script(connection, build_script()), changes_callers=changes_callers
+        )
+
+    async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
+        return await self._database.snapshots.run_script(build_script)
+
+
+def _start_timer() -> Callable[[], bool]:
+    """Return a function that tells whether a read has taken too long. Waiting for the processor does not count."""
+    end, processor_end = perf_counter() + _MAX_READ_SECONDS, thread_time() + _MAX_READ_SECONDS
+
+    def is_over() -> bool:
+        late = perf_counter() - end  # much cheaper than `thread_time`
+        return late > 0 and (late > _MAX_WAIT_SECONDS or thread_time() > processor_end)
+
+    return is_over

@@ -1,0 +1,1 @@
+"""The market in the SQLite file: its index, searches, and its store."""
