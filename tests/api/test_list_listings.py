@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from bench.data import store_of
+from listings.contract.listings import AddStep
 from listings.domain.model import NewListing
 from listings.service import Services
 from tests.api.helpers import RECORD_FIELDS, assert_plan_expired, get_ids
@@ -52,9 +53,9 @@ def test_there_is_no_hidden_page_size(alice: Client, running: RunningService) ->
     account = alice.person.account.id
 
     async def add_listings(services: Services) -> list[int]:
-        new = NewListing(title="Bicycle", content="Two wheels.")
+        step = AddStep(NewListing(title="Bicycle", content="Two wheels."), "2026-09-21 14:13:20")
         add = store_of(services).add_listing
-        adding = (add(account % 1024, account, new, "2026-09-21 14:13:20") for _ in range(300))
+        adding = (add(account % 1024, account, step) for _ in range(300))
         return [added.listing_id for added in await asyncio.gather(*adding)]
 
     added = running.run(add_listings)

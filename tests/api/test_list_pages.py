@@ -15,6 +15,7 @@ import httpx2
 import pytest
 
 from bench.data import store_of
+from listings.contract.listings import AddStep
 from listings.domain.model import NewListing
 from listings.service import Services
 from tests.api.helpers import LISTINGS, RECORD_FIELDS, create_lamps, get_ids, get_invalid_request
@@ -68,12 +69,14 @@ def add_listings(running: RunningService, client: Client, count: int) -> list[in
             store_of(services).add_listing(
                 account % 1024,
                 account,
-                NewListing(
-                    title=random_source.choice("abcdefgÄ🚲"),
-                    content="Two wheels.",
-                    price_cents=100 * random_source.randrange(20),
+                AddStep(
+                    NewListing(
+                        title=random_source.choice("abcdefgÄ🚲"),
+                        content="Two wheels.",
+                        price_cents=100 * random_source.randrange(20),
+                    ),
+                    f"2026-09-{random_source.randrange(1, 29):02} 14:13:20",
                 ),
-                f"2026-09-{random_source.randrange(1, 29):02} 14:13:20",
             )
             for _ in range(count)
         ]

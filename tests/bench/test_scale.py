@@ -26,6 +26,7 @@ from bench.scenarios import SCENARIOS
 from bench.servers import Server, pinned
 from bench.stall_detector import MeasuredRun
 from listings import maintenance, wiring
+from listings.contract.listings import AddStep
 from listings.domain import api_keys
 from listings.domain.model import NewListing
 from listings.settings import load
@@ -204,7 +205,7 @@ def test_the_asyncpg_pool_variant_reads_the_same(postgres: PostgresServer, monke
     async def write(store: PostgresStore) -> None:
         await store.open()
         await store.add_account("Alice", "alice@example.com", None, 1_000)
-        await store.add_listing(1, 1, NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00")
+        await store.add_listing(1, 1, AddStep(NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00"))
         await store.close()
 
     with postgres.database() as url:

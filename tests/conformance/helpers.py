@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from listings.contract.listings import Found
+from listings.contract.listings import AddStep, Found
 from listings.contract.store import Store
 from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
@@ -24,7 +24,7 @@ MINIMAL = NewListing(title="t", content="c")
 
 def add(run: Run, store: Store, account: Account, new: NewListing = MINIMAL) -> int:
     """Create a listing and return its id."""
-    return int(run(store.add_listing(bucket_of(account.id), account.id, new, CREATED)).listing_id)
+    return int(run(store.add_listing(bucket_of(account.id), account.id, AddStep(new, CREATED))).listing_id)
 
 
 async def search_all(store: Store, account_id: int, query: ListingQuery) -> Found:

@@ -31,7 +31,7 @@ class Seller:
         self.partition = bucket_of(self.account.id), self.account.id
 
     def add(self, new: NewListing = MINIMAL) -> int:
-        return int(self.run(self.store.add_listing(*self.partition, new, CREATED)).listing_id)
+        return int(self.run(self.store.add_listing(*self.partition, AddStep(new, CREATED))).listing_id)
 
     def change(self, listing_id: int, decide: Any) -> None:
         self.run(self.store.change_listing(listing_id, decide))

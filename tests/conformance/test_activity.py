@@ -28,7 +28,9 @@ class AccountActivity:
         self.partition = bucket_of(account.id), account.id
 
     def add(self, actor: Actor | None = KEY, idempotency: IdempotencyRecord | None = None) -> int:
-        return int(self.run(self.store.add_listing(*self.partition, NEW, CREATED, idempotency, actor)).listing_id)
+        return int(
+            self.run(self.store.add_listing(*self.partition, AddStep(NEW, CREATED), idempotency, actor)).listing_id
+        )
 
     def change(self, listing_id: int, actor: Actor | None = KEY, **values: Any) -> Listing:
         changed = self.run(self.store.change_listing(listing_id, lambda _: values, actor))

@@ -62,7 +62,7 @@ class AccountListings:
         return self._await(self.run_if(require(edit_revision), *steps, **more))
 
     def add(self, claim: IdempotencyRecord | None = None) -> Any:
-        return self._await(self._store.add_listing(*self.partition, ADD.new, CREATED, claim))
+        return self._await(self._store.add_listing(*self.partition, AddStep(ADD.new, CREATED), claim))
 
     @property
     def titles(self) -> list[str]:
@@ -353,7 +353,8 @@ def test_one_of_many_concurrent_writes_with_the_same_key_is_stored(
 ) -> None:
     async def add_concurrently() -> list[Any]:
         writes = [
-            store.add_listing(*listings.partition, ADD.new, CREATED, build_idempotency_record()) for _ in range(50)
+            store.add_listing(*listings.partition, AddStep(ADD.new, CREATED), build_idempotency_record())
+            for _ in range(50)
         ]
         return list(await asyncio.gather(*writes))
 

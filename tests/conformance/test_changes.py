@@ -37,7 +37,7 @@ class Edits:
 
     def add(self, actor: Actor | None = KEY, **values: Any) -> int:
         new = msgspec.structs.replace(NEW, **values)
-        return int(self.run(self.store.add_listing(*self.partition, new, CREATED, None, actor)).listing_id)
+        return int(self.run(self.store.add_listing(*self.partition, AddStep(new, CREATED), None, actor)).listing_id)
 
     def change(self, listing_id: int, actor: Actor | None = KEY, **values: Any) -> None:
         self.run(self.store.change_listing(listing_id, set_values(**values), actor))
@@ -164,7 +164,7 @@ def test_a_repeated_create_or_batch_is_one_change_set(edits: Edits) -> None:
     key = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
     batch = Batch([AddStep(NEW, CREATED)], atomic=False, dry_run=False, encode=str)
     for _ in range(2):
-        edits.run(edits.store.add_listing(*edits.partition, NEW, CREATED, key, KEY))
+        edits.run(edits.store.add_listing(*edits.partition, AddStep(NEW, CREATED), key, KEY))
         edits.run(edits.store.run_batch(*edits.partition, batch, key._replace(key="other"), KEY))
     assert [row[:2] for row in edits.rows] == [(1, "created"), (2, "batch")]
 
@@ -230,7 +230,7 @@ def busy(edits: Edits, run: Run) -> Edits:
 
     async def write() -> None:
         for number in range(1, 521):
-            added = await edits.store.add_listing(*edits.partition, NEW, CREATED, None, KEY)
+            added = await edits.store.add_listing(*edits.partition, AddStep(NEW, CREATED), None, KEY)
             if number % 200 == 0:
                 await edits.store.change_listing(added.listing_id, set_values(price_cents=number), KEY)
 
@@ -343,7 +343,7 @@ async def edit_at_random(edits: Edits, random: Random, known: list[int], writes:
     for _ in range(writes):
         kind = random.random()
         if kind < 0.3:
-            known.append((await store.add_listing(*partition, NEW, CREATED, None, KEY)).listing_id)
+            known.append((await store.add_listing(*partition, AddStep(NEW, CREATED), None, KEY)).listing_id)
             counts.append(1)
         elif kind < 0.7:
             step = changing()

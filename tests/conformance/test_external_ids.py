@@ -43,7 +43,7 @@ class Shop:
 
     async def add(self, external_id: str | None, claim: IdempotencyRecord | None = None) -> int:
         new = replace(MINIMAL, external_id=external_id)
-        return (await self.store.add_listing(*self.partition, new, CREATED, claim, Actor(1, 1_000))).listing_id
+        return (await self.store.add_listing(*self.partition, AddStep(new, CREATED), claim, Actor(1, 1_000))).listing_id
 
     async def change(self, listing_id: int, **values: Any) -> Listing:
         return await self.store.change_listing(listing_id, set_values(**values))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from listings.contract.listings import AddStep
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Listing, ListingChange, ListingCounts, ListingQuery, bucket_of
@@ -159,7 +160,7 @@ def test_a_rejected_write_does_not_affect_concurrent_writes(store: Store, run: R
 
     async def run_concurrently() -> list[Any]:
         bucket = bucket_of(account.id)
-        tasks: list[Any] = [store.add_listing(bucket, account.id, MINIMAL, CREATED) for _ in range(20)]
+        tasks: list[Any] = [store.add_listing(bucket, account.id, AddStep(MINIMAL, CREATED)) for _ in range(20)]
         tasks.insert(10, store.change_listing(listing_id, reject))
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -170,8 +171,8 @@ def test_a_rejected_write_does_not_affect_concurrent_writes(store: Store, run: R
 
 def test_a_listing_of_a_missing_account_is_not_stored(store: Store, run: Run, account: Account) -> None:
     async def add_both() -> tuple[Any, Any]:
-        good = store.add_listing(bucket_of(account.id), account.id, MINIMAL, CREATED)
-        bad = store.add_listing(5, 1_000_005, MINIMAL, CREATED)
+        good = store.add_listing(bucket_of(account.id), account.id, AddStep(MINIMAL, CREATED))
+        bad = store.add_listing(5, 1_000_005, AddStep(MINIMAL, CREATED))
         return await asyncio.gather(bad, good, return_exceptions=True)
 
     bad, good = run(add_both())
@@ -181,12 +182,12 @@ def test_a_listing_of_a_missing_account_is_not_stored(store: Store, run: Run, ac
 
 def test_a_cancelled_caller_does_not_undo_its_write(store: Store, run: Run, account: Account) -> None:
     async def add_and_cancel() -> None:
-        task = asyncio.ensure_future(store.add_listing(bucket_of(account.id), account.id, MINIMAL, CREATED))
+        task = asyncio.ensure_future(store.add_listing(bucket_of(account.id), account.id, AddStep(MINIMAL, CREATED)))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await store.add_listing(bucket_of(account.id), account.id, MINIMAL, CREATED)
+        await store.add_listing(bucket_of(account.id), account.id, AddStep(MINIMAL, CREATED))
 
     run(add_and_cancel())
     end = time.monotonic() + TIMEOUT

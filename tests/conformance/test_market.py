@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from listings.contract.listings import AddStep
 from listings.contract.market import IndexStep
 from listings.contract.store import Store
 from listings.domain.market import words as market_words
@@ -36,7 +37,9 @@ def open_account(store: Store, run: Run, name: str) -> Account:
 
 def add(store: Store, run: Run, account: Account, **fields: Any) -> int:
     new = NewListing(**{"title": "Lamp", "content": "c", **fields})
-    listing_id: int = run(store.add_listing(bucket_of(account.id), account.id, new, "2026-11-21 10:00:00")).listing_id
+    listing_id: int = run(
+        store.add_listing(bucket_of(account.id), account.id, AddStep(new, "2026-11-21 10:00:00"))
+    ).listing_id
     return listing_id
 
 
@@ -154,7 +157,7 @@ def stock(store: Store, run: Run) -> list[Listing]:
         adds = []
         for account in chance.choices(accounts, k=150):
             partition = (bucket_of(account.id), account.id)
-            adds.append(store.add_listing(*partition, random_listing(chance), "2026-11-21 10:00:00"))
+            adds.append(store.add_listing(*partition, AddStep(random_listing(chance), "2026-11-21 10:00:00")))
         ids += [added.listing_id for added in run_all(run, adds)]
         run_all_steps(store, run, 40)
         changes = [(listing_id, random_change(chance)) for listing_id in chance.sample(ids, 80)]
@@ -204,7 +207,7 @@ def test_an_entry_has_the_fields_of_the_listing(store: Store, run: Run) -> None:
 def test_entries_are_listed_in_the_order_of_their_dates(store: Store, run: Run) -> None:
     alice = open_account(store, run, "alice")
     for stamp in ("2026-11-21 10:00:00", "2020-01-01 00:00:00", "2026-11-22 10:00:00", "2999-01-01 00:00:00"):
-        run(store.add_listing(bucket_of(alice.id), alice.id, NewListing(title="Lamp", content="c"), stamp))
+        run(store.add_listing(bucket_of(alice.id), alice.id, AddStep(NewListing(title="Lamp", content="c"), stamp)))
         run(store.index_market(1, INDEXER, 1_800_000_000.0))
     assert [entry.listed_at for entry in run(store.search_market(MarketQuery(sort="oldest")))] == [
         *("2026-11-21 10:00:00", "2026-11-21 10:00:00", "2026-11-22 10:00:00", "2027-01-15 08:00:00")

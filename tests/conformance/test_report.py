@@ -3,6 +3,7 @@
 import pytest
 
 from listings.contract.history import Report, ReportTimes, UsageKey
+from listings.contract.listings import AddStep
 from listings.contract.mail import NewMail
 from listings.contract.store import Store
 from listings.domain.model import Account, NewListing, bucket_of
@@ -72,7 +73,7 @@ def test_new_listings_of_the_market_are_counted(
     alice = open_account(store, run, "alice", None)
     for created_at in (OLD, OLD, NEW, NEW, NEW):
         new = NewListing(title="Lamp", content="c")
-        run(store.add_listing(bucket_of(alice.id), alice.id, new, created_at))
+        run(store.add_listing(bucket_of(alice.id), alice.id, AddStep(new, created_at)))
     assert count_listings(store, run) == (0, 0)
     run(store.index_market(100, b"i" * 16, float(NOW)))
     assert count_listings(store, run) == (3, 5)

@@ -379,7 +379,7 @@ def test_a_scan_finds_every_create_among_many_change_sets(reverts: Reverts, run:
         added = []
         for number in range(1, 1_300):
             actor = BOT if number % 3 == 0 else OWNER
-            result = await reverts.store.add_listing(*reverts.partition, NEW, CREATED, None, actor)
+            result = await reverts.store.add_listing(*reverts.partition, AddStep(NEW, CREATED), None, actor)
             if number % 200 == 0:
                 await reverts.store.change_listing(result.listing_id, set_values(price_cents=number), OWNER)
             if actor is BOT:

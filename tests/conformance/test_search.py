@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from listings.contract.listings import Decide, Found, LargeListError
+from listings.contract.listings import AddStep, Decide, Found, LargeListError
 from listings.contract.store import Store
 from listings.domain import tokenizer
 from listings.domain.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
@@ -73,7 +73,9 @@ def run_all(run: Run, tasks: list[Any]) -> list[Any]:
 
 
 async def add(store: Store, account: Account, new: NewListing, chance: random.Random) -> int:
-    return (await store.add_listing(bucket_of(account.id), account.id, new, random_timestamp(chance))).listing_id
+    return (
+        await store.add_listing(bucket_of(account.id), account.id, AddStep(new, random_timestamp(chance)))
+    ).listing_id
 
 
 def edit_randomly(store: Store, listing_id: int, chance: random.Random) -> Any:
@@ -364,7 +366,7 @@ def test_a_cursor_of_another_type_is_before_or_after_all_listings(
     descending: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     run(store.add_account("Alice", "alice@example.com", None, 1_000))
-    run(store.add_listing(1, 1, NewListing(title="Lamp", content="c"), "2026-11-21 10:00:00"))
+    run(store.add_listing(1, 1, AddStep(NewListing(title="Lamp", content="c"), "2026-11-21 10:00:00")))
     found = run(store.find_listings(1, 1, ListingQuery(sort=sort, descending=descending, after=(value, 7))))
     assert len(found.listings) == (descending == is_last)
     assert run(store.find_listings(1, 1, ListingQuery(category="\0", count=True))) == Found([], 0)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from listings.contract.listings import AddStep
 from listings.contract.store import Store
 from listings.domain.errors import Unavailable
 from listings.domain.model import Account, bucket_of
@@ -23,7 +24,9 @@ def test_a_healthy_database_lacks_no_node(store: Store, run: Run) -> None:
 def test_close_finishes_queued_writes(store: Store, run: Run, account: Account) -> None:
     async def close_after_writes() -> list[int]:
         bucket = bucket_of(account.id)
-        writes = [asyncio.ensure_future(store.add_listing(bucket, account.id, MINIMAL, CREATED)) for _ in range(500)]
+        writes = [
+            asyncio.ensure_future(store.add_listing(bucket, account.id, AddStep(MINIMAL, CREATED))) for _ in range(500)
+        ]
         await asyncio.sleep(0)
         await store.close()
         return [added.listing_id for added in await asyncio.gather(*writes)]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
+from listings.contract.listings import AddStep
 from listings.contract.store import Store
 from listings.domain.model import MarketQuery, NewListing
 from listings.store.migrations import Migration
@@ -41,7 +42,7 @@ async def upgrade(store: Store) -> list[list[int]]:
 
     await store.open()
     found = [await find("Hawke's"), await find("bikes")]
-    await store.add_listing(1, 1, NewListing(title="Bikes", content="c"), "2026-01-06 00:00:00")
+    await store.add_listing(1, 1, AddStep(NewListing(title="Bikes", content="c"), "2026-01-06 00:00:00"))
     await take_step()
     found += [await find("Hawke's"), await find("bikes"), await find("bike")]
     while await take_step():

@@ -4,6 +4,7 @@ from collections import Counter
 
 from listings.contract.changes import ChangePosition
 from listings.contract.history import Actor
+from listings.contract.listings import AddStep
 from listings.contract.reverts import Revert, RevertPosition, RevertRequest, RevertScan, RevertStep
 from listings.domain.model import Listing, NewListing
 from listings.domain.reverts import RevertScope
@@ -26,7 +27,7 @@ async def prepare(store: SqliteStore) -> list[int]:
     ids = []
     for _ in range(_LISTINGS):
         new = NewListing(title="Chair", content="Oak. " * 20, price_cents=_REVERTED)
-        ids.append((await store.add_listing(*_PARTITION, new, _DATE)).listing_id)
+        ids.append((await store.add_listing(*_PARTITION, AddStep(new, _DATE))).listing_id)
     for listing_id in ids:
         await store.change_listing(listing_id, lambda _: {"price_cents": _EDITED}, _KEY)
     return ids

@@ -184,12 +184,11 @@ class ListingStore(Protocol):
         Deleted listings are included. There are fewer if they would be too large together, but at least one, if any.
         """
 
-    async def add_listing(  # noqa: PLR0913, PLR0917 - what to store, where, and on whose behalf
+    async def add_listing(
         self,
         bucket: int,
         account_id: int,
-        new: NewListing,
-        created_at: str,
+        step: AddStep,
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> AddResult:

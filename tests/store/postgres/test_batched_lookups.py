@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from listings.contract.listings import AddStep
 from listings.domain.errors import Unavailable
 from listings.store.postgres.batched_lookups import MAX_BATCH_SIZE, BatchedLookups
 from listings.store.postgres.pool import Rows, Session
@@ -177,7 +178,7 @@ def test_the_revision_of_an_unknown_account_is_zero(url: str) -> None:
     async def scenario() -> list[int]:
         async with open_store(url) as store:
             await create_alice(store)
-            await store.add_listing(1, 1, NEW, CREATED)
+            await store.add_listing(1, 1, AddStep(NEW, CREATED))
             found = await asyncio.gather(*(store.get_revisions(1, account_id) for account_id in (1, 1, 2, 1, 2)))
             return [revisions.revision for revisions in found]
 

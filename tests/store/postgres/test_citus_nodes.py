@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from listings.contract.listings import AddStep
 from listings.domain.errors import Problem, Unavailable
 from listings.store.postgres.inspection import inspect
 from listings.store.postgres.migrate import migrate
@@ -41,7 +42,7 @@ def test_a_write_that_never_reached_its_node_is_known_to_have_failed(postgres: P
             for message in UNREACHABLE:
                 await other.execute(_FAIL.format(message=message))
                 for write in (
-                    store.add_listing(1, 1, NEW, CREATED),
+                    store.add_listing(1, 1, AddStep(NEW, CREATED)),
                     store.change_listing(listing_id, lambda _: {"title": "x"}),
                 ):
                     with pytest.raises(Unavailable, match=r"A node .* can't be reached; nothing was written"):
@@ -58,7 +59,7 @@ def test_a_create_whose_node_was_lost_meanwhile_has_an_unknown_outcome(postgres:
             await create_alice(store)
             await other.execute(_FAIL.format(message=LOST))
             with pytest.raises(Unavailable, match="outcome is unknown"):
-                await store.add_listing(1, 1, NEW, CREATED)
+                await store.add_listing(1, 1, AddStep(NEW, CREATED))
 
     with postgres.database(altered=True) as url:
         asyncio.run(scenario(url))

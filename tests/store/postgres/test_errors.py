@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import pytest
 
-from listings.contract.listings import Batch, ChangeStep, IdempotencyRecord
+from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord
 from listings.domain.errors import Unavailable
 from listings.domain.model import Listing, ListingChange, NewListing
 from listings.store.postgres import pool
@@ -63,7 +63,7 @@ async def open_session(url: str) -> AsyncIterator[Other]:
 async def create_alice(store: PostgresStore) -> int:
     """Create alice's account in bucket 1 with one listing, and return the listing's id."""
     await store.add_account("Alice", "alice@example.com", None, 1_000)
-    return (await store.add_listing(1, 1, NEW, CREATED)).listing_id
+    return (await store.add_listing(1, 1, AddStep(NEW, CREATED))).listing_id
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -108,7 +108,7 @@ def test_the_store_works_after_its_idle_sessions_were_terminated(url: str, monke
             listing_id = await create_alice(store)
             for use in (
                 lambda: store.get_listing(listing_id),
-                lambda: store.add_listing(1, 1, NEW, CREATED),
+                lambda: store.add_listing(1, 1, AddStep(NEW, CREATED)),
                 lambda: store.change_listing(listing_id, rename("x")),
                 store.check,
             ):
@@ -158,7 +158,7 @@ def test_a_create_has_an_unknown_outcome_if_its_session_is_terminated(url: str) 
             await create_alice(store)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM listing_ids FOR UPDATE")
-                create = asyncio.create_task(store.add_listing(1, 1, NEW, CREATED))
+                create = asyncio.create_task(store.add_listing(1, 1, AddStep(NEW, CREATED)))
                 async with open_session(url) as third:
                     await wait_until_blocked(third)
                     await end_store_sessions(third, only_waiting=True)
@@ -202,7 +202,7 @@ def test_a_transaction_is_retried_after_a_conflict(
             await other.execute(script)
             changed = await store.change_listing(listing_id, rename("x"))
             await other.execute("SELECT setval('tries', 1)")
-            added = await store.add_listing(1, 1, NEW, CREATED)
+            added = await store.add_listing(1, 1, AddStep(NEW, CREATED))
             return changed, added.listing_id
 
     changed, added = asyncio.run(scenario())
@@ -222,7 +222,10 @@ def test_a_failed_commit_has_an_unknown_outcome(altered_url: str) -> None:
                     deferred="DEFERRABLE INITIALLY DEFERRED",
                 )
             )
-            for write in (store.change_listing(listing_id, rename("x")), store.add_listing(1, 1, NEW, CREATED)):
+            for write in (
+                store.change_listing(listing_id, rename("x")),
+                store.add_listing(1, 1, AddStep(NEW, CREATED)),
+            ):
                 with pytest.raises(Unavailable, match="outcome is unknown"):
                     await write
             assert (await store.change_listing(listing_id, rename("x"))).version == 2
@@ -237,7 +240,10 @@ def test_a_lock_timeout_ends_a_write_without_changes(url: str) -> None:
             started = time.monotonic()
             async with other.transaction():
                 await other.execute("SELECT 1 FROM listings, listing_ids FOR UPDATE")
-                for write in (store.change_listing(listing_id, rename("x")), store.add_listing(1, 1, NEW, CREATED)):
+                for write in (
+                    store.change_listing(listing_id, rename("x")),
+                    store.add_listing(1, 1, AddStep(NEW, CREATED)),
+                ):
                     with pytest.raises(Unavailable, match="nothing was written"):
                         await write
             seconds = time.monotonic() - started
@@ -263,7 +269,7 @@ def test_the_log_of_a_rejected_write_quotes_no_row(url: str, caplog: pytest.LogC
     async def scenario() -> None:
         async with open_store(url) as store:
             with pytest.raises(Unavailable, match="rejected the write"):
-                await store.add_listing(5, 5, NEW, CREATED)
+                await store.add_listing(5, 5, AddStep(NEW, CREATED))
 
     asyncio.run(scenario())
     assert "ForeignKeyViolationError 23503" in caplog.text
@@ -316,7 +322,7 @@ def test_cancelled_callers_hold_no_session_and_undo_no_write(url: str) -> None:
             uses: list[Callable[[], Coroutine[Any, Any, Any]]] = [
                 lambda: store.get_listing(listing_id),
                 lambda: store.change_listing(listing_id, lambda found: {"price_cents": found.price_cents + 1}),  # type: ignore[union-attr]
-                lambda: store.add_listing(1, 1, NEW, CREATED),
+                lambda: store.add_listing(1, 1, AddStep(NEW, CREATED)),
             ]
             for number in range(60):
                 task = asyncio.create_task(uses[number % 3]())
@@ -373,7 +379,7 @@ def test_concurrent_batches_changes_and_creates_all_succeed(url: str) -> None:
     async def scenario() -> int:
         async with open_store(url, sessions=8) as store:
             await create_alice(store)
-            ids = [(await store.add_listing(1, 1, NEW, CREATED)).listing_id for _ in range(6)]
+            ids = [(await store.add_listing(1, 1, AddStep(NEW, CREATED))).listing_id for _ in range(6)]
 
             async def batch(number: int) -> None:
                 rotated = ids[number % 6 :] + ids[: number % 6]
@@ -381,7 +387,7 @@ def test_concurrent_batches_changes_and_creates_all_succeed(url: str) -> None:
                 await store.run_batch(1, 1, Batch(steps, atomic=True, dry_run=False, encode=str))
 
             creates = [
-                store.add_listing(1, 1, NEW, CREATED, IdempotencyRecord(f"k{n % 5}", b"d" * 32, 1, 0))
+                store.add_listing(1, 1, AddStep(NEW, CREATED), IdempotencyRecord(f"k{n % 5}", b"d" * 32, 1, 0))
                 for n in range(20)
             ]
             changes = [store.change_listing(ids[n % 6], rename(f"c{n}")) for n in range(20)]
@@ -504,7 +510,7 @@ def test_calls_fail_fast_during_an_outage_and_work_afterwards(own_server: Postgr
             for use in (
                 store.check(),
                 store.get_listing(listing_id),
-                store.add_listing(1, 1, NEW, CREATED),
+                store.add_listing(1, 1, AddStep(NEW, CREATED)),
                 store.change_listing(listing_id, rename("x")),
             ):
                 started = time.monotonic()

@@ -48,7 +48,7 @@ def record_views(store: PostgresStore) -> Awaitable[object]:
 
 
 WRITES: dict[str, tuple[Write, int]] = {
-    "a create": (lambda store: store.add_listing(1, 1, NEW, STAMP), 1),
+    "a create": (lambda store: store.add_listing(1, 1, AddStep(NEW, STAMP)), 1),
     "a change": (lambda store: store.change_listing(IDS[0], lambda _: {"title": "x"}, ACTOR), 6),
     "a batch of 50 changes and 50 creates": (run_batch, 312),
     "an import of 500 new listings": (import_rows([None] * 500), 18),
@@ -87,7 +87,7 @@ def test_a_write_sends_few_statements_and_locks_in_order(
         await store.open()
         await store.add_account("Alice", "alice@example.com", None, 1_000)
         for _ in IDS:
-            await store.add_listing(1, 1, NEW, STAMP)
+            await store.add_listing(1, 1, AddStep(NEW, STAMP))
         await store.begin_import(KEY, None, 1_000, 0)
         statements.clear()
         await write(store)

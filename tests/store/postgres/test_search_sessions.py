@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from listings.contract.history import ActivityCursor
+from listings.contract.listings import AddStep
 from listings.domain.model import ListingQuery, MarketQuery
 from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
@@ -49,7 +50,7 @@ OTHERS: dict[str, Call] = {
     "a list": lambda store: store.list_listings(1, 1),
     "a lookup": lambda store: store.get_listing(1025),
     "counts": lambda store: store.count_listings(1, 1),
-    "a create": lambda store: store.add_listing(1, 1, NEW, CREATED),
+    "a create": lambda store: store.add_listing(1, 1, AddStep(NEW, CREATED)),
     "a change": lambda store: store.change_listing(1025, lambda _: {"title": "x"}),
     "a key's caller": lambda store: store.find_caller(b"d" * 32),
     "an indexing step": lambda store: store.index_market(5, b"i" * 16, 1_000.0),

@@ -14,7 +14,7 @@ import pytest
 
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import IdempotencyRecord
+from listings.contract.listings import AddStep, IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
 from listings.store import change_sql, member_sql, report, search_sql, sql
@@ -483,7 +483,7 @@ async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str
     await store.open()
     await store.add_account("Alice", "alice@example.com", None, 1_000)
     for _ in range(count):
-        await store.add_listing(1, 1, NEW, "2026-11-21 10:00:00")
+        await store.add_listing(1, 1, AddStep(NEW, "2026-11-21 10:00:00"))
     await store.close()
     pool = Pool(url, LIMITS)
     await pool.open()
@@ -491,7 +491,7 @@ async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str
     outcomes: list[Any] = []
     for idempotency in (None, IDEMPOTENCY, IDEMPOTENCY):
         options = writes.WriteOptions(idempotency, Actor(7, 1_000))
-        values: Any = ((1, 1), NEW, "2026-11-21 10:00:00", options)
+        values: Any = ((1, 1), AddStep(NEW, "2026-11-21 10:00:00"), options)
         if method == "function":
             outcomes.append(await writes.create(session, *values, limits=NO_LIMITS, with_words=count > 0))
         else:
@@ -527,7 +527,8 @@ def test_the_function_does_nothing_if_an_account_must_be_indexed(postgres: Postg
         session = await pool.acquire()
         before = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
         options = writes.WriteOptions(None, None)
-        result = await writes.create(session, (1, 1), NEW, "2026", options, limits=NO_LIMITS, with_words=False)
+        step = AddStep(NEW, "2026")
+        result = await writes.create(session, (1, 1), step, options, limits=NO_LIMITS, with_words=False)
         after = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
         await pool.close()
         assert before == after
@@ -544,7 +545,7 @@ def test_a_change_returns_the_stored_listing(postgres: PostgresServer) -> None:
         store = PostgresStore(url, LIMITS)
         await store.open()
         await store.add_account("Alice", "alice@example.com", None, 1_000)
-        added = await store.add_listing(1, 1, NEW, "2026-11-21 10:00:00")
+        added = await store.add_listing(1, 1, AddStep(NEW, "2026-11-21 10:00:00"))
         changed = await store.change_listing(added.listing_id, lambda _: {"title": "x\u2603", "latitude": None})
         read = await store.get_listing(added.listing_id)
         await store.close()

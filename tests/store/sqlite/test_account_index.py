@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.contract.listings import AddStep
 from listings.contract.market import IndexStep
 from listings.domain.errors import Unavailable
 from listings.domain.model import ImportedListing, ListingQuery, NewListing
@@ -43,7 +44,7 @@ class Alice:
             new, added = NewListing(title="Bike", content=content), []
             for start in range(0, count, 500):  # below the queue limit
                 batch = range(min(500, count - start))
-                added += await asyncio.gather(*(self.store.add_listing(*ALICE, new, STAMP) for _ in batch))
+                added += await asyncio.gather(*(self.store.add_listing(*ALICE, AddStep(new, STAMP)) for _ in batch))
             return [it.listing_id for it in added]
 
         return self.run(add())
@@ -232,7 +233,7 @@ def test_accounts_are_indexed_one_after_another(alice: Alice) -> None:
         for _ in range(2):
             new = NewListing(title="Lamp", content="Brass")
             await asyncio.gather(
-                *(alice.store.add_listing(2, bob.id, new, STAMP) for _ in range(MIN_INDEXED_LISTINGS // 2))
+                *(alice.store.add_listing(2, bob.id, AddStep(new, STAMP)) for _ in range(MIN_INDEXED_LISTINGS // 2))
             )
 
     alice.run(add_bobs())

@@ -9,6 +9,7 @@ import pytest
 
 from listings.contract.accounts import NewKey, Rotation
 from listings.contract.history import Payment
+from listings.contract.listings import AddStep
 from listings.domain.model import NewListing, bucket_of
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
@@ -59,7 +60,7 @@ def test_a_change_by_another_process_is_visible_immediately(
             assert key is not None
             before = await one.find_caller(DIGEST)
             listing = NewListing(title="A", content="A")
-            await other.add_listing(bucket_of(account.id), account.id, listing, "2026-01-01 00:00:00")
+            await other.add_listing(bucket_of(account.id), account.id, AddStep(listing, "2026-01-01 00:00:00"))
             await other.add_key(new_key(account.id, b"o" * 32))
             assert await one.find_caller(DIGEST) is before  # from the cache
             await change(other, account.id, key.id)

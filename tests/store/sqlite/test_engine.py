@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from listings.contract.history import Actor
-from listings.contract.listings import IdempotencyRecord
+from listings.contract.listings import AddStep, IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
 from listings.domain.model import NewListing
 from listings.store.scripts import accounts
 from listings.store.scripts.listings import Added
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite.connections import open_writer
-from listings.store.sqlite.engine import SqliteEngine, add
+from listings.store.sqlite.engine import SqliteEngine
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.rows import run_script
 
@@ -28,7 +28,7 @@ def create(path: Path, count: int, indexed: int, idempotency: IdempotencyRecord 
     run_script(connection, accounts.add("Alice", "alice@example.com", None, 1_000))
     connection.execute("UPDATE account_state SET listings = ?, indexed = ?", (count, indexed)).fetchall()
     engine, actor = SqliteEngine(NO_LIMITS), Actor(7, 1_000)
-    added = add(engine, connection, (1, 1), NEW, "2026-11-21 10:00:00", idempotency, actor)
+    added = engine.add(connection, (1, 1), AddStep(NEW, "2026-11-21 10:00:00"), idempotency, actor)
     rows = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES]  # noqa: S608 - a constant
     connection.close()
     return added, rows

@@ -10,6 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from listings.contract.listings import AddStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import NewListing
 from listings.store.sqlite.connections import open_reader, open_writer
@@ -50,7 +51,7 @@ def run(database: Path, use: Callable[[SqliteStore], Awaitable[object]]) -> None
 
 
 async def add(store: SqliteStore, title: str) -> None:
-    await store.add_listing(1, 1, NewListing(title=title, content="Bright."), NOW)
+    await store.add_listing(1, 1, AddStep(NewListing(title=title, content="Bright."), NOW))
 
 
 async def require_rejected(store: SqliteStore, message: str) -> None:

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.contract.listings import AddStep
 from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
 from listings.store import market_entries, migrations, sql
 from listings.store.scripts import market_index as scripts
@@ -235,9 +236,11 @@ def test_a_step_that_shares_a_batch_with_other_writes_is_contended(tmp_path: Pat
         await store.add_account("Alice", "alice@example.com", None, 1_000)
         new = NewListing(title="Lamp", content="Brass")
         for _ in range(4):
-            await store.add_listing(1, 1, new, STAMP)
+            await store.add_listing(1, 1, AddStep(new, STAMP))
         steps = [await store.index_market(1, b"i" * 16, 1_000.0) for _ in range(2)]
-        _, step = await asyncio.gather(store.add_listing(1, 1, new, STAMP), store.index_market(1, b"i" * 16, 1_000.0))
+        _, step = await asyncio.gather(
+            store.add_listing(1, 1, AddStep(new, STAMP)), store.index_market(1, b"i" * 16, 1_000.0)
+        )
         await store.close()
         return [step.contended for step in (*steps, step)]
 
@@ -258,7 +261,7 @@ def write_during_preparation(
         store = SqliteStore(path)
         await store.open()
         await store.add_account("Alice", "alice@example.com", None, 1_000)
-        await store.add_listing(1, 1, NewListing(title="Lamp", content="Brass"), STAMP)
+        await store.add_listing(1, 1, AddStep(NewListing(title="Lamp", content="Brass"), STAMP))
         step, _ = await asyncio.gather(store.index_market(16, b"i" * 16, 1_000.0), write(store))
         query = MarketQuery(text=word)
         found_first = await store.search_market(query)
@@ -300,7 +303,7 @@ def test_other_tasks_run_while_a_step_is_prepared(tmp_path: Path) -> None:
         await store.open()
         await store.add_account("Alice", "alice@example.com", None, 1_000)
         for _ in range(20):
-            await store.add_listing(1, 1, NewListing(title="Lamp", content="Brass"), STAMP)
+            await store.add_listing(1, 1, AddStep(NewListing(title="Lamp", content="Brass"), STAMP))
         counting = asyncio.create_task(count_iterations())
         step = await store.index_market(100, b"i" * 16, 1_000.0)
         counting.cancel()

@@ -13,7 +13,7 @@ import pytest
 
 from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
-from listings.contract.listings import IdempotencyRecord
+from listings.contract.listings import AddStep, IdempotencyRecord
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, NewListing
 from listings.store.scripts import listings
@@ -246,13 +246,13 @@ def set_title(title: str) -> Callable[[Listing | None], Any]:
 
 def test_creates_by_this_process_keep_its_account_cached(two: TwoStores) -> None:
     (store, other), run = two.stores, two.run
-    listing_id = run(store.add_listing(*ALICE, BIKE, STAMP)).listing_id
+    listing_id = run(store.add_listing(*ALICE, AddStep(BIKE, STAMP))).listing_id
     run(store.get_listing_and_revision(listing_id))
-    run(store.add_listing(*ALICE, BIKE, STAMP))
+    run(store.add_listing(*ALICE, AddStep(BIKE, STAMP)))
     assert (store.get_cached_settled_revision(*ALICE), run(store.get_revisions(*ALICE)).revision) == (1, 2)
     run(store.index_market(10, b"i" * 16, 1_000.0))
     assert store.get_cached_settled_revision(*ALICE) == 1
-    run(other.add_listing(*ALICE, BIKE, STAMP))
+    run(other.add_listing(*ALICE, AddStep(BIKE, STAMP)))
     assert store.get_cached_settled_revision(*ALICE) is None
     assert (run(store.get_settled_revision(*ALICE)), run(store.get_revisions(*ALICE)).revision) == (3, 3)
 
@@ -260,19 +260,19 @@ def test_creates_by_this_process_keep_its_account_cached(two: TwoStores) -> None
 @pytest.mark.parametrize("claim", [None, IdempotencyRecord("k", b"d" * 32, 1_000, 900)], ids=["no key", "key"])
 def test_a_create_raises_both_cached_revisions(two: TwoStores, claim: IdempotencyRecord | None) -> None:
     store, run = two.stores[0], two.run
-    listing_id = run(store.add_listing(*ALICE, BIKE, STAMP)).listing_id
+    listing_id = run(store.add_listing(*ALICE, AddStep(BIKE, STAMP))).listing_id
     run(store.get_listing_and_revision(listing_id))
     assert run(store.get_revisions(*ALICE)) == (1, 0)
-    run(store.add_listing(*ALICE, BIKE, STAMP, claim, Actor(1, 1_000)))
+    run(store.add_listing(*ALICE, AddStep(BIKE, STAMP), claim, Actor(1, 1_000)))
     assert (store.get_cached_settled_revision(*ALICE), run(store.get_revisions(*ALICE))) == (1, (2, 1))
 
 
 def test_an_edit_keeps_the_settled_revision_of_other_accounts(two: TwoStores) -> None:
     store, run = two.stores[0], two.run
-    ids = [run(store.add_listing(*partition, BIKE, STAMP)).listing_id for partition in (ALICE, BOB)]
+    ids = [run(store.add_listing(*partition, AddStep(BIKE, STAMP))).listing_id for partition in (ALICE, BOB)]
     for listing_id in ids:
         run(store.get_listing_and_revision(listing_id))
-        run(store.add_listing(*BOB, BIKE, STAMP))
+        run(store.add_listing(*BOB, AddStep(BIKE, STAMP)))
     run(store.change_listing(ids[0], set_title("Tandem")))
     assert [run(store.get_settled_revision(*partition)) for partition in (ALICE, BOB)] == [2, 2]
     assert [run(store.get_revisions(*partition)).revision for partition in (ALICE, BOB)] == [2, 3]
@@ -283,7 +283,7 @@ def test_a_create_whose_caller_was_cancelled_is_tracked(two: TwoStores) -> None:
 
     async def cancel_create() -> None:
         await store.get_revisions(*ALICE)
-        create = asyncio.ensure_future(store.add_listing(*ALICE, BIKE, STAMP))
+        create = asyncio.ensure_future(store.add_listing(*ALICE, AddStep(BIKE, STAMP)))
         await asyncio.sleep(0)
         create.cancel()
         with suppress(asyncio.CancelledError):
@@ -291,7 +291,7 @@ def test_a_create_whose_caller_was_cancelled_is_tracked(two: TwoStores) -> None:
         async with asyncio.timeout(TIMEOUT):
             while two.read_revision(ALICE) == 0:  # noqa: ASYNC110 - a file has no event
                 await asyncio.sleep(0)
-        await store.add_listing(*BOB, BIKE, STAMP)
+        await store.add_listing(*BOB, AddStep(BIKE, STAMP))
 
     run(cancel_create())
     assert run(store.get_revisions(*ALICE)).revision == 1
@@ -299,7 +299,7 @@ def test_a_create_whose_caller_was_cancelled_is_tracked(two: TwoStores) -> None:
 
 def test_a_rejected_create_does_not_raise_the_revision(two: TwoStores, monkeypatch: pytest.MonkeyPatch) -> None:
     store, run = two.stores[0], two.run
-    run(store.add_listing(*ALICE, BIKE, STAMP))
+    run(store.add_listing(*ALICE, AddStep(BIKE, STAMP)))
     assert run(store.get_revisions(*ALICE)).revision == 1
     for error in (Problem("not_owner", "no"), apsw.FullError("full")):
 
@@ -309,7 +309,7 @@ def test_a_rejected_create_does_not_raise_the_revision(two: TwoStores, monkeypat
         with monkeypatch.context() as broken:
             broken.setattr(listings, "build_row", fail)
             with pytest.raises((Problem, Unavailable)):
-                run(store.add_listing(*ALICE, BIKE, STAMP))
+                run(store.add_listing(*ALICE, AddStep(BIKE, STAMP)))
         assert run(store.get_revisions(*ALICE)).revision == 1
 
 
@@ -341,7 +341,9 @@ class Process:
         self._cache: dict[int, tuple[int, str]] = {}
 
     async def create(self, partition: tuple[int, int]) -> None:
-        listing_id = (await self.store.add_listing(*partition, NewListing(title="0", content="-"), STAMP)).listing_id
+        listing_id = (
+            await self.store.add_listing(*partition, AddStep(NewListing(title="0", content="-"), STAMP))
+        ).listing_id
         self._minimums.revisions[partition] += 1
         self._minimums.edits[listing_id] += 0
 

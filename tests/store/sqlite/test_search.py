@@ -11,6 +11,7 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from listings.contract.listings import AddStep
 from listings.domain.model import SORTED_BY, ListingQuery, NewListing
 from listings.store import search_sql, sql
 from listings.store.sqlite import search as sqlite_search
@@ -66,7 +67,10 @@ async def fill(path: Path) -> None:
     assert account is not None
     for at in range(0, COUNT, 500):
         await asyncio.gather(
-            *(store.add_listing(1, account.id, build_listing(n), build_timestamp(n)) for n in range(at, at + 500))
+            *(
+                store.add_listing(1, account.id, AddStep(build_listing(n), build_timestamp(n)))
+                for n in range(at, at + 500)
+            )
         )
     for number in range(1, 6):
         await store.change_listing(1024 * (number + 100) + 1, lambda _: {"is_active": False})

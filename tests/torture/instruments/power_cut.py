@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import apsw
 
+from listings.contract.listings import AddStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, ListingChange, NewListing
 from listings.store.sqlite.maintenance import migrate
@@ -116,7 +117,7 @@ async def _client(store: SqliteStore, events: list[Event]) -> None:
     for number in range(_WRITES // _CLIENTS):
         if number % 5 == 0:
             new = NewListing(title="Lamp", content="Bright. " * 20, price_cents=1)
-            listing_id = (await store.add_listing(1, 1, new, _DATE)).listing_id
+            listing_id = (await store.add_listing(1, 1, AddStep(new, _DATE))).listing_id
             version = 1
         else:
             version += 1

@@ -10,6 +10,7 @@ from listings.contract.freshness import Freshness, Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     AddResult,
+    AddStep,
     Batch,
     BatchOutcome,
     ChangeStep,
@@ -171,8 +172,8 @@ class Listings:
         if not options.dry_run:
             now = self._clock()
             actor = Actor(caller.key_id, int(now))
-            created_at = timestamps.format_timestamp(now)
-            return await self._store.add_listing(caller.bucket, caller.account_id, new, created_at, record, actor)
+            step = AddStep(new, timestamps.format_timestamp(now))
+            return await self._store.add_listing(caller.bucket, caller.account_id, step, record, actor)
         earlier = await self._try(caller, self.steps.create(new), record)
         return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 

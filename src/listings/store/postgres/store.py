@@ -15,6 +15,7 @@ from listings.contract.listings import (
     MAX_LIST_BYTES,
     ROW_BYTES,
     AddResult,
+    AddStep,
     Found,
     FoundPieces,
     IdempotencyRecord,
@@ -28,7 +29,6 @@ from listings.domain.model import (
     Caller,
     Listing,
     ListingQuery,
-    NewListing,
     bucket_of,
 )
 from listings.store import change_sql, member_sql, sql
@@ -241,16 +241,15 @@ class PostgresStore(PostgresMarketStore, CommonStore):
                 await asyncio.sleep(0)
             yield listings
 
-    async def add_listing(  # noqa: PLR0913, PLR0917 - see the contract
+    async def add_listing(
         self,
         bucket: int,
         account_id: int,
-        new: NewListing,
-        created_at: str,
+        step: AddStep,
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> AddResult:
-        return await self._shield(self._add((bucket, account_id), new, created_at, WriteOptions(idempotency, actor)))
+        return await self._shield(self._add((bucket, account_id), step, WriteOptions(idempotency, actor)))
 
     # Change sets
 
@@ -307,20 +306,16 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
         return await self._use(run, searching=True)
 
-    async def _add(
-        self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions
-    ) -> AddResult:
-        added = await self._create(partition, new, created_at, options)
+    async def _add(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult:
+        added = await self._create(partition, step, options)
         if added is None:  # the account's listings are indexed, or must be now
             self._record_indexed(partition[1])
             added = await self._transact(
-                lambda session: writes.run_script(session, writes.add(self.engine, partition, new, created_at, options))
+                lambda session: writes.run_script(session, writes.add(self.engine, partition, step, options))
             )
         return added
 
-    async def _create(
-        self, partition: tuple[int, int], new: NewListing, created_at: str, options: WriteOptions
-    ) -> AddResult | None:
+    async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:
         """Create a listing with a single statement. It is repeated only if certainly nothing was written."""
         attempts = 0
         while True:
@@ -328,7 +323,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             with_words = partition[1] in self._indexed
             try:
                 added = await writes.create(
-                    session, partition, new, created_at, options, limits=self.account_limits, with_words=with_words
+                    session, partition, step, options, limits=self.account_limits, with_words=with_words
                 )
             except errors.DRIVER_ERRORS as error:
                 await self._give_back(session)

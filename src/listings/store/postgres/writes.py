@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import astuple
 
 from listings.contract.history import Actor
-from listings.contract.listings import AddResult, IdempotencyRecord
+from listings.contract.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.model import Listing, NewListing, bucket_of
 from listings.store import search_sql, sql
@@ -140,8 +140,7 @@ def build_listing(row: Sequence[Any]) -> Listing:
 async def create(  # noqa: PLR0913 - the listing, and how to create it
     session: Session,
     partition: Partition,
-    new: NewListing,
-    created_at: str,
+    step: AddStep,
     options: WriteOptions,
     *,
     limits: AccountLimits,
@@ -151,6 +150,7 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
 
     Return None and write nothing if only `add` can create it.
     """
+    new, created_at = step
     words = build_account_words(partition[1], new.title, new.content) if with_words else None
     idempotency, actor = options
     values = (
@@ -171,10 +171,8 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
     return AddResult(int(listings.require_same_request(idempotency, digest, result)), replayed=True)
 
 
-def add(
-    engine: Engine, partition: Partition, new: NewListing, created_at: str, options: WriteOptions
-) -> Script[AddResult]:
+def add(engine: Engine, partition: Partition, step: AddStep, options: WriteOptions) -> Script[AddResult]:
     """Create a listing with single statements, which works for an account of any size."""
     yield from engine.lock_counter(partition[0])
     yield from engine.prepare_account(partition, 1)
-    return (yield from listings.add(engine, partition, new, created_at, *options)).result
+    return (yield from listings.add(engine, partition, step, *options)).result

@@ -23,7 +23,7 @@ from listings.contract.listings import (
 from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
-from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
+from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, bucket_of
 from listings.store import change_sql, search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts import audit, changes
@@ -67,13 +67,8 @@ class _Edit(NamedTuple):
 # Single listings
 
 
-def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
-    engine: Engine,
-    partition: Partition,
-    new: NewListing,
-    created_at: str,
-    idempotency: IdempotencyRecord | None,
-    actor: Actor | None,
+def add(
+    engine: Engine, partition: Partition, step: AddStep, idempotency: IdempotencyRecord | None, actor: Actor | None
 ) -> Script[Added]:
     """Create a listing, or return the one that was created with the same idempotency key.
 
@@ -83,7 +78,7 @@ def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
         earlier = yield from find_earlier_result(partition, idempotency)
         if earlier is not None:
             return Added(AddResult(int(earlier), replayed=True), None)
-    listing_id, revisions = yield from _add_new(engine, partition, new, created_at, actor)
+    listing_id, revisions = yield from _add_new(engine, partition, step, actor)
     if idempotency is not None:
         yield store_result(partition, idempotency, str(listing_id))
     return Added(AddResult(listing_id), revisions)
@@ -123,13 +118,8 @@ def build_row(
     return (listing_id, *partition, *astuple(new), *past, indexed, *event)
 
 
-def _add_new(  # noqa: PLR0913, PLR0917 - the listing, and how to record it
-    engine: Engine,
-    partition: Partition,
-    new: NewListing,
-    created_at: str,
-    actor: Actor | None = None,
-    change_set: ChangeSet | None = None,
+def _add_new(
+    engine: Engine, partition: Partition, step: AddStep, actor: Actor | None = None, change_set: ChangeSet | None = None
 ) -> Script[tuple[int, Revisions | None]]:
     """Store a listing and return its id and the account's revisions.
 
@@ -138,11 +128,12 @@ def _add_new(  # noqa: PLR0913, PLR0917 - the listing, and how to record it
 
     Raises Problem: account_full, external_id_taken.
     """
+    new, created_at = step
     if new.external_id is not None:
         yield from require_free(partition, new.external_id)
     size = measure_new(new)
-    step = int(actor is not None) if change_set is None else change_set.step
-    rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits, step))
+    edits = int(actor is not None) if change_set is None else change_set.step
+    rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits, edits))
     if not rows:
         yield from require_room(engine, partition, size)
     count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, None)
@@ -284,8 +275,7 @@ class _Steps:
             if isinstance(step, Problem):
                 return step
             if isinstance(step, AddStep):
-                added = _add_new(self._engine, self._partition, step.new, step.created_at, change_set=self.change_set)
-                listing_id = (yield from added)[0]
+                listing_id, _ = yield from _add_new(self._engine, self._partition, step, change_set=self.change_set)
                 return self._preview(listing_id, None, asdict(step.new)) if self._preview_room else listing_id
             return (yield from self._change(step))
         except Problem as problem:

@@ -6,13 +6,13 @@ from apsw import Connection
 
 from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
-from listings.contract.listings import AddResult, IdempotencyRecord
+from listings.contract.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.account_limits import AccountLimits, AccountSize, measure_new
-from listings.domain.model import BUCKETS, ImportedListing, Listing, NewListing
+from listings.domain.model import BUCKETS, ImportedListing, Listing
 from listings.store import change_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts import changes, listings
-from listings.store.scripts.engine import Engine, ListingText, SingleEdit
+from listings.store.scripts.engine import ListingText, SingleEdit
 from listings.store.scripts.script import Query, Script
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite.account_index import INDEXED, INDEXING, MARK_ACCOUNT
@@ -20,6 +20,14 @@ from listings.store.sqlite.rows import run_script
 from listings.store.sqlite.search import index_words
 
 _MAX_UNINDEXED = 2 * MIN_INDEXED_LISTINGS  # listings of an account; above it, new ones are indexed on creation
+
+_ADD_SINGLE_EDIT = """
+INSERT INTO changes (
+    bucket, account_id, edit_revision, number, listing_id, moment, author, kind, revision, last_serial, fields, detail)
+VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, (SELECT last FROM listing_ids WHERE bucket = $1), $9, $10)
+"""
+_NEXT_SERIAL, _COUNT_ONE_MORE, _ADD_LISTING = map(sql.to_sqlite, (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.ADD_LISTING))
+_ADD_CHANGE = sql.to_sqlite(change_sql.ADD_CHANGE)
 
 
 class SqliteEngine:
@@ -61,48 +69,40 @@ class SqliteEngine:
         values = (edit_revision, listing_id, actor.moment, actor.key_id, kind, revision, fields, detail)
         yield Query(_ADD_SINGLE_EDIT, (*partition, *values))
 
-
-_ADD_SINGLE_EDIT = """
-INSERT INTO changes (
-    bucket, account_id, edit_revision, number, listing_id, moment, author, kind, revision, last_serial, fields, detail)
-VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, (SELECT last FROM listing_ids WHERE bucket = $1), $9, $10)
-"""
-_NEXT_SERIAL, _COUNT_ONE_MORE, _ADD_LISTING = map(sql.to_sqlite, (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.ADD_LISTING))
-_ADD_CHANGE = sql.to_sqlite(change_sql.ADD_CHANGE)
-
-
-def add(  # noqa: PLR0913, PLR0917 - the contract's parameters
-    engine: Engine,
-    connection: Connection,
-    partition: Partition,
-    new: NewListing,
-    created_at: str,
-    idempotency: IdempotencyRecord | None,
-    actor: Actor | None,
-) -> listings.Added:
-    """Create a listing like `listings.add`, but without generators, which would make a create a twentieth slower."""
-    if idempotency is not None:
-        return run_script(connection, listings.add(engine, partition, new, created_at, idempotency, actor))
-    if new.external_id is not None:
-        run_script(connection, listings.require_free(partition, new.external_id))
-    size = measure_new(new)
-    values = (*partition, size.text_bytes, *engine.limits, int(actor is not None))
-    rows: list[Row] = connection.execute(_COUNT_ONE_MORE, values).fetchall()
-    if not rows:
-        run_script(connection, listings.require_room(engine, partition, size))
-    count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, 0)
-    revisions = Revisions(*rows[0][2:]) if rows else None
-    rows = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
-    listing_id = int(rows[0][0]) * BUCKETS + partition[0]
-    index_now = engine.is_indexed_on_create(indexed, count)
-    listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
-    event = listings.NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
-    row = listings.build_row(listing_id, partition, listing, indexed=index_now, event=event)
-    connection.execute(_ADD_LISTING, row).fetchall()
-    if actor is not None and not edit_revision % changes.MARKER_INTERVAL:
-        connection.execute(_ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id)).fetchall()
-    if index_now:
-        run_script(connection, engine.index_words(partition[1], [(listing_id, new.title, new.content)]))
-    if count >= MIN_INDEXED_LISTINGS and not indexed:
-        run_script(connection, engine.start_indexing(partition))
-    return listings.Added(AddResult(listing_id), revisions)
+    def add(
+        self,
+        connection: Connection,
+        partition: Partition,
+        step: AddStep,
+        idempotency: IdempotencyRecord | None,
+        actor: Actor | None,
+    ) -> listings.Added:
+        """Create a listing like `listings.add`, but without generators, with which it takes a twentieth longer."""
+        if idempotency is not None:
+            return run_script(connection, listings.add(self, partition, step, idempotency, actor))
+        new, created_at = step
+        if new.external_id is not None:
+            run_script(connection, listings.require_free(partition, new.external_id))
+        size = measure_new(new)
+        values = (*partition, size.text_bytes, *self.limits, int(actor is not None))
+        rows: list[Row] = connection.execute(_COUNT_ONE_MORE, values).fetchall()
+        if not rows:
+            run_script(connection, listings.require_room(self, partition, size))
+        count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, 0)
+        revisions = Revisions(*rows[0][2:]) if rows else None
+        rows = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
+        listing_id = int(rows[0][0]) * BUCKETS + partition[0]
+        index_now = self.is_indexed_on_create(indexed, count)
+        listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
+        event = listings.NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
+        row = listings.build_row(listing_id, partition, listing, indexed=index_now, event=event)
+        connection.execute(_ADD_LISTING, row).fetchall()
+        if actor is not None and not edit_revision % changes.MARKER_INTERVAL:
+            connection.execute(
+                _ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id)
+            ).fetchall()
+        if index_now:
+            run_script(connection, self.index_words(partition[1], [(listing_id, new.title, new.content)]))
+        if count >= MIN_INDEXED_LISTINGS and not indexed:
+            run_script(connection, self.start_indexing(partition))
+        return listings.Added(AddResult(listing_id), revisions)

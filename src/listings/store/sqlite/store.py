@@ -11,6 +11,7 @@ from listings.contract.listings import (
     MAX_LIST_BYTES,
     ROW_BYTES,
     AddResult,
+    AddStep,
     Found,
     FoundPieces,
     IdempotencyRecord,
@@ -23,7 +24,6 @@ from listings.domain.model import (
     Caller,
     Listing,
     ListingQuery,
-    NewListing,
     bucket_of,
 )
 from listings.store import sql
@@ -31,7 +31,7 @@ from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.listings import Added
 from listings.store.scripts.store import CommonStore
 from listings.store.sqlite import search
-from listings.store.sqlite.engine import SqliteEngine, add
+from listings.store.sqlite.engine import SqliteEngine
 from listings.store.sqlite.market.store import SqliteMarketStore
 from listings.store.sqlite.writer import OnBatch
 
@@ -54,6 +54,7 @@ FROM listings LEFT JOIN account_state USING (bucket, account_id) WHERE bucket = 
 class SqliteStore(SqliteMarketStore, CommonStore):
     """`listings.contract.store.Store` on one file."""
 
+    engine: SqliteEngine
     database_bytes_statement = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
@@ -118,12 +119,11 @@ class SqliteStore(SqliteMarketStore, CommonStore):
                 break
         return page
 
-    async def add_listing(  # noqa: PLR0913, PLR0917 - the contract's parameters
+    async def add_listing(
         self,
         bucket: int,
         account_id: int,
-        new: NewListing,
-        created_at: str,
+        step: AddStep,
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> AddResult:
@@ -135,7 +135,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
                 database.revisions.record_create(account_id, added.revisions)
 
         added = await database.writer.run(
-            lambda connection: add(self.engine, connection, partition, new, created_at, idempotency, actor),
+            lambda connection: self.engine.add(connection, partition, step, idempotency, actor),
             changes_callers=False,
             track=track,
         )
