@@ -127,13 +127,7 @@ class Listings:
         return {listing.id: listing.title for listing in page.listings}
 
     async def _find_any(self, caller: Caller, query: ListingQuery) -> Found:
-        partition = (caller.bucket, caller.account_id)
-        try:
-            return await self._store.find_listings(*partition, query)
-        except LargeListError:
-            async with self._store.read_listings(*partition, query) as found:
-                listings = [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
-                return Found(listings, found.total)
+        return await find_any(self._store, caller.bucket, caller.account_id, query)
 
     @asynccontextmanager
     async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator["LargePage"]:
@@ -275,6 +269,16 @@ async def search_unpriced_last(
     after = query.after if is_unpriced else None
     rest = msgspec.structs.replace(query, price_max=0, after=after, limit=limit - len(priced))
     return priced + await search(rest)
+
+
+async def find_any(store: ListingStore, bucket: int, account_id: int, query: ListingQuery) -> Found:
+    """Find listings like `ListingStore.find_listings`. If there are many or long ones, none has content."""
+    try:
+        return await store.find_listings(bucket, account_id, query)
+    except LargeListError:
+        async with store.read_listings(bucket, account_id, query) as found:
+            listings = [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
+            return Found(listings, found.total)
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:

@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from listings.contract.history import OPERATOR, Actor
-from listings.contract.listings import LargeListError, ListingStore
+from listings.contract.listings import ListingStore
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, bucket_of
+from listings.service.listings import find_any
 from listings.service.listings.steps import build_deletion, find_changes
 
 _log = logging.getLogger(__name__)
@@ -24,12 +23,8 @@ class Moderation:
 
     async def list_latest(self, account: Account, count: int) -> list[Listing]:
         """Return at most `count` of an account's newest listings, in any state. Many or long ones have no content."""
-        partition, query = (bucket_of(account.id), account.id), ListingQuery(status="all", limit=count)
-        try:
-            return (await self._store.find_listings(*partition, query)).listings
-        except LargeListError:
-            async with self._store.read_listings(*partition, query) as found:
-                return [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
+        query = ListingQuery(status="all", limit=count)
+        return (await find_any(self._store, bucket_of(account.id), account.id, query)).listings
 
     async def get(self, listing_id: int) -> Listing:
         """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""

@@ -26,9 +26,9 @@ class Outbox:
         """Return a mail to the owner of the account with an address, which is looked up when the mail is sent."""
         return self._build(kind, address, None, {})
 
-    def write_to_operator(self, kind: MailKind, account: Account) -> NewMail | None:
-        """Return a mail about an account to the operator, or None if the operator has no address."""
-        return self._build(kind, self._operator, account.id, {}) if self._operator else None
+    def write_plan_request(self, account: Account) -> NewMail | None:
+        """Return the mail that asks the operator for an account's plan, or None if the operator has no address."""
+        return self._build("plan_request", self._operator, account.id, {}) if self._operator else None
 
     def _build(self, kind: MailKind, recipient: str, account_id: int | None, detail: dict[str, str]) -> NewMail | None:
         if not self.is_on:

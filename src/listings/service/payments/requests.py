@@ -29,7 +29,7 @@ class PlanRequests:
 
     async def add(self, account: Account) -> None:
         """Request the plan for an account, and queue a mail to the operator. A second request changes nothing."""
-        mail = self._outbox.write_to_operator("plan_request", account)
+        mail = self._outbox.write_plan_request(account)
         if await self._store.add_plan_request(account.id, int(self._clock()), mail):
             _log.info("Account %d requests the Business plan", account.id)
 
