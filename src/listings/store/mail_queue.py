@@ -1,11 +1,9 @@
 """The queue of mail: its statements and scripts, and `MailStore`."""
 
-from functools import partial
-
 from listings.contract.mail import NewMail, QueuedMail
 from listings.domain.model import Account
 from listings.store.member_sql import QUALIFIED_ACCOUNT_COLUMNS
-from listings.store.scripts.script import Query, Script, ScriptedStore, run_query, transaction
+from listings.store.scripts.script import Query, Script, ScriptedStore, transaction
 
 MAIL_COLUMNS = ", ".join(NewMail._fields)
 
@@ -66,17 +64,17 @@ class ScriptedMailStore(ScriptedStore):
     async def claim_mail(self, now: int, retry_at: int) -> QueuedMail | None:
         if not await self._fetch(IS_MAIL_DUE, now):  # a read, which does not wait for the write lock
             return None
-        rows = await self._run_script(partial(run_query, CLAIM_MAIL, now, retry_at))
+        rows = await self._write(CLAIM_MAIL, now, retry_at)
         return QueuedMail(NewMail(*rows[0][:-1]), rows[0][-1]) if rows else None
 
     async def delete_mail(self, mail_id: str) -> None:
-        await self._run_script(partial(run_query, DELETE_MAIL, mail_id))
+        await self._write(DELETE_MAIL, mail_id)
 
     async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:
         if next_at is None:
-            await self._run_script(partial(run_query, GIVE_UP_MAIL, mail_id))
+            await self._write(GIVE_UP_MAIL, mail_id)
         else:
-            await self._run_script(partial(run_query, POSTPONE_MAIL, mail_id, next_at))
+            await self._write(POSTPONE_MAIL, mail_id, next_at)
 
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         return [Account(*row) for row in await self._fetch(LIST_ACCOUNTS_TO_REMIND, days, after, until, count)]
@@ -91,4 +89,4 @@ class ScriptedMailStore(ScriptedStore):
         return True
 
     async def purge_mails(self, oldest: int) -> None:
-        await self._run_script(partial(run_query, PURGE_MAILS, oldest))
+        await self._write(PURGE_MAILS, oldest)

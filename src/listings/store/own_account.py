@@ -5,7 +5,7 @@ from listings.contract.mail import NewMail
 from listings.domain.model import Account
 from listings.store import mail_queue, member_sql, sql
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, run_query, transaction
+from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
 
 ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
 
@@ -90,7 +90,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]:
     """Change the address, unless another account has it."""
     yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
-    if (yield from run_query(sql.FIND_ACCOUNT, email)):
+    if (yield Query(sql.FIND_ACCOUNT, (email,))):
         return None
     rows = yield Query(sql.build_account_update(("email",)), (account_id, email))
     yield Query(member_sql.DELETE_INVITATIONS, (account_id,))

@@ -1,8 +1,6 @@
 """`TaskStore`: the times at which tasks were started."""
 
-from functools import partial
-
-from listings.store.scripts.script import ScriptedStore, run_query
+from listings.store.scripts.script import ScriptedStore
 
 CLAIM_TASK = """
 INSERT INTO periodic_tasks (name, started_at) VALUES ($1, $2)
@@ -16,4 +14,4 @@ class ScriptedTaskStore(ScriptedStore):
     """Implements `TaskStore`."""
 
     async def claim_task(self, name: str, now: int, seconds: int) -> bool:
-        return bool(await self._run_script(partial(run_query, CLAIM_TASK, name, now, now - seconds)))
+        return bool(await self._write(CLAIM_TASK, name, now, now - seconds))

@@ -9,7 +9,7 @@ from listings.domain.model import Account, bucket_of
 from listings.store import mail_queue, member_sql, sql
 from listings.store.inspection import LIST_PLAN_REQUESTS
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, run_query, transaction
+from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
 
 
 class ScriptedAccountStore(ScriptedStore):
@@ -59,7 +59,7 @@ class ScriptedAccountStore(ScriptedStore):
         return await self._find(int, member_sql.GET_PLAN_REQUEST, account_id)
 
     async def delete_plan_request(self, account_id: int) -> None:
-        await self._run_script(lambda: run_query(member_sql.DELETE_PLAN_REQUEST, account_id))
+        await self._write(member_sql.DELETE_PLAN_REQUEST, account_id)
 
     async def list_plan_requests(self) -> list[PlanRequest]:
         return [PlanRequest(Account(*row[1:]), row[0]) for row in await self._fetch(LIST_PLAN_REQUESTS)]

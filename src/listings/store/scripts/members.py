@@ -10,7 +10,7 @@ from listings.store import change_sql, mail_queue, member_sql, own_account, sql
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, run_query, transaction
+from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
 
 _SESSION_COLUMNS = len(Session.__struct_fields__)
 _NO_HANDLE = ""  # matches no session
@@ -51,7 +51,7 @@ class ScriptedMemberStore(ScriptedStore):
         return True
 
     async def replace_password(self, account_id: int, old: str, new: str) -> None:
-        await self._run_script(lambda: run_query(member_sql.REPLACE_PASSWORD, account_id, old, new))
+        await self._write(member_sql.REPLACE_PASSWORD, account_id, old, new)
 
     @transaction
     def add_session(
@@ -76,10 +76,10 @@ class ScriptedMemberStore(ScriptedStore):
         return [Session(*row) for row in await self._fetch(member_sql.LIST_SESSIONS, account_id)]
 
     async def touch_session(self, account_id: int, handle: str, seen_at: int) -> None:
-        await self._run_script(lambda: run_query(member_sql.TOUCH_SESSION, account_id, handle, seen_at))
+        await self._write(member_sql.TOUCH_SESSION, account_id, handle, seen_at)
 
     async def confirm_session(self, account_id: int, handle: str, digest: bytes, confirmed_at: int) -> None:
-        await self._run_script(lambda: run_query(member_sql.CONFIRM_SESSION, account_id, handle, digest, confirmed_at))
+        await self._write(member_sql.CONFIRM_SESSION, account_id, handle, digest, confirmed_at)
 
     @transaction
     def end_session(self, account_id: int, handle: str, actor: Actor | None = None) -> Script[bool]:

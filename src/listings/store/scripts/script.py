@@ -46,11 +46,6 @@ def run_all(scripts: Iterable[Script[T]]) -> Script[list[T]]:
     return results
 
 
-def run_query(statement: str, *values: object) -> Script[list[Any]]:
-    """Return a script with a single statement. Its result is the rows."""
-    return (yield Query(statement, values))
-
-
 class ScriptedStore(ABC):
     """A store that can run statements and scripts, as its database engine does."""
 
@@ -69,10 +64,18 @@ class ScriptedStore(ABC):
     async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
         """Run a script that only reads, in a snapshot."""
 
+    async def _write(self, statement: str, *values: object) -> list[Any]:
+        """Run a single statement in a transaction and return its rows."""
+        return await self._run_script(partial(_run_query, statement, values))
+
     async def _find(self, build: Callable[..., T], statement: str, *values: object) -> T | None:
         """Return what `build` returns for the columns of the first row, or None if there is no row."""
         rows = await self._fetch(statement, *values)
         return build(*rows[0]) if rows else None
+
+
+def _run_query(statement: str, values: Row) -> Script[list[Any]]:
+    return (yield Query(statement, values))
 
 
 def transaction(

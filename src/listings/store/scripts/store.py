@@ -22,7 +22,7 @@ from listings.store.scripts.history import ScriptedHistoryStore
 from listings.store.scripts.imports import ScriptedImportStore
 from listings.store.scripts.keys import ScriptedKeyStore
 from listings.store.scripts.members import ScriptedMemberStore
-from listings.store.scripts.script import Script, ScriptedStore, run_query, transaction
+from listings.store.scripts.script import Script, ScriptedStore, transaction
 from listings.store.scripts.views import ScriptedViewStore
 from listings.store.tasks import ScriptedTaskStore
 
@@ -95,7 +95,7 @@ class ScriptedListingStore(ScriptedStore):
             return rollback.outcome
 
     async def purge_idempotency_records(self, oldest: int) -> None:
-        await self._run_script(lambda: run_query(sql.PURGE_IDEMPOTENCY_RECORDS, oldest))
+        await self._write(sql.PURGE_IDEMPOTENCY_RECORDS, oldest)
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
         rows = await self._fetch(self.page_listings_statement, bucket, account_id, after_id, count)
