@@ -24,13 +24,7 @@ from listings.contract.listings import (
 )
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import (
-    BUCKETS,
-    Caller,
-    Listing,
-    ListingQuery,
-    bucket_of,
-)
+from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
 from listings.store import change_sql, member_sql, sql
 from listings.store.market_entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
@@ -40,11 +34,7 @@ from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.market import search as market_search
 from listings.store.postgres.market.store import PostgresMarketStore
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
-from listings.store.postgres.transactions import (
-    MAX_ATTEMPTS,
-    log_cause,
-    retrieve_exception,
-)
+from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrieve_exception
 from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import CommonStore

@@ -19,13 +19,7 @@ from listings.contract.listings import (
     measure_listings,
 )
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
-from listings.domain.model import (
-    BUCKETS,
-    Caller,
-    Listing,
-    ListingQuery,
-    bucket_of,
-)
+from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.listings import Added
