@@ -1,4 +1,4 @@
-"""ETag, If-None-Match and If-Match (decision G35)."""
+"""ETag, If-None-Match and If-Match (decisions G35, G54)."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -277,14 +277,14 @@ def assert_stale(client: Client, write: str, sent: str) -> None:
     assert (after.content, after.headers["ETag"]) == (before.content, before.headers["ETag"])
 
 
-@pytest.mark.decision("G35")
+@pytest.mark.decision("G54")
 @pytest.mark.every_engine
 @pytest.mark.parametrize("write", WRITES)
 def test_a_write_of_the_current_version_succeeds(alice: Client, write: str) -> None:
     assert_accepted(alice, write, '"v2.0"')
 
 
-@pytest.mark.decision("G35")
+@pytest.mark.decision("G54")
 @pytest.mark.every_engine
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("sent", ['"v1.0"', '"v3.0"'])
@@ -307,7 +307,7 @@ def test_if_match_with_only_other_etags_is_rejected(alice: Client, sent: str) ->
     assert_stale(alice, "PATCH", sent)
 
 
-@pytest.mark.decision("G35")
+@pytest.mark.decision("G54")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize(
     "sent", ["v2.0", "2", '"v2.0', 'v2.0"', '"v2.0"x', ",", "x*", "W/*", 'w/"v2.0"', '"v2.0" "a"', '"v2.0", v2.0']
@@ -339,7 +339,7 @@ def test_a_write_accepts_the_etag_of_the_last_read(alice: Client) -> None:
         assert WRITES[write](alice, path, {"If-Match": get_etag(alice, path)}).status_code == 200
 
 
-@pytest.mark.decision("G35")
+@pytest.mark.decision("G54")
 @pytest.mark.every_engine
 def test_a_write_accepts_the_etag_of_the_last_write(alice: Client) -> None:
     path = f"/{alice.create()}"
@@ -418,7 +418,7 @@ def add_key(running: RunningService, person: Person) -> Person:
     return running.run(adopt)
 
 
-@pytest.mark.decision("G35")
+@pytest.mark.decision("G54")
 @pytest.mark.every_engine
 def test_eight_clients_that_send_if_match_lose_no_update(unlimited: RunningService) -> None:
     person = unlimited.cast().alice

@@ -1,4 +1,4 @@
-"""The ids, the entity tags and the count that a client may ask for in a list (decisions G1, G17, G35)."""
+"""The ids, the entity tags and the count that a client may ask for in a list (decisions G1, G17, G53, G35)."""
 
 import re
 
@@ -82,7 +82,7 @@ def test_ids_must_be_at_most_a_hundred_ids(alice: Client) -> None:
     assert get_invalid_request(alice.get(f"?ids={many}&ids=101")) == "ids must be at most 100 listing ids, got 101"
 
 
-@pytest.mark.decision("G17")
+@pytest.mark.decision("G53")
 @pytest.mark.every_engine
 def test_a_list_has_its_count_on_request(alice: Client, bob: Client) -> None:
     bob.create(title="Lamp")
@@ -109,7 +109,7 @@ def test_a_list_has_its_count_on_request(alice: Client, bob: Client) -> None:
     assert alice.get(get_next_query(page)).headers[COUNT] == "4"
 
 
-@pytest.mark.decision("G17")
+@pytest.mark.decision("G53")
 def test_without_count_nothing_is_counted(alice: Client) -> None:
     alice.create()
     for query in ("", "?count=false", "?limit=1"):

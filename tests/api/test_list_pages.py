@@ -1,4 +1,4 @@
-"""Pages and cursors of GET /api/v1/listings (decision G17)."""
+"""Pages and cursors of GET /api/v1/listings (decision G53)."""
 
 import asyncio
 import base64
@@ -125,7 +125,7 @@ def assert_complete(client: Client, writer: ConcurrentWriter, limit: int, sort: 
     return len(pages)
 
 
-@pytest.mark.decision("G17")
+@pytest.mark.decision("G53")
 @pytest.mark.every_engine
 @in_every_order
 def test_concurrent_writes_cause_no_gaps_or_repeats(alice: Client, running: RunningService, sort: str) -> None:
@@ -221,7 +221,7 @@ def test_head_returns_the_headers_of_get_without_the_body(alice: Client) -> None
 # Cursors
 
 
-@pytest.mark.decision("G17")
+@pytest.mark.decision("G53")
 @pytest.mark.parametrize(
     "other",
     [
@@ -256,7 +256,7 @@ def fetch_cursor(harness: Harness, key: str, query: str) -> str:
     return found[1]
 
 
-@pytest.mark.decision("G17")
+@pytest.mark.decision("G53")
 def test_a_truncated_or_changed_cursor_is_rejected(harness: Harness) -> None:
     key = create_lamps(harness).key
     cursor = fetch_cursor(harness, key, "limit=1")
@@ -319,7 +319,7 @@ def test_a_cursor_of_another_account_exposes_nothing(alice: Client, bob: Client)
     assert {record["title"] for record in response.json()["listings"]} <= {"Bob's"}
 
 
-@pytest.mark.decision("G17")
+@pytest.mark.decision("G53")
 def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         key = create_lamps(harness).key
@@ -331,7 +331,7 @@ def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
     assert (after.status, after.body, after.headers["etag"]) == (200, before.body, before.headers["etag"])
 
 
-@pytest.mark.decision("G17")
+@pytest.mark.decision("G53")
 def test_links_are_absolute_with_a_base_url(tmp_path: Path) -> None:
     with Harness(tmp_path, base_url="https://market.example") as harness:
         key = harness.person("alice").key

@@ -40,7 +40,7 @@ def create_listings(http: httpx2.Client) -> Any:
     return http.get("/api/v1/changes?limit=1").json()["change_sets"][0]
 
 
-@pytest.mark.decision("G46")
+@pytest.mark.decision("G55")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 def test_a_killed_revert_continues_and_reverts_each_listing_once(
     tmp_path: Path, engine: str, postgres: PostgresServer

@@ -270,7 +270,7 @@ def test_a_restore_for_which_the_account_has_no_room_is_a_conflict(
     assert conflicts == [(deleted, "account_full", ["deleted_at", "is_active"], None)]
 
 
-@pytest.mark.decision("G46")
+@pytest.mark.decision("G55")
 def test_a_large_revert_continues_where_it_stopped_and_ignores_later_changes(reverts: Reverts) -> None:
     ids = [reverts.add(BOT if number % 2 else OWNER) for number in range(9)]
     for listing_id in ids[:6]:

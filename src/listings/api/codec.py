@@ -129,7 +129,7 @@ def build_history_response(page: ListingChangePage, actors: Mapping[int, ChangeA
 
 
 def format_total(total: int) -> bytes:
-    """Return X-Total-Count, how many listings match the filters of a list (decision G17)."""
+    """Return X-Total-Count, how many listings match the filters of a list (decision G53)."""
     return f"x-total-count: {total if total <= MAX_COUNTED else f'{MAX_COUNTED}+'}\r\n".encode()
 
 
@@ -238,7 +238,7 @@ def match_etag(values: list[str], tags: list[str]) -> str:
 
 
 def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[int] | None:
-    """Return the versions that If-Match allows, or None for any. Unknown tags allow none (decision G35).
+    """Return the versions that If-Match allows, or None for any. Unknown tags allow none (decision G54).
 
     Weak tags count as strong ones, because proxies that compress make tags weak. Raises Problem("invalid_request").
     """

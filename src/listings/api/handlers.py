@@ -155,7 +155,7 @@ async def _get_listing(services: Services, request: Request) -> Listing:
 
 
 def parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions:
-    """Parse the options of a write (decisions G35, G36). Raises Problem("invalid_request").
+    """Parse the options of a write (decisions G36, G54). Raises Problem("invalid_request").
 
     `idempotent`: whether the write accepts an Idempotency-Key. The others are safe to repeat without one, and accept
     If-Match.

@@ -1,4 +1,4 @@
-"""Query parameters: parse the query string to a `ListingQuery`, and build cursors (decisions G1, G17)."""
+"""Query parameters: parse the query string to a `ListingQuery`, and build cursors (decisions G1, G17, G53)."""
 
 import base64
 import binascii

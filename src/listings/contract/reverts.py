@@ -1,4 +1,4 @@
-"""The store of reverts, and its types (decision G46)."""
+"""The store of reverts, and its types (decisions G46, G55)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""The use cases of reverts: preview, start, continue in the background, and report (decision G46)."""
+"""The use cases of reverts: preview, start, continue in the background, and report (decisions G46, G55)."""
 
 import asyncio
 import logging
