@@ -43,16 +43,12 @@ def test_pages_are_well_formed_and_every_link_leads_somewhere(tmp_path: Path) ->
 
 
 def test_the_header_links_to_pages_that_exist(tmp_path: Path) -> None:
-    site = {"/", "/sign-up", "/console/keys"}
+    pages = {"/", "/console/keys"}
     found = {}
-    for flags in ("on", "off"), ("off", "on"), ("on", "on"):
-        with Harness(tmp_path / "-".join(flags), site=flags[0], sign_up=flags[1]) as harness:
-            found[flags] = [site & set(ParsedPage(get_page(harness, path)).links) for path in ("/docs", "/docs/sync")]
-    assert found == {
-        ("on", "off"): [{"/", "/console/keys"}] * 2,
-        ("off", "on"): [set()] * 2,
-        ("on", "on"): [site] * 2,
-    }
+    for site in ("on", "off"):
+        with Harness(tmp_path / site, site=site) as harness:
+            found[site] = [pages & set(ParsedPage(get_page(harness, path)).links) for path in ("/docs", "/docs/sync")]
+    assert found == {"on": [pages] * 2, "off": [set()] * 2}
 
 
 def test_the_public_url_is_in_links_and_samples(tmp_path: Path) -> None:

@@ -295,6 +295,8 @@ def test_a_gallery_turns_by_mouse_and_keyboard(
         page.locator("#picture-2").get_by_label("Next picture").focus()
         page.keyboard.press("ArrowRight" if scripts else "Enter")
         expect(third).to_be_in_viewport()
+        if scripts:
+            expect(page.locator(".thumbnails [aria-current]")).to_have_attribute("href", "#picture-3")
         assert seen.console_messages == []
 
 

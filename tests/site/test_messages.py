@@ -82,6 +82,7 @@ def test_a_seller_turns_messages_off_and_on(harness: Harness) -> None:
     assert buyer.get(f"{page}/message").reply.status == 404
     tab.post("/console/account/messages", messages="on").follow()
     assert "Message the seller" in buyer.get(page).text
+    assert "To message this seller, open one of the listings." in buyer.get(f"/sellers/{account.id}").text
     assert "turned messages of buyers off" in tab.get("/console/activity").text
 
 

@@ -113,6 +113,7 @@ async def show_seller(request: Request) -> Response:
         request,
         "seller.html",
         seller=seller,
+        takes_messages=services.messages.reaches(seller.account),
         entries=entries,
         before=before if before != MAX_ID else None,
         next_before=entries[-1].id if len(seller.entries) > _PAGE else None,

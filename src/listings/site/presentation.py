@@ -82,9 +82,9 @@ def _format_dollars(cents: int) -> str:
 
 
 def format_seller_count(number: int) -> str:
-    """Return the number of a seller's listings, such as "75 listings" or "over 1,000 listings"."""
+    """Return the number of a seller's listings, such as "75 listings" or "Over 1,000 listings"."""
     if number > MAX_SELLER_COUNT:
-        return f"over {MAX_SELLER_COUNT:,} listings"
+        return f"Over {MAX_SELLER_COUNT:,} listings"
     return format_count(number, "listing")
 
 

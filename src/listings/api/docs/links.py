@@ -9,7 +9,6 @@ class Links(NamedTuple):
     """What the header depends on. `logo` is the path of the market's logo, or empty."""
 
     console: str = "/console"  # empty without a console
-    sign_up_open: bool = False
     market_name: str = "Listings"
     logo: str = ""
 
@@ -17,4 +16,4 @@ class Links(NamedTuple):
 def find_links(services: Services) -> Links:
     """Return what the header of a service depends on."""
     about = services.about
-    return Links(about.plan.console_url, services.sessions.sign_up_open, about.market_name, about.logo)
+    return Links(about.plan.console_url, about.market_name, about.logo)

@@ -85,12 +85,16 @@ class Messages:
 
 def _validate(message: BuyerMessage) -> BuyerMessage:
     """Return a message that headers and text of a mail can contain. Raises Problem("invalid_request")."""
+    if not message.name.strip():
+        raise Problem("invalid_request", "Enter your name")
     name, email = validate_name(message.name.strip()), message.email.strip()
     if len(email) > _MAX_EMAIL_LENGTH or not _EMAIL.fullmatch(email):
         raise Problem("invalid_request", "Enter your email address, such as ana@example.com")
     text = _remove_controls(message.text.replace("\r\n", "\n")).strip()
-    if not 0 < len(text) <= MAX_LENGTH:
-        raise Problem("invalid_request", f"A message must have 1 to {MAX_LENGTH:,} characters, got {len(text):,}")
+    if not text:
+        raise Problem("invalid_request", "Enter a message")
+    if len(text) > MAX_LENGTH:
+        raise Problem("invalid_request", f"A message must have at most {MAX_LENGTH:,} characters, got {len(text):,}")
     return BuyerMessage(name, email, text)
 
 

@@ -50,6 +50,7 @@ async def show_results(request: Request, search: Search) -> Response:
     search = search._replace(category=_map_spellings(places).get(fold_category(search.category), search.category))
     query, errors = search.query()
     found = await services.market.find(query, is_backwards=search.before is not None)
+    facets = [_build_facet(search, facet, found.facets[facet[0]], places) for facet in _FACETS]
     context: dict[str, Any] = {
         "search": search,
         "errors": errors,
@@ -58,7 +59,7 @@ async def show_results(request: Request, search: Search) -> Response:
         **(await _suggest(services, search, query) if not found.page.entries else {}),
         "now": services.clock(),
         "total": format_total(found.total),
-        "facets": [_build_facet(search, facet, found.facets[facet[0]], places) for facet in _FACETS],
+        "facets": [facet for facet in facets if len(facet.options) > 1],
     }
     return pages.page(request, "results.html", **context, **_link_pages(search, found.page))
 

@@ -17,6 +17,7 @@ for (const gallery of document.querySelectorAll("ul.gallery")) {
   const seen = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       for (const link of target.querySelectorAll("a")) link.tabIndex = isIntersecting ? 0 : -1;
+      markThumbnail(target.id, isIntersecting);
     }
   }, { root: gallery, threshold: 0.6 });
   for (const item of gallery.children) seen.observe(item);
@@ -27,6 +28,15 @@ for (const gallery of document.querySelectorAll("ul.gallery")) {
     event.preventDefault();
     showPicture(turn, true);
   });
+}
+function markThumbnail(id, isShown) {
+  const link = document.querySelector(`.thumbnails [href="#${id}"]`);
+  if (!link) return;
+  const list = link.closest("ul");
+  if (isShown) {
+    link.setAttribute("aria-current", "true");
+    list.scrollLeft = link.parentElement.offsetLeft - list.offsetLeft - list.clientWidth / 2 + link.clientWidth / 2;
+  } else link.removeAttribute("aria-current");
 }
 function showPicture(link, takesFocus) {
   const item = document.querySelector(link.hash);
