@@ -126,8 +126,9 @@ def test_listings_that_exchanged_external_ids_are_reverted_in_one_step(alice: Un
     results = alice.write("POST", "/batch", {"operations": creates})["results"]
     first, second, *others = [one["body"]["id"] for one in results]
     alice.harness.clock.advance(10)
-    exchange = [(first, {"external_id": None}), (second, {"external_id": "0"}), (first, {"external_id": "1"})]
-    changes = [*exchange, *((listing_id, {"price": 5}) for listing_id in others)]
+    prices = [(listing_id, {"price": 5}) for listing_id in others]  # between the exchanged ones
+    exchange = [(first, {"external_id": None}), (second, {"external_id": "0"})]
+    changes = [*exchange, *prices, (first, {"external_id": "1"})]
     updates = [{"op": "update", "id": listing_id, "changes": fields} for listing_id, fields in changes]
     alice.write("POST", "/batch", {"operations": updates})
     (written,) = alice.changes("?after=1")["change_sets"]

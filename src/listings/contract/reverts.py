@@ -14,7 +14,7 @@ MAX_FIRST_LISTINGS = 200
 """Listings that the first transaction of a revert changes, like a step of an import."""
 
 MAX_STEP_LISTINGS = 300
-"""Listings that each further transaction changes: 100,000 on PostgreSQL take 9 s, and 15 s with 100 (ADR 0019)."""
+"""Listings that each further transaction changes at most: 100,000 on PostgreSQL take 9 s, and 15 s with 100."""
 
 
 class RevertRequest(NamedTuple):
@@ -48,6 +48,7 @@ class Candidate(NamedTuple):
     edit_revision: int
     number: int
     listing_id: int
+    moves_external_id: bool  # whether undoing it may take or free one
 
 
 class RevertScan(NamedTuple):
@@ -148,6 +149,9 @@ class RevertStore(Protocol):
 
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """
+
+    def choose_revert_step(self) -> int:
+        """Return how many listings the next step should change, so that others' writes don't wait long for it."""
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
         """Take the next step of a revert and store its progress. A step ends early if its values are large.

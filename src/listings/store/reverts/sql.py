@@ -22,7 +22,9 @@ ORDER BY edit_revision DESC, number DESC LIMIT 1
 """
 
 SCAN_CHANGES = """
-SELECT edit_revision, number, listing_id, moment, author, import_id, CASE listing_id WHEN 0 THEN detail END FROM changes
+SELECT edit_revision, number, listing_id, moment, author, import_id, CASE listing_id WHEN 0 THEN detail END,
+    fields LIKE '%"external_id"%' OR fields LIKE '%"deleted_at"%'
+FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) < ($3, $4) AND edit_revision >= $5
 ORDER BY edit_revision DESC, number DESC LIMIT $6
 """

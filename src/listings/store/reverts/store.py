@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from listings.contract.history import Actor
 from listings.contract.listings import IdempotencyRecord
 from listings.contract.reverts import (
+    MAX_STEP_LISTINGS,
     Candidate,
     Revert,
     RevertConflict,
@@ -56,6 +57,10 @@ class ScriptedRevertStore(ScriptedStore):
         return await self._run_script(
             lambda: revert_writes.begin(self.engine, partition, scope, step, actor, idempotency)
         )
+
+    def choose_revert_step(self) -> int:
+        """Return the maximum: where rows are locked, the writes of other accounts wait for none of a step's."""
+        return MAX_STEP_LISTINGS
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
         return await self._run_script(lambda: revert_writes.advance(self.engine, key, step, worker, now))

@@ -27,6 +27,7 @@ from listings.store.sqlite.connections import (
 )
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.revert_pace import RevertPace
 from listings.store.sqlite.rows import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
@@ -53,6 +54,7 @@ class Database:
         files = OpenFiles(path)
         self.writer = Writer(path, on_batch, files if files.has_wal else None)
         self.revisions = self.writer.revisions
+        self.revert_pace = RevertPace(self.writer.lock.read_sequence)
         self.callers = VersionedCache(self.writer.lock.read_caller_sequence)  # by the digest of their key
         self.snapshots = SnapshotReads(path, self._build_read_error)
 
@@ -155,6 +157,9 @@ class DatabaseStore(ScriptedStore):
         """Number of writes that are queued for the writer. Thread-safe."""
         database = self._database
         return database.writer.queued if isinstance(database, Database) else 0
+
+    def choose_revert_step(self) -> int:
+        return self._database.revert_pace.choose()
 
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
         return self._database.read_neutral(statement, values)

@@ -1,0 +1,25 @@
+"""The size of a revert's steps on a file with one writer."""
+
+from listings.contract.reverts import MAX_STEP_LISTINGS
+from listings.store.sqlite.write_lock import ReadSequence
+
+_MIN_LISTINGS = 25  # a step costs 1 to 2 ms of processor time apart from its listings, which 25 listings cost too
+_GROWTH = 10  # per step, so that it reaches the maximum after a quarter of a second
+_OWN_WRITE = 2  # by which a transaction raises the counter
+
+
+class RevertPace:
+    """Chooses few listings while others write, who wait for each step, and gradually more while nobody does."""
+
+    def __init__(self, read_sequence: ReadSequence) -> None:
+        """`read_sequence` reads the counter of the writes of all processes."""
+        self._read_sequence = read_sequence
+        self._sequence = read_sequence()
+        self._size = _MIN_LISTINGS
+
+    def choose(self) -> int:
+        """Return the number of listings for the next step. Call it before each one."""
+        before, self._sequence = self._sequence, self._read_sequence()
+        is_alone = self._sequence - before <= _OWN_WRITE
+        self._size = min(self._size + _GROWTH, MAX_STEP_LISTINGS) if is_alone else _MIN_LISTINGS
+        return self._size
