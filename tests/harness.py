@@ -30,6 +30,7 @@ from listings.http.server import bind_socket, format_base_url
 from listings.service import Options, Services
 from listings.service.members.passwords import Cost, Passwords
 from listings.settings import Settings, load
+from tests.sqlite_database import create_database
 
 T = TypeVar("T")
 
@@ -104,6 +105,14 @@ def load_test_settings(folder: Path, **flags: str) -> Settings:
     return load({}, {"data_folder": str(folder), "port": "0", "database_timeout": str(TIMEOUT), **flags})
 
 
+def prepare_database(settings: Settings) -> None:
+    """Create the database if it does not exist, and apply pending migrations."""
+    if isinstance(settings.database, Path) and not settings.database.exists():
+        create_database(settings.database)
+    else:
+        maintenance.migrate_database(settings)
+
+
 async def create_person(services: Services, name: str, plan_ends_in: float) -> Person:
     """Create an account with a key; its plan ends in this many seconds, or has ended if that is negative."""
     count = len(_EMAILS)
@@ -152,7 +161,7 @@ class Harness:
         self._stack = AsyncExitStack()
 
     def __enter__(self) -> Self:
-        maintenance.migrate_database(self.settings)
+        prepare_database(self.settings)
         opened = wiring.open_services(self.settings, clock=self.clock)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Services, "run_maintenance", self._maintain)
@@ -275,7 +284,7 @@ class RunningService:
         self._thread = threading.Thread(target=self._work, daemon=True)
 
     def __enter__(self) -> Self:
-        maintenance.migrate_database(self.settings)
+        prepare_database(self.settings)
         self._thread.start()
         end = monotonic() + TIMEOUT
         while not self._started.wait(0.1):

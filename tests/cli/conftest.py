@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Cli, Data, Program, Serving
+from tests.sqlite_database import create_database
 
 
 @pytest.fixture
@@ -42,8 +43,10 @@ def taken_port() -> Iterator[str]:
 
 @pytest.fixture
 def database(cli: Cli) -> Path:
-    """A new database in the folder."""
-    return Path(cli.data("migrate")["database"])
+    """A new database in the folder, as `migrate` creates it."""
+    path = cli.folder / "data/listings.db"
+    create_database(path)
+    return path
 
 
 @pytest.fixture

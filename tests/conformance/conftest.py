@@ -22,10 +22,10 @@ from listings.ratelimit.redis import RedisLimiter
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from listings.store.sqlite.database import Database
-from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
 from tests.citus_cluster import ADDRESS
 from tests.redis_server import RedisServer
+from tests.sqlite_database import create_database
 
 T = TypeVar("T")
 ENGINES = ("sqlite", "postgres", *(["citus"] if ADDRESS else []))
@@ -82,7 +82,7 @@ def open_store(
             run(postgres_store.close())
         return
     path = folder / "listings.db"
-    migrate.migrate(path)
+    create_database(path)
     store = SqliteStore(path, account_limits=limits)
     run(store.open())
     yield cast("Store", WatchedStore(store))

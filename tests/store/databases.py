@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from listings.store.sqlite.maintenance import migrate
+from tests.sqlite_database import create_database
 
 CREATED = "2026-01-02 03:04:05"
 LISTING = (
@@ -59,7 +59,7 @@ def add_listing(connection: apsw.Connection, account: int, serial: int, size: in
 
 def make(path: Path, accounts: int = 1, listings: int = 3, size: int = 10) -> Path:
     """A database in which each account has so many listings."""
-    migrate.migrate(path)
+    create_database(path)
     with closing(connect(path)) as connection:
         for account in range(1, accounts + 1):
             add_account(connection, account)
