@@ -106,11 +106,13 @@ def load_test_settings(folder: Path, **flags: str) -> Settings:
 
 
 def prepare_database(settings: Settings) -> None:
-    """Create the database if it does not exist, and apply pending migrations."""
-    if isinstance(settings.database, Path) and not settings.database.exists():
-        create_database(settings.database)
-    else:
+    """Create a SQLite file, or apply pending migrations to it. Test databases in PostgreSQL have the schema already."""
+    if not isinstance(settings.database, Path):
+        return
+    if settings.database.exists():
         maintenance.migrate_database(settings)
+    else:
+        create_database(settings.database)
 
 
 async def create_person(services: Services, name: str, plan_ends_in: float) -> Person:

@@ -26,13 +26,15 @@ _TIMEOUT_SECONDS = 120
 _PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None).prctl  # resolved before any fork, because the lookup takes locks
 _MAX_USES, _MAX_ROWS = 100, 3000  # after which a database is dropped instead of emptied
-_COUNT = "SELECT (SELECT count(*) FROM listings) + (SELECT count(*) FROM accounts)"
 _EMPTY = """
-DO $$
+CREATE FUNCTION pg_temp.empty_database(max_rows integer) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     -- Wait until they end, so that rows that one of them is about to commit are deleted, too.
     PERFORM pg_terminate_backend(pid, 60000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend';
+    IF (SELECT count(*) FROM listings) + (SELECT count(*) FROM accounts) >= max_rows THEN
+        RETURN false;
+    END IF;
     DELETE FROM revert_conflicts; DELETE FROM reverts;
     DELETE FROM changes; DELETE FROM activity; DELETE FROM usage_hours; DELETE FROM refusals; DELETE FROM sessions;
     DELETE FROM invitations; DELETE FROM members; DELETE FROM sign_in_attempts; DELETE FROM payments;
@@ -44,9 +46,12 @@ BEGIN
     ALTER TABLE accounts ALTER id RESTART;
     ALTER TABLE api_keys ALTER id RESTART;
     UPDATE database_id SET id = replace(CAST(gen_random_uuid() AS text), '-', '');
+    RETURN true;
 END
 $$
 """
+_CALL = "SELECT pg_temp.empty_database($1)"
+_SESSION_ENDED = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 _SETTINGS = {
     "fsync": "on",  # as in production, because a restart in a test must lose nothing
     "synchronous_commit": "on",
@@ -68,6 +73,31 @@ def find_programs() -> Path:
     return Path(given) if given else postgres.find_programs()
 
 
+class ReusableDatabase:
+    """A database that is emptied after each use, always on one session: a new one would plan all statements again."""
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name = name
+        self._url = url
+        self._uses = 0
+        self._session: asyncpg.Connection | None = None
+
+    async def empty(self) -> bool:
+        """Delete all rows. Return False if the database must be dropped: it is too large, or the server restarted."""
+        self._uses += 1
+        try:
+            if self._session is None:
+                self._session = await asyncpg.connect(self._url)
+                await self._session.execute(_EMPTY)
+            return self._uses <= _MAX_USES and bool(await self._session.fetchval(_CALL, _MAX_ROWS))
+        except _SESSION_ENDED:
+            return False
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.terminate()
+
+
 class PostgresServer:
     """A server with its own folder. It does not run as root."""
 
@@ -76,7 +106,8 @@ class PostgresServer:
         self._user = "nobody" if os.geteuid() == 0 else None
         self._folder = Path(tempfile.mkdtemp(prefix="listings-pg-"))
         self._numbers = count(1)
-        self._reusable: list[tuple[str, int]] = []  # empty databases, and how often each was used
+        self._runner = asyncio.Runner()  # of the sessions of reusable databases
+        self._reusable: list[ReusableDatabase] = []  # empty ones
         self.port = find_free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,6 +119,9 @@ class PostgresServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for database in self._reusable:
+            database.close()
+        self._runner.close()
         self.stop()
         shutil.rmtree(self._folder)
 
@@ -154,13 +188,15 @@ class PostgresServer:
         A database is emptied and reused, which is ten times faster than creating one. Set `altered` if the test changes
         the schema: then the database is new and is dropped afterwards.
         """
-        name, uses = self._reusable.pop() if self._reusable and not altered else (self._create(self._template), 0)
-        yield self.url(name)
-        if not altered and uses < _MAX_USES and self.execute(_COUNT, name)[0][0] < _MAX_ROWS:
-            self.execute(_EMPTY, name)
-            self._reusable.append((name, uses + 1))
-        else:
-            self._drop(name)
+        database = self._reusable.pop() if self._reusable and not altered else self._create_reusable()
+        try:
+            yield self.url(database.name)
+        finally:
+            if not altered and self._runner.run(database.empty()):
+                self._reusable.append(database)
+            else:
+                database.close()
+                self._drop(database.name)
 
     @contextmanager
     def bare_database(self) -> Iterator[str]:
@@ -170,6 +206,10 @@ class PostgresServer:
             yield self.url(name)
         finally:
             self._drop(name)
+
+    def _create_reusable(self) -> ReusableDatabase:
+        name = self._create(self._template)
+        return ReusableDatabase(name, self.url(name))
 
     def _create(self, template: str) -> str:
         name = f"test_{next(self._numbers)}"

@@ -349,7 +349,7 @@ def run(scale: Scale) -> Outcome:
     cells = sample_cells(scale.fraction)
     on_sqlite = run_matrix(scale.folder / "sqlite", cells)
     with ExitStack() as stack:
-        url = stack.enter_context(stack.enter_context(PostgresServer()).bare_database())
+        url = stack.enter_context(stack.enter_context(PostgresServer()).database())
         on_postgres = run_matrix(scale.folder / "postgres", cells, url)
     failures = [
         f"{name}: {cell}: {failure}"

@@ -153,7 +153,7 @@ def run(scale: Scale) -> Outcome:
     """Run all input on SQLite, and in the short form a sample on PostgreSQL."""
     on_sqlite = work(scale.folder / "sqlite", 1.0)
     with ExitStack() as stack:
-        url = stack.enter_context(stack.enter_context(PostgresServer()).bare_database())
+        url = stack.enter_context(stack.enter_context(PostgresServer()).database())
         on_postgres = work(scale.folder / "postgres", scale.fraction, url)
     failures = [f"SQLite: {failure}" for failure in on_sqlite.failures] + [
         f"PostgreSQL: {it}" for it in on_postgres.failures
