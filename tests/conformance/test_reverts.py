@@ -406,6 +406,17 @@ def test_a_page_of_a_scan_has_whole_change_sets(reverts: Reverts) -> None:
     assert counts == [100, 100]
 
 
+def test_a_scan_tells_which_listings_may_get_an_external_id_back(reverts: Reverts) -> None:
+    reverts.add(BOT, external_id="new")
+    edited, renamed, plain, named = (reverts.add(OWNER, external_id=name) for name in (None, "a", None, "b"))
+    reverts.change(edited, BOT, price_cents=7)
+    reverts.change(renamed, BOT, external_id="c")
+    reverts.delete(plain)
+    reverts.delete(named)
+    _, scan = reverts.scan(ALL_OF_BOT)
+    assert [one.listing_id for one in scan.candidates if one.takes_external_id] == [named, renamed]
+
+
 @pytest.mark.decision("G46")
 def test_a_revert_overwrites_nothing_that_is_written_at_the_same_time(reverts: Reverts, run: Run) -> None:
     ids = [reverts.add(OWNER) for _ in range(40)]

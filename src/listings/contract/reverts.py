@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
     edit_revision: int
     number: int
     listing_id: int
-    moves_external_id: bool  # whether undoing it may take or free one
+    takes_external_id: bool = False  # whether undoing it may give the listing one
 
 
 class RevertScan(NamedTuple):
@@ -151,7 +151,10 @@ class RevertStore(Protocol):
         """
 
     def choose_revert_step(self) -> int:
-        """Return how many listings the next step should change, so that others' writes don't wait long for it."""
+        """Return how many listings the next step should change, unless it changes external ids.
+
+        Others' writes should not wait long for it.
+        """
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
         """Take the next step of a revert and store its progress. A step ends early if its values are large.

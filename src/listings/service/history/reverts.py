@@ -163,7 +163,9 @@ class Reverts:
         """Revert what a scan has found. Return None if another process has taken a step."""
         current: Revert | None = revert
         while current is not None and current.finished_at is None and current.position != scan.end:
-            step = _cut(current.position, scan, self._store.choose_revert_step())
+            step = _cut(current.position, scan, MAX_STEP_LISTINGS)
+            if not any(candidate.takes_external_id for candidate in step.candidates):
+                step = _cut(current.position, scan, self._store.choose_revert_step())
             current = await self._store.advance_revert(current.key, step, self._worker, int(self._clock()))
             await asyncio.sleep(_PAUSE_SECONDS)
         return current
@@ -201,26 +203,13 @@ def _begin(scope: RevertScope) -> RevertPosition:
 
 
 def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
-    """Return the step that reverts the next changes of a scan, about `count`."""
+    """Return the step that reverts the next changes of a scan: at most `count`, and if possible whole change sets."""
     rest = [candidate for candidate in scan.candidates if candidate[:2] < start]
-    part = rest[: _choose_size(rest, count)]
-    if len(part) == len(rest):
-        return RevertStep(start, rest, scan.end, scan.is_last)
-    return RevertStep(start, part, RevertPosition(*part[-1][:2]), is_last=False)
-
-
-def _choose_size(rest: Sequence[Candidate], count: int) -> int:
-    """Return how many changes to revert in one step.
-
-    Listings that exchanged external ids in one change set need the same step, so it is divided only if it is large.
-    """
     if len(rest) <= count:
-        return len(rest)
-    divided = [one for one in rest if one.edit_revision == rest[count].edit_revision]
-    if not any(one.moves_external_id for one in divided):
-        return count
-    newer = sum(one.edit_revision > divided[0].edit_revision for one in rest)
-    return newer or max(count, min(len(divided), MAX_STEP_LISTINGS))
+        return RevertStep(start, rest, scan.end, scan.is_last)
+    whole = sum(one.edit_revision != rest[count].edit_revision for one in rest[:count])
+    part = rest[: whole or count]  # listings that exchanged external ids in one change set need the same step
+    return RevertStep(start, part, RevertPosition(*part[-1][:2]), is_last=False)
 
 
 def _limit(changes: Sequence[Change]) -> list[Change]:

@@ -150,7 +150,7 @@ def scan(partition: Partition, scope: RevertScope, before: RevertPosition, page_
     if gaps and scope.kind in {"change", "key"}:
         creates = yield from find_single_creates(partition, gaps[::-1], purged_serial, page_creates)
         found += [
-            Candidate(edit_revision, 0, listing_id, moves_external_id=True)
+            Candidate(edit_revision, 0, listing_id)
             for listing_id, author, edit_revision, _ in creates
             if scope.kind == "change" or author == scope.subject
         ]
@@ -188,12 +188,12 @@ def _walk(  # noqa: PLR0913 - the state of the scan
 
 def _expand(bucket: int, row: Row) -> Iterator[Candidate]:
     """Yield the changes of a row: one of a listing, or all creates of the change set."""
-    edit_revision, number, listing_id, *_, serials, moves_external_id = row
+    edit_revision, number, listing_id, *_, serials, takes_external_id = row
     if listing_id:
-        yield Candidate(edit_revision, number, listing_id, bool(moves_external_id))
+        yield Candidate(edit_revision, number, listing_id, bool(takes_external_id))
         return
     for index, created_id in enumerate(decode_ids(serials, bucket), 1):
-        yield Candidate(edit_revision, -index, created_id, moves_external_id=True)
+        yield Candidate(edit_revision, -index, created_id)
 
 
 # The plans
