@@ -142,6 +142,16 @@ def test_the_filters_stay_open_on_a_phone_while_they_are_used(browser: Browser, 
         expect(page.get_by_label("To", exact=True)).to_be_focused()
 
 
+def test_the_results_of_a_filter_come_into_view(browser: Browser, market: RunningMarket) -> None:
+    with visit(browser, market.base_url, viewport=PHONE) as seen:
+        page = seen.open("/?sort=newest")
+        page.get_by_text("Filters").click()
+        page.get_by_role("link", name="For sale").click()
+        expect(page.get_by_role("heading", name="For sale", exact=True)).to_be_in_viewport()
+        page.get_by_role("link", name="Remove For sale").click()
+        expect(page.get_by_role("heading", name="All listings")).to_be_in_viewport()
+
+
 def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> None:
     with run_market(tmp_path, base_url="http://other.example/shop") as market, visit(browser, market.base_url) as seen:
         market.create(STUDIO, {})

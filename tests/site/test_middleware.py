@@ -1,6 +1,7 @@
 """Security headers, static files, errors, origin checks and size limits of the pages."""
 
 import asyncio
+import gzip
 import hashlib
 import re
 from pathlib import Path
@@ -79,6 +80,17 @@ def test_static_files_are_cached_forever_by_digest(harness: Harness) -> None:
     for name in re.findall(r'url\("([^"]+)"\)', style):
         assert re.fullmatch(r"\.\./[0-9a-f]{16}/[a-z]+\.(?:svg|woff2)", name)
         assert get(harness, f"/static/{name[3:]}").headers["cache-control"].endswith("immutable")
+
+
+def test_texts_are_compressed_for_clients_that_accept_it(harness: Harness) -> None:
+    page = ParsedPage(get(harness, "/").body.decode())
+    (style,) = page.values("link", "href", rel="stylesheet")
+    plain, compressed = get(harness, str(style)), get(harness, str(style), Accept_Encoding="br, gzip")
+    assert (compressed.headers["content-encoding"], gzip.decompress(compressed.body)) == ("gzip", plain.body)
+    assert plain.headers["vary"] == compressed.headers["vary"] == "Accept-Encoding"
+    assert "content-encoding" not in get(harness, str(style), Accept_Encoding="gzip;q=0").headers
+    (font,) = page.values("link", "href", rel="preload")
+    assert "content-encoding" not in get(harness, str(font), Accept_Encoding="gzip").headers
 
 
 def test_a_file_with_another_digest_is_not_cached(harness: Harness) -> None:

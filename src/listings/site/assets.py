@@ -1,8 +1,10 @@
 """Style sheets, scripts, fonts and icons.
 
-Each URL contains a digest of the content, so browsers can cache files forever.
+Each URL contains a digest of the content, so browsers can cache files forever. Unlike pages, texts are sent compressed:
+they contain no secret.
 """
 
+import gzip
 import hashlib
 import re
 from functools import cache
@@ -24,6 +26,7 @@ _MEDIA_TYPES = {
     ".woff2": "font/woff2",
 }
 _FILE = re.compile(rb'url\("([a-z]+\.(?:svg|woff2))"\)')  # in a style sheet
+_TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 
@@ -31,6 +34,7 @@ class _Asset(NamedTuple):
     content: bytes
     digest: str
     media_type: str
+    compressed: bytes  # empty for pictures and fonts
 
 
 def asset_url(path_prefix: str, name: str) -> str:
@@ -48,7 +52,13 @@ async def get_asset(request: Request) -> Response:
         raise Problem("path_not_found", "We can't find that file")
     is_current = request.path_params["digest"] == asset.digest
     headers = {"Cache-Control": _IMMUTABLE if is_current else "no-cache"}
-    return Response(asset.content, media_type=asset.media_type, headers=headers)
+    content = asset.content
+    if asset.compressed:
+        headers["Vary"] = "Accept-Encoding"
+        if _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
+            headers["Content-Encoding"] = "gzip"
+            content = asset.compressed
+    return Response(content, media_type=asset.media_type, headers=headers)
 
 
 ROUTES = [Route("/static/{digest}/{name}", get_asset)]
@@ -77,7 +87,8 @@ def _assets() -> dict[str, _Asset]:
         media_type = _MEDIA_TYPES.get(Path(name).suffix)
         if media_type is not None:
             content = _FILE.sub(insert_digest, raw)
-            assets[name] = _Asset(content, _digest(content), media_type)
+            compressed = gzip.compress(content, mtime=0) if "charset" in media_type else b""
+            assets[name] = _Asset(content, _digest(content), media_type, compressed)
     return assets
 
 

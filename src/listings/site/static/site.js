@@ -100,6 +100,14 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   event.detail.serverResponse = event.detail.serverResponse.replace('<details class="refine">', '<details class="refine" open>');
 });
 
+// Show the results of a filter, which may be far away from it.
+document.addEventListener("htmx:afterSettle", (event) => {
+  const heading = document.querySelector(".found h1");
+  const { top } = heading.getBoundingClientRect();
+  const isFilter = event.detail.requestConfig.elt.closest(".facets");
+  if (isFilter && (top < 0 || top > innerHeight / 2)) heading.scrollIntoView();
+});
+
 // Announce new results and errors to screen readers.
 document.addEventListener("htmx:afterSwap", () => {
   const results = document.getElementById("results");

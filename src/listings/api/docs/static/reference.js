@@ -97,4 +97,4 @@ for (const form of document.querySelectorAll("form")) {
     if (form.dataset.path) send(form);
   });
 }
-if (window.matchMedia("(max-width: 48rem)").matches) document.querySelector(".contents details").open = false;
+if (window.matchMedia("(min-width: 48rem)").matches) document.querySelector(".contents details").open = true;
