@@ -10,8 +10,8 @@ from starlette.requests import Request
 from listings.settings import load
 from listings.site import visitor
 from listings.site.context import Brand, Site, SiteOptions
-from listings.site.count_cache import CountCache
 from listings.site.pages import environment
+from listings.site.search.count_cache import CountCache
 from tests.harness import Harness
 from tests.site.market import BROWSER_HEADERS, ParsedPage, create
 

@@ -16,9 +16,9 @@ from listings.domain.errors import Problem
 from listings.service import Services
 from listings.site import assets, console, market, message, pages
 from listings.site.context import Site, SiteOptions
-from listings.site.count_cache import CountCache
 from listings.site.middleware import PageMiddleware
 from listings.site.pictures import demo_files
+from listings.site.search.count_cache import CountCache
 
 _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 

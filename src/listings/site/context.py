@@ -8,7 +8,7 @@ import jinja2
 from starlette.requests import Request
 
 from listings.service import Services
-from listings.site.count_cache import CountCache
+from listings.site.search.count_cache import CountCache
 
 Network: TypeAlias = IPv4Network | IPv6Network
 

@@ -8,10 +8,10 @@ from listings.domain.errors import Problem
 from listings.service.mail.messages import MAX_LENGTH, BuyerMessage
 from listings.site import security, session
 from listings.site.console.guards import get_text
-from listings.site.console.visitor_forms import read_visitor_form, visitor_page
 from listings.site.context import site_of
 from listings.site.market import id_of
 from listings.site.visitor import client_ip
+from listings.site.visitor_forms import read_visitor_form, visitor_page
 
 _PATH = "/listings/{id}/message"
 _TRAP = "subject"  # a field that people do not see, so only programs fill it

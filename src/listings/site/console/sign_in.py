@@ -18,9 +18,9 @@ from listings.site.console.guards import (
     redirect,
     redirect_with_notice,
 )
-from listings.site.console.visitor_forms import read_visitor_form, visitor_page
 from listings.site.context import site_of
 from listings.site.visitor import client_ip
+from listings.site.visitor_forms import read_visitor_form, visitor_page
 
 _SIGNED_OUT_ONLY = {"sign_in.html", "sign_up.html"}  # of no use after signing in in another tab
 _NEXT = re.compile(r"/console(?:[/?][A-Za-z0-9/_?=&%.,+-]*)?")
