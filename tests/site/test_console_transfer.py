@@ -236,14 +236,15 @@ def test_a_failed_import_shows_the_error_at_the_end(alice: Tab) -> None:
     alice.get(PATH).upload(f"{PATH}/run", "", b"", name="stock.csv", packed=packed)
     assert alice.reply.status == 200
     assert "The first line of stock.csv must name the columns" in alice.text
-    assert "Earlier rows were imported" in alice.text
+    assert "Import the file again once this is solved" in alice.text
 
 
 class Stopped(Exception):
     """Interrupts an import, like a closed page."""
 
 
-def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
+def interrupt_import(harness: Harness) -> bytes:
+    """Import 200 of 300 rows, and return the file."""
     content = b"title,content\n" + b"".join(b"Lamp %d,A lamp.\n" % number for number in range(300))
     account = harness.run(harness.services.accounts.find("alice@example.com"))
 
@@ -253,12 +254,33 @@ def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
     arguments = upload.Upload("stock.csv", content), upload.ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
     with pytest.raises(Stopped):
         harness.run(harness.services.transfer.run_import(account, *arguments))
+    return content
+
+
+def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
+    content = interrupt_import(harness)
     preview(alice, content)
     assert counts(alice) == [300, 0, 0, 0]
     assert "An earlier import of this file stopped after line 201. This one continues from there." in alice.text
     assert rows(alice)[0][:3] == ("202", "will be created", "Lamp 200")
     assert "Done: 300 created" in run_import(alice).text
     assert len(export(alice).splitlines()) == 301
+
+
+def find_undo_links(tab: Tab) -> list[str]:
+    return [str(url) for url in tab.page.values("a", "href") if "?import=" in str(url)]
+
+
+def test_the_stored_part_of_an_import_can_be_undone(tmp_path: Path, harness: Harness, alice: Tab) -> None:
+    preview(alice, interrupt_import(harness))
+    (undo,) = find_undo_links(alice)
+    database = tmp_path / "listings.db"
+    database.rename(tmp_path / "away.db")  # the service now rejects all writes
+    run_import(alice)
+    assert "200 listings were created and 0 updated. Import the same file again" in alice.text
+    assert find_undo_links(alice) == [undo]
+    (tmp_path / "away.db").rename(database)
+    assert "Undo an import" in alice.get(undo).text
 
 
 def test_without_a_plan_only_export_is_possible(harness: Harness, alice: Tab) -> None:

@@ -5,7 +5,13 @@ from collections.abc import AsyncIterator, Callable
 
 from listings.contract.imports import ImportProgress
 from listings.domain.model import Account, Listing, bucket_of
-from listings.service.transfer.importer import Import, ImportOptions, ImportProgressListener, TransferStore
+from listings.service.transfer.importer import (
+    Import,
+    ImportOptions,
+    ImportProgressListener,
+    TransferStore,
+    build_import_key,
+)
 from listings.service.transfer.rows import Source
 
 _PAGE_SIZE = 200
@@ -33,3 +39,7 @@ class Transfer:
     ) -> ImportProgress:
         """Import the remaining rows of a file. See `Import.run`."""
         return await Import(self._store, self._clock, account, source, watch, options).run()
+
+    async def find_import(self, account: Account, source: Source, *, new_ids: bool) -> ImportProgress | None:
+        """Return the stored progress of the last import of a file, or None if it was never started."""
+        return await self._store.find_import(await build_import_key(account, source, new_ids=new_ids))

@@ -103,8 +103,7 @@ class Import:
 
         Raises Problem: already_imported (unless `again`), import_conflict, invalid_request (not a valid file).
         """
-        digest = await asyncio.to_thread(self.source.digest)
-        key = ImportKey(bucket_of(self.account.id), self.account.id, digest, self.source.format, self.options.new_ids)
+        key = await build_import_key(self.account, self.source, new_ids=self.options.new_ids)
         done = await self._begin(key)
         for rows in _split_into_batches(self.source.rows(done.position), done.position):
             done = await self._import(key, done, rows)
@@ -219,6 +218,12 @@ class Import:
 
     def _now(self) -> int:
         return int(self.clock())
+
+
+async def build_import_key(account: Account, source: Source, *, new_ids: bool) -> ImportKey:
+    """Return what identifies the import of a file into an account."""
+    digest = await asyncio.to_thread(source.digest)
+    return ImportKey(bucket_of(account.id), account.id, digest, source.format, new_ids)
 
 
 def _split_into_batches(rows: Iterator[Row], start: Position) -> Iterator[list[Row]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import FormData, UploadFile
@@ -153,12 +154,21 @@ async def _stream_import(
     try:
         result = await task
     except Problem as caught:
-        problem = caught
+        result, problem = await _find_stopped(services, account, upload, options), caught
     packed = pack(upload, site_of(request).options.max_body_bytes) if report.rejected else ""
     outcome = {"result": result, "problem": problem, "report": report}
     form = {"name": upload.name, "packed": packed, "new_ids": options.new_ids}
     yield pages.render(request, "console/parts/import_result.html", **outcome, **form)
     yield rest
+
+
+async def _find_stopped(
+    services: Services, account: Account, upload: Upload, options: importer.ImportOptions
+) -> ImportProgress | None:
+    """Return what a failed import has stored, or None if that is nothing or the store still fails."""
+    with suppress(Problem):
+        return await services.transfer.find_import(account, upload, new_ids=options.new_ids)
+    return None
 
 
 async def _stream_export(services: Services, account: Account, file_format: Format) -> AsyncIterator[bytes]:

@@ -124,10 +124,11 @@ class ImportReport:
         self.ignored_columns: list[str] = []
         self.count = 0
         self.resumed_after_line = 0
+        self.resumed_import_id: int | None = None
         self._on_batch = on_batch
 
     def on_resume(self, done: ImportProgress) -> None:
-        self.resumed_after_line = done.line
+        self.resumed_after_line, self.resumed_import_id = done.line, done.import_id
 
     def on_progress(self, doing: str, place: Position) -> None:
         if self._on_batch is not None and doing == "Importing":
