@@ -52,7 +52,7 @@ def test_the_notice_of_a_deletion_offers_undo(harness: Harness, alice: Tab) -> N
     listing_id = create(harness)
     alice.get(PATH).post(f"{PATH}/{listing_id}/state", action="delete")
     (link,) = find_undo_links(alice.follow())
-    assert "Restored Bicycle" in alice.get(link).text
+    assert "Bicycle will be restored" in alice.get(link).text
     assert load_listing(harness, listing_id).deleted_at is not None
     assert "Done: 1 listing changed, 0 conflicts." in undo(alice).text
     listing = load_listing(harness, listing_id)

@@ -155,13 +155,15 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
     if status < _INTERNAL_SERVER_ERROR:
         with suppress(Unavailable):
             await session.member_of(request)
+    is_bad_link = problem.code == "invitation_invalid"
     return page(
         request,
         "problem.html",
         status=status,
         headers=headers,
-        heading=_HEADINGS.get(status, HTTPStatus(status).phrase),
+        heading="This link no longer works" if is_bad_link else _HEADINGS.get(status, HTTPStatus(status).phrase),
         message=problem.message,
+        is_bad_link=is_bad_link,
         back=_back_link(request, status),
     )
 

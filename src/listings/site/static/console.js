@@ -33,12 +33,14 @@ for (const label of document.querySelectorAll("[data-select-all]")) {
   const boxes = [...form.querySelectorAll("[name=id]")];
   const output = form.querySelector("[data-selected]");
   label.hidden = false;
-  form.addEventListener("change", (event) => {
-    if (event.target === all) for (const box of boxes) box.checked = all.checked;
-    const count = boxes.filter((box) => box.checked).length;
-    all.checked = count === boxes.length;
-    output.textContent = form.elements.all?.checked ? "All that match" : `${count} selected`;
-  });
+  const count = (event) => {
+    if (event?.target === all) for (const box of boxes) box.checked = all.checked;
+    const selected = boxes.filter((box) => box.checked).length;
+    all.checked = selected === boxes.length;
+    output.textContent = form.elements.all?.checked ? "All that match" : `${selected} selected`;
+  };
+  form.addEventListener("change", count);
+  count();
 }
 
 // Warn before unsaved edits are lost.
