@@ -210,6 +210,7 @@ def test_a_seller_requests_the_plan_from_the_operator(harness: Harness) -> None:
         assert "Your request was sent." in tab.post("/console/plan/request").follow().text
     assert "You requested the Business plan on 22 Sep 2026" in tab.text
     assert "/console/plan/request" not in tab.reply.body.decode()
+    assert "Requested on 22 Sep 2026" in tab.get("/console").text
     harness.run(harness.services.accounts.extend_plan("alice@example.com", 1))
     assert "Active until 22 Oct 2026" in tab.get("/console/plan").text
     harness.clock.advance(60 * DAY)

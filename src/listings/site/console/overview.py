@@ -9,7 +9,8 @@ from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.activity import describe_events
 from listings.site.console.charts import build_chart
-from listings.site.console.guards import console_page, for_member
+from listings.site.console.guards import console_page, for_member, has_plan
+from listings.site.console.plan import find_request
 from listings.site.context import site_of
 
 _RECENT_EVENTS = 8
@@ -30,6 +31,7 @@ async def show_overview(request: Request, member: Member) -> Response:
         usable_keys=sum(not services.keys.is_revoked_or_expired(one.key) for one in usage.keys),
         requests=usage.total.last_day,
         by_hour=build_chart(usage.total.hours, presentation.format_hour),
+        requested_at=None if has_plan(request, member) else await find_request(request, member),
         events=await describe_events(services, account, recent),
     )
 

@@ -71,6 +71,12 @@ ROUTES = [
 ]
 
 
+async def find_request(request: Request, member: Member) -> int | None:
+    """Return the Unix time at which the member requested the plan, or None without an open request."""
+    services = site_of(request).services
+    return await services.plan_requests.find(member.account) if services.payments.provider_name == _MANUAL else None
+
+
 async def _page(request: Request, member: Member, payment_url: str = "", *, problem: Problem | None = None) -> Response:
     services = site_of(request).services
     is_manual = services.payments.provider_name == _MANUAL
@@ -80,6 +86,6 @@ async def _page(request: Request, member: Member, payment_url: str = "", *, prob
         problem=problem,
         payment_url=payment_url,
         is_manual=is_manual,
-        requested_at=await services.plan_requests.find(member.account) if is_manual else None,
+        requested_at=await find_request(request, member),
         months=[1, 3, 6, 12, 24],
     )
