@@ -13,9 +13,10 @@ from listings.store.sqlite.maintenance import migrate
 
 
 def create_database(path: Path) -> None:
-    """Create a file like `migrate` does: with all tables, no rows and an id of its own."""
+    """Create a file as `migrate` does, with all tables, no rows, an id of its own and a file of its write lock."""
     database_id, content = _migrate_once()
-    create_file(path)
+    for file in (path, Path(f"{path}.lock")):
+        create_file(file)
     path.write_bytes(content.replace(database_id, uuid4().hex.encode()))
 
 
