@@ -8,7 +8,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,18 +75,35 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test marked `uncovered`, its threads and the programs that it starts without coverage."""
-    measured = os.environ.get(COVERAGE_OF_PROGRAMS)
-    if measured is None or not _is_covered_elsewhere(item):
+    """Run a test marked `uncovered` and its threads without coverage, and programs unless it `covers_programs`."""
+    with ExitStack() as stack:
+        if COVERAGE_OF_PROGRAMS in os.environ:
+            is_covered_elsewhere = _is_covered_elsewhere(item)
+            if is_covered_elsewhere:
+                stack.enter_context(_without_coverage())
+            if is_covered_elsewhere or item.get_closest_marker("covers_programs") is None:
+                stack.enter_context(_without_coverage_of_programs())
         return (yield)
+
+
+@contextmanager
+def _without_coverage_of_programs() -> Iterator[None]:
+    """Start programs unmeasured: measuring doubles the time of a short command."""
+    measured = os.environ.pop(COVERAGE_OF_PROGRAMS)
+    try:
+        yield
+    finally:
+        os.environ[COVERAGE_OF_PROGRAMS] = measured
+
+
+@contextmanager
+def _without_coverage() -> Iterator[None]:
     trace, thread_trace = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(None)
-    del os.environ[COVERAGE_OF_PROGRAMS]
     try:
-        return (yield)
+        yield
     finally:
-        os.environ[COVERAGE_OF_PROGRAMS] = measured
         threading.settrace(thread_trace)
         sys.settrace(trace)
 

@@ -99,6 +99,7 @@ def test_every_check_is_ok_on_a_good_installation(cli: Cli) -> None:
     assert {row["verdict"] for row in found.values()} == {"ok"}
 
 
+@pytest.mark.covers_programs
 @pytest.mark.usefixtures("database")
 def test_the_table_has_colours_only_on_a_terminal(cli: Cli) -> None:
     lines = cli.run_ok("doctor").out.splitlines()
@@ -413,6 +414,7 @@ def test_files_of_killed_backups(cli: Cli) -> None:
     assert run_doctor(cli)["drafts"]["verdict"] == "ok"
 
 
+@pytest.mark.covers_programs
 @pytest.mark.usefixtures("database")
 def test_too_few_open_files(cli: Cli) -> None:
     command = ["sh", "-c", 'ulimit -n 1000 && exec "$@"', "sh", str(PROGRAM), "doctor", "--json"]

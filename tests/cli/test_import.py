@@ -387,6 +387,7 @@ def test_after_ctrl_c_the_same_command_continues(cli: Cli) -> None:
     assert sorted(titles(cli).values()) == sorted(f"Listing {number}" for number in range(MANY))
 
 
+@pytest.mark.covers_programs
 def test_concurrent_imports_of_a_file_create_each_listing_once(cli: Cli) -> None:
     file = write_lines(cli, "rows.jsonl", *(row(number) for number in range(2_000)))
     with ThreadPoolExecutor() as pool:

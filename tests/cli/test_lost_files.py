@@ -12,6 +12,8 @@ import pytest
 from tests.cli.commands import DEADLINE, Cli, Program
 from tests.torture.lost_files import copy_deleted_database
 
+pytestmark = pytest.mark.covers_programs
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -22,6 +22,8 @@ from listings.settings import SETTINGS
 from tests.cli.commands import PROGRAM, Cli, Data, Outcome, Program, clean_environment
 from tests.harness import load_test_settings
 
+pytestmark = pytest.mark.covers_programs
+
 ADD_ACCOUNT = ["account", "create", "--name", "alice", "--email", "alice@example.com"]
 NEED_A_DATABASE = [
     ADD_ACCOUNT,

@@ -11,6 +11,8 @@ import pytest
 from tests.cli.commands import Program
 from tests.postgres_server import PostgresServer, find_programs
 
+pytestmark = pytest.mark.covers_programs
+
 PASSWORD = "hunter2"
 
 

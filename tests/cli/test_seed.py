@@ -11,6 +11,8 @@ import pytest
 from listings.domain import api_keys
 from tests.cli.commands import Cli, Data, Program, Serving
 
+pytestmark = pytest.mark.covers_programs
+
 ALICE_KEY, BOB_KEY, CHARLIE_KEY, DORA_KEY = (f"{name}-key-of-the-older-system" for name in ("a", "b", "c", "d"))
 GENERATED = api_keys.generate()
 

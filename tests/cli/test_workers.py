@@ -23,6 +23,8 @@ from tests.cli.test_stop import READINESS, attempts, demo_key, stored_ids, wait_
 from tests.http.raw import Connection, request
 from tests.telemetry.test_metrics import Scrape, find_metrics_url
 
+pytestmark = pytest.mark.covers_programs
+
 QUIET = {"LISTINGS_RATE_LIMIT": "0", "LISTINGS_LOG_LEVEL": "error", "LISTINGS_WORKERS": "2"}
 RELOADS = int(os.environ.get("LISTINGS_TEST_RELOADS", "2"))
 GET = request("GET", "/healthz")

@@ -14,6 +14,8 @@ from tests.cli.commands import DEADLINE, PROGRAM, Cli, Outcome, Program, clean_e
 from tests.conform.faulty_server import KEYS, FaultyServer
 from tests.harness import unused_port
 
+pytestmark = pytest.mark.covers_programs
+
 KEY, OTHER, EXPIRED = "LISTINGS_CONFORM_KEY", "LISTINGS_CONFORM_OTHER_KEY", "LISTINGS_CONFORM_EXPIRED_KEY"
 VARIABLES = {KEY: KEYS["alice"], OTHER: KEYS["bob"], EXPIRED: KEYS["charlie"]}
 

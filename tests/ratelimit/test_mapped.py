@@ -19,6 +19,8 @@ from tests.ratelimit import rush
 from tests.ratelimit.conftest import Machine
 from tests.ratelimit.locks import Lock, find_lock, first_log_file
 
+pytestmark = pytest.mark.covers_programs
+
 KEY = 5
 ROOT = Path(__file__).parents[2]
 

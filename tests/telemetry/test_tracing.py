@@ -136,6 +136,7 @@ def read_demo_keys(folder: Path) -> list[str]:
 # Spans
 
 
+@pytest.mark.covers_programs
 def test_a_request_has_one_span_that_follows_the_conventions(program: Program, collector: Collector) -> None:
     with program.serve("--demo") as serving:
         key = read_demo_keys(serving.folder)[0]
@@ -186,6 +187,7 @@ def test_a_trace_that_the_client_does_not_sample_is_not_exported(program: Progra
     assert f'"trace_id":"{TRACE}"' in outcome.err
 
 
+@pytest.mark.covers_programs
 @pytest.mark.parametrize(
     "headers",
     [
@@ -340,6 +342,7 @@ def run_without_opentelemetry(folder: Path, *arguments: str, tracing: str) -> su
     )
 
 
+@pytest.mark.covers_programs
 def test_tracing_without_the_extra_prevents_the_start(tmp_path: Path) -> None:
     outcome = run_without_opentelemetry(tmp_path, "serve", "--port", "0", tracing="on")
     assert (outcome.returncode, outcome.stdout) == (1, "")

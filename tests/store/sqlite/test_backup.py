@@ -20,6 +20,8 @@ from tests.store import databases
 from tests.store.databases import connect, is_sound, rows
 from tests.store.sqlite.database_files import ROOT, copy_as_killed, list_names, read_files
 
+pytestmark = pytest.mark.covers_programs
+
 ON_A_SMALL_DISK = 'mount -t tmpfs -o size=1024k none "$1" && shift && exec "$@"'
 
 

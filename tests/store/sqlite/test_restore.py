@@ -28,6 +28,8 @@ from tests.store.sqlite.database_files import (
     read_files,
 )
 
+pytestmark = pytest.mark.covers_programs
+
 
 def get_rejection(database: Path, file: Path, *, force: bool = False) -> str:
     """Return the message of the restore's rejection."""
