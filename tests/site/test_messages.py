@@ -69,6 +69,17 @@ def test_too_many_messages_are_rejected_with_the_time_to_wait(harness: Harness, 
     assert (statuses, tab.reply.headers["retry-after"]) == ([200] * 5 + [429], "3600")
 
 
+def test_a_buyer_is_told_if_the_message_can_not_be_stored(harness: Harness, alice: Person, tmp_path: Path) -> None:
+    path = f"/listings/{create(harness, alice)}/message"
+    tab = Tab(harness, "market.example").get(path)
+    database = tmp_path / "listings.db"
+    away = database.rename(tmp_path / "away")
+    assert tab.post(path, **ANA).reply.status == 503
+    away.rename(database)
+    assert "Your message may not have been sent. Try again in a few minutes." in tab.text
+    assert ANA["text"] in tab.text
+
+
 def test_a_seller_turns_messages_off_and_on(harness: Harness) -> None:
     open_console(harness)
     tab, buyer = Tab(harness, "market.example").sign_in("alice@example.com"), Tab(harness, "market.example")

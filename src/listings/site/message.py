@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.service.mail.messages import MAX_LENGTH, BuyerMessage
 from listings.site import security, session
 from listings.site.console.guards import get_text
@@ -14,6 +14,7 @@ from listings.site.visitor import client_ip
 from listings.site.visitor_forms import read_visitor_form, visitor_page
 
 _PATH = "/listings/{id}/message"
+_NOT_SENT = "Your message may not have been sent. Try again in a few minutes"
 _TRAP = "subject"  # a field that people do not see, so only programs fill it
 
 
@@ -33,6 +34,8 @@ async def send_message(request: Request) -> Response:
         security.require_form_token(session.form_secret(request), form.get("token"))
         if not get_text(form, _TRAP):
             await site_of(request).services.messages.send(id_of(request), message, client_ip(request))
+    except Unavailable as problem:  # its text is for operators
+        return await _show(request, message, Unavailable(_NOT_SENT, retry_after=problem.retry_after))
     except Problem as problem:
         return await _show(request, message, problem)
     return await _show(request, message, is_sent=True)
