@@ -384,6 +384,7 @@ def test_an_old_sqlite_version(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "can corrupt" in run_doctor(cli, code=1)["SQLite"]["found"]
 
 
+@pytest.mark.covers_programs
 def test_a_large_wal(cli: Cli, database: Path) -> None:
     wal = Path(f"{database}-wal")
     with closing(open_writer(database)) as writer:

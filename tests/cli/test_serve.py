@@ -107,6 +107,7 @@ def test_each_curl_command_follows_its_expected_status(demo: Serving) -> None:
     assert [line[-3:] for line in above] == ["200", "201", "200"]
 
 
+@pytest.mark.covers_programs
 def test_on_a_terminal_the_demo_logs_nothing(tmp_path: Path) -> None:
     with terminal.demo(tmp_path) as (url, lines):
         assert httpx2.get(f"{url}/api/v1/listings", timeout=DEADLINE).status_code == 401

@@ -349,6 +349,7 @@ def test_metrics_have_a_separate_port_on_this_machine(program: Program) -> None:
         assert Scrape(str(url))("listings_build_info", version=__version__) == 1
 
 
+@pytest.mark.covers_programs
 def test_the_metrics_address_can_be_set(tmp_path: Path) -> None:
     with Program(tmp_path, LISTINGS_METRICS_ADDRESS="127.0.0.2:0").serve() as serving:
         assert find_metrics_url(serving).startswith("http://127.0.0.2:")
