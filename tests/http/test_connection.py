@@ -1,6 +1,9 @@
 """Limits of a connection, and rejection of invalid HTTP (RFC 9112)."""
 
 import asyncio
+import socket
+import struct
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Client
-from tests.harness import Cast, RunningService
+from tests.harness import TIMEOUT, Cast, RunningService
 from tests.http.raw import Connection, RawResponse, request
 
 LISTINGS = "/api/v1/listings"
@@ -537,6 +540,41 @@ def test_an_unhandled_failure_is_500_and_logged(failing: RunningService, caplog:
 def test_a_failure_during_a_response_closes_the_connection(failing: RunningService) -> None:
     with Connection(failing).send(request("GET", "/half")) as connection, pytest.raises(ConnectionError):
         connection.read_response()
+
+
+class BodyReadAfterTheClientLeft:
+    """A body whose second piece arrives only after the connection was closed."""
+
+    size = 2
+
+    def __init__(self, exchange: Any) -> None:
+        self._exchange = exchange
+
+    async def read(self, offset: int, _: int) -> bytes:
+        if offset:
+            await self._exchange.wait_for_close()
+            await asyncio.sleep(0)  # until the transport is closed
+        return b"x"
+
+
+def test_a_client_that_leaves_during_a_large_response_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = threading.Event()
+
+    class SendingSlowly:
+        async def serve(self, exchange: Any) -> None:
+            await exchange.respond_from(200, b"content-length: 2\r\n", BodyReadAfterTheClientLeft(exchange))
+            done.set()
+
+    with RunningService(tmp_path) as service:
+        service.replace_application(SendingSlowly())
+        with Connection(service) as connection:
+            connection.send(request("GET", LISTINGS))
+            assert connection.socket.recv(1000)
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset on close
+        assert done.wait(TIMEOUT)
+    assert not caplog.records
 
 
 def count_iterations_to_accept(running: RunningService, connections: int) -> int:

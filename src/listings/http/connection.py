@@ -467,9 +467,10 @@ class HttpConnection(BaseConnection):
         self.transport.set_write_buffer_limits(0)
 
     def write_body(self, piece: bytes) -> None:
-        """Write a piece of a body."""
+        """Write a piece of a body, unless the client has left since the piece was requested."""
         self._body_bytes += len(piece)
-        self.transport.write(piece)
+        if not self.transport.is_closing():
+            self.transport.write(piece)
 
     def end_body(self) -> None:
         """Return to complete responses."""
