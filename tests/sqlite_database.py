@@ -26,7 +26,7 @@ def _migrate_once() -> tuple[bytes, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "listings.db"
         migrate.migrate(path)
-        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        with closing(apsw.Connection(str(path))) as connection:
             database_id = str(connection.execute("SELECT id FROM database_id").fetchall()[0][0])
         content = path.read_bytes()
     assert content.count(database_id.encode()) == 1

@@ -24,7 +24,7 @@ ORDER BY edit_revision DESC, number DESC LIMIT 1
 SCAN_CHANGES = """
 SELECT edit_revision, number, listing_id, moment, author, import_id, CASE listing_id WHEN 0 THEN detail END,
     fields LIKE '%"external_id"%' OR fields LIKE '%"deleted_at"%' AND (
-        SELECT external_id FROM listings WHERE bucket = changes.bucket AND id = changes.listing_id) IS NOT NULL
+        SELECT external_id FROM listings WHERE bucket = $1 AND id = changes.listing_id) IS NOT NULL
 FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) < ($3, $4) AND edit_revision >= $5
 ORDER BY edit_revision DESC, number DESC LIMIT $6
