@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import tempfile
+import weakref
 from pathlib import Path
 from typing import IO
 
@@ -54,11 +55,6 @@ class BodyFile:
         self._buffer = bytearray()
         self._references = 1
         self.size = 0
-
-    def __del__(self) -> None:
-        """Close the file of an application that has ended."""
-        if self._file is not None:
-            self._file.close()
 
     async def write(self, data: bytes) -> None:
         """Add to the end. Raises Unavailable if the disk is full."""
@@ -112,6 +108,7 @@ class BodyFile:
         try:
             if self._file is None:
                 self._file = self._folder.create()
+                weakref.finalize(self, self._file.close)  # not `__del__`, before which the file may be finalized
             await asyncio.to_thread(_write_all, self._file, data)  # a write may wait for the disk
         except OSError as error:
             raise Unavailable(f"A large list can't be stored: {error.strerror}", retry_after=10) from error
