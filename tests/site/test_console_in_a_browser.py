@@ -253,6 +253,7 @@ def test_an_undone_import_names_the_listings_that_were_edited_since(browser: Bro
         found += find_violations(page, "the result of an undo")
         seen.open("/console/activity").locator("summary").first.click()
         assert [*found, *find_violations(page, "the changes of an undo")] == []
+        assert seen.console_messages == []
 
 
 def import_rows(page: Page, seen: Visit, count: int) -> None:

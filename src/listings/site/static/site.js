@@ -102,15 +102,16 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 
 // Show the results of a filter, which may be far away from it.
 document.addEventListener("htmx:afterSettle", (event) => {
+  if (!event.detail.requestConfig.elt.closest(".facets")) return;
   const heading = document.querySelector(".found h1");
   const { top } = heading.getBoundingClientRect();
-  const isFilter = event.detail.requestConfig.elt.closest(".facets");
-  if (isFilter && (top < 0 || top > innerHeight / 2)) heading.scrollIntoView();
+  if (top < 0 || top > innerHeight / 2) heading.scrollIntoView();
 });
 
 // Announce new results and errors to screen readers.
 document.addEventListener("htmx:afterSwap", () => {
   const results = document.getElementById("results");
+  if (!results) return;
   const parts = [...results.querySelectorAll(".field-error"), ...results.querySelectorAll("h1, .total")];
   document.getElementById("status").textContent = parts.map((part) => part.textContent).filter(Boolean).join(" ");
 });
