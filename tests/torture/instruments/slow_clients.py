@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from tests.http import timeouts
-from tests.http.sign_in_storm import run_clients
 from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
 from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
@@ -119,7 +118,6 @@ def _read_status_mib(status: Path, name: str) -> float:
 
 async def _prepare(service: RestartableService, key: str) -> None:
     await service.wait_until_ready()
-    await run_clients(service.port, 1, 0.5)  # the first sign-in of a process compiles its page
     connection = Connection(service.port, key)
     await connection.fetch("POST", PATH, {"title": "Large", "content": "x" * 30_000})  # to make lists long enough
     connection.close()

@@ -1,7 +1,6 @@
 """Soak: a mixed load with errors and aborted requests; memory, descriptors and the WAL must not grow.
 
-Before a full run, the engine's cache is filled. The response cache is small, because it would fill and drop whole
-accounts during the run, which looks like growth. The measured value is the memory in use within the process, read twice
+Before a full run, the engine's cache is filled. The measured value is the memory in use within the process, read twice
 per second. The resident set grows in steps of a mebibyte, which half an hour cannot distinguish from a slope; it has a
 limit of its own. The first third of the run is the warm-up. The rest is divided into sixty spans, of which the minimum
 counts, so that temporary peaks are ignored. A least-squares line through the minima gives the slope, and their scatter
@@ -43,7 +42,6 @@ _MAX_WAL_BYTES = 64 * 1024 * 1024
 _MAX_NEW_DESCRIPTORS = 2  # from the first to the last quarter after the warm-up
 _MIN_SAMPLES, _MIN_REQUESTS = 8, 2_000  # after the warm-up, and in total: a slow machine runs longer
 _SPANS = 60
-_CACHE_BYTES = "2097152"  # of responses
 _BATCHES = 20  # of 100 inactive listings, for each account
 _INTERVAL_SECONDS = 0.5
 _WARM_UP_FRACTION = 1 / 3
@@ -212,8 +210,10 @@ def work(scale: Scale, seconds: float, fault: str | None = None) -> tuple[str, l
     """Run the load on a service for this time; return a summary and failures."""
     with ExitStack() as stack:
         fork_server = stack.enter_context(ForkServer())
-        settings = {memory.FILE_VARIABLE: str(scale.folder / "memory"), "LISTINGS_LIST_CACHE_BYTES": _CACHE_BYTES}
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, fault, **settings))
+        file = str(scale.folder / "memory")
+        service = stack.enter_context(
+            RestartableService(scale.folder, fork_server, fault, **{memory.FILE_VARIABLE: file})
+        )
         return uvloop.run(_work(service, seconds))
 
 
