@@ -11,7 +11,7 @@ import pytest
 
 from listings.api import compression
 from listings.api.codec import Response
-from listings.api.compression import parse_accept_encoding
+from listings.http.accept_encoding import parse_accept_encoding
 from tests.api.helpers import LISTINGS
 from tests.api.test_large_lists import count_files, create_lamps
 from tests.harness import Harness, Person, Reply, fetch

@@ -6,11 +6,12 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from listings.api import codec, compression
-from listings.api.compression import Encodings
 from listings.api.response_cache import ResponseCache
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Problem
 from listings.domain.model import Caller
+from listings.http import accept_encoding
+from listings.http.accept_encoding import Encodings
 from listings.http.asgi import ClientGoneError, Exchange
 
 if TYPE_CHECKING:  # it imports this module
@@ -115,8 +116,8 @@ class Request:
     def encodings(self) -> Encodings:
         """The encodings of a body that the client accepts."""
         if not self.names_encodings:
-            return compression.PLAIN
-        return compression.parse_accept_encoding(",".join(self.header_values(b"accept-encoding")))
+            return accept_encoding.PLAIN
+        return accept_encoding.parse_accept_encoding(",".join(self.header_values(b"accept-encoding")))
 
     def find_current_tag(self, tag: str) -> str:
         """Return the tag of the client's copy if that is current and in an encoding that it accepts, otherwise ""."""

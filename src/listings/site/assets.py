@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.http.accept_encoding import parse_accept_encoding
 
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -26,7 +27,6 @@ _MEDIA_TYPES = {
     ".woff2": "font/woff2",
 }
 _FILE = re.compile(rb'url\("([a-z]+\.(?:svg|woff2))"\)')  # in a style sheet
-_TAKES_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 
@@ -55,7 +55,8 @@ async def get_asset(request: Request) -> Response:
     content = asset.content
     if asset.compressed:
         headers["Vary"] = "Accept-Encoding"
-        if _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
+        accepted = parse_accept_encoding(",".join(request.headers.getlist("accept-encoding")))
+        if accepted.min_bytes is not None:
             headers["Content-Encoding"] = "gzip"
             content = asset.compressed
     return Response(content, media_type=asset.media_type, headers=headers)
