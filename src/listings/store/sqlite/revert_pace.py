@@ -1,11 +1,10 @@
 """The size of a revert's steps on a file with one writer."""
 
 from listings.contract.reverts import MAX_STEP_LISTINGS
-from listings.store.sqlite.write_lock import ReadSequence
+from listings.store.sqlite.write_lock import STEP_PER_WRITE, ReadSequence
 
 _MIN_LISTINGS = 25  # a step costs 1 to 2 ms of processor time apart from its listings, which 25 listings cost too
 _GROWTH = 10  # per step, so that it reaches the maximum after a quarter of a second
-_OWN_WRITE = 2  # by which a transaction raises the counter
 
 
 class RevertPace:
@@ -20,6 +19,6 @@ class RevertPace:
     def choose(self) -> int:
         """Return the number of listings for the next step. Call it before each one."""
         before, self._sequence = self._sequence, self._read_sequence()
-        is_alone = self._sequence - before <= _OWN_WRITE
+        is_alone = self._sequence - before <= STEP_PER_WRITE
         self._size = min(self._size + _GROWTH, MAX_STEP_LISTINGS) if is_alone else _MIN_LISTINGS
         return self._size

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from listings.contract.freshness import Revisions
-from listings.store.sqlite.write_lock import MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, WriteLock
+from listings.store.sqlite.write_lock import MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, STEP_PER_WRITE, WriteLock
 
-_OWN_STEPS = (1, 2)  # how far a batch of this process raises the write counter: while it runs, and once it has ended
+_OWN_STEPS = (1, STEP_PER_WRITE)  # of the counter by a batch of this process: while it runs, and after it
 
 
 class RevisionCache:
@@ -88,7 +88,7 @@ class RevisionCache:
         if untracked or not outcomes_known:
             self._begin_generation(self._clock())
         if sequence == self._sequence:
-            self._sequence += 2
+            self._sequence += STEP_PER_WRITE
 
     def _find(self, account_id: int) -> tuple[Revisions, int, int] | None:
         if not self.can_record():

@@ -13,9 +13,8 @@ from listings.store.sqlite import account_index
 from listings.store.sqlite.database import DatabaseStore
 from listings.store.sqlite.market import index, search
 from listings.store.sqlite.rows import run_script
+from listings.store.sqlite.write_lock import STEP_PER_WRITE
 from listings.store.sqlite.writer import Operation
-
-_ONE_WRITE = 2  # how far one write, of any process, raises the lock's write counter
 
 
 class SqliteMarketStore(DatabaseStore, ScriptedMarketStore):
@@ -72,7 +71,7 @@ class SqliteMarketStore(DatabaseStore, ScriptedMarketStore):
         def run(connection: apsw.Connection) -> IndexStep:
             began, sequence = perf_counter(), writer.lock.read_sequence()
             result = step(connection)
-            had_writes = self._last_index_sequence is not None and sequence > self._last_index_sequence + _ONE_WRITE
+            had_writes = self._last_index_sequence is not None and sequence > self._last_index_sequence + STEP_PER_WRITE
             self._last_index_sequence = sequence
             return result._replace(seconds=perf_counter() - began, contended=had_writes or writer.batch_size > 1)
 
