@@ -1,6 +1,6 @@
 """Slow and idle clients: `python -m tests.http.slow_clients HOST PORT KEY COUNT DEADLINE [ARRIVALS [fast]]`.
 
-Opens COUNT connections of each kind (slow heads, slow bodies, silent, idle, slow readers) within ARRIVALS seconds.
+Opens COUNT connections of each kind (slow headers, slow bodies, silent, idle, slow readers) within ARRIVALS seconds.
 Prints one line of JSON: for each kind, how many seconds its connections lasted, in ascending order. With "fast", the
 clients send the same requests at the same times, but at full speed. A single epoll loop keeps the cost of the clients
 low.

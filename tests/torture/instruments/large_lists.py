@@ -61,7 +61,7 @@ class Attack(NamedTuple):
 
     name: str
     alone: Timing
-    beside: Timing
+    during: Timing
     growth: float  # MiB over rest, at most
     left: float  # MiB over rest, some time after the attack
     failure: str = ""
@@ -69,11 +69,11 @@ class Attack(NamedTuple):
     @property
     def is_fast(self) -> bool:
         allowed = min(_MAX_P99_MS, _MAX_RATIO * self.alone.p99 + _NOISE_MS)
-        return not self.beside.failed and self.beside.p99 <= allowed
+        return not self.during.failed and self.during.p99 <= allowed
 
     def __str__(self) -> str:
-        times = f"p99 {self.alone.p99:.1f} ms alone, {self.beside.p99:.1f} ms beside"
-        longest = f"longest {max(self.beside.latencies_ms):.0f} ms"
+        times = f"p99 {self.alone.p99:.1f} ms alone, {self.during.p99:.1f} ms during"
+        longest = f"longest {max(self.during.latencies_ms):.0f} ms"
         return f"{self.name}: {times} ({longest}), memory {self.growth:+.0f} MiB, {self.left:+.0f} MiB afterwards"
 
 
@@ -139,14 +139,14 @@ class _Trial:
         with busy_neighbour(), ThreadPoolExecutor(1) as thread:
             alone = self.measure(seconds.alone)
             with _running(self.service, person.key, clients, hold, *paths) as readers:
-                beside = [self.measure(1.0)]
+                during = [self.measure(1.0)]
                 while readers.poll() is None and not self.process.has_ended:
-                    beside.append(self.measure(1.0))
+                    during.append(self.measure(1.0))
                 out = thread.submit(readers.communicate).result()[0] if readers.poll() is not None else b""
         growth = _read_status_mib(pid, "VmHWM") - rest
         time.sleep(seconds.wait)
         left = _read_status_mib(pid, "VmRSS") - rest
-        timing = Timing([ms for one in beside for ms in one.latencies_ms], sum(one.failed for one in beside))
+        timing = Timing([ms for one in during for ms in one.latencies_ms], sum(one.failed for one in during))
         return Attack(name, alone, timing, growth, left, self._find_failure(out, hold))
 
     def _find_failure(self, out: bytes, hold: float) -> str:
@@ -224,7 +224,7 @@ def find_failures(attacks: list[Attack], *, timed: bool) -> list[str]:
     """Return the deviations from the target; those of the neighbour's latency only if `timed`."""
     failures = [f"{it.name}: {it.failure}" for it in attacks if it.failure]
     failures += [f"{it}" for it in attacks if it.growth > _MAX_GROWTH_MIB or it.left > _MAX_LEFT_MIB]
-    failures += [f"{it.name}: {it.beside.failed} requests of others failed" for it in attacks if it.beside.failed]
+    failures += [f"{it.name}: {it.during.failed} requests of others failed" for it in attacks if it.during.failed]
     return failures + [f"{it}" for it in attacks if timed and not it.is_fast]
 
 
@@ -247,7 +247,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     17,
-    "large lists: 300 MB read at once, 60 unread lists of 24 MB, long lists filtered and searched, in 512 MiB",
+    "large lists in 512 MiB: 300 MB read at once, 60 lists of 24 MB that nobody reads, long ones filtered and searched",
     "others' p99 at most 2 × alone + 1 ms and 100 ms, memory at most +64 MiB, returned within 10 s",
     3,
     run,

@@ -203,7 +203,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     9,
-    "slow clients: slow heads, slow bodies, silent, idle, slow readers; storms of sign-ins; next to good clients",
+    "clients that send headers or bodies slowly, send nothing, stay idle, or read slowly; 200 sign-ins at once",
     "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms; cut off in time; "
     "memory at most +100 MiB",
     3,
