@@ -276,7 +276,7 @@ def test_queued_writes_are_reported(measured: Measured, cast: Cast) -> None:
 def test_a_failed_batch_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("listings.store.sqlite.connections._WRITER_BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("listings.store.sqlite.connections.WRITER_BUSY_TIMEOUT_MS", 10)
     with RunningService(tmp_path, metrics_address="0") as service:
         key = service.cast().alice.key
         measured = Measured(service)

@@ -275,7 +275,7 @@ def test_a_held_write_lock_is_not_ready(database: Path, monkeypatch: pytest.Monk
 
 
 def test_a_database_locked_by_a_foreign_program_is_not_ready(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.store.sqlite.connections._WRITER_BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("listings.store.sqlite.connections.WRITER_BUSY_TIMEOUT_MS", 10)
 
     async def use(store: SqliteStore) -> None:
         with closing(open_reader(database)) as other:

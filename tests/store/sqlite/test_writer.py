@@ -197,7 +197,7 @@ def test_the_connection_is_reopened_after_a_disk_error(path: Path) -> None:
 
 
 def test_a_database_locked_by_another_program_is_unavailable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.store.sqlite.connections._WRITER_BUSY_TIMEOUT_MS", 10)
+    monkeypatch.setattr("listings.store.sqlite.connections.WRITER_BUSY_TIMEOUT_MS", 10)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
 

@@ -12,7 +12,7 @@ from listings.files import sync_folder
 # 3.7.0 to 3.51.2 can corrupt a file when a WAL is reset while another process writes.
 _MIN_SQLITE_VERSION = (3, 51, 3)
 _READER_BUSY_TIMEOUT_MS = 50  # short, because it blocks the event loop
-_WRITER_BUSY_TIMEOUT_MS = 5_000
+WRITER_BUSY_TIMEOUT_MS = 5_000
 _EXCLUSIVE_BUSY_TIMEOUT_MS = 1_000
 _WAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 MIN_FREE_BYTES = 64 * 1024 * 1024  # with less free disk space the store isn't ready
@@ -137,7 +137,7 @@ def create_file(path: Path) -> None:
 def open_writer(path: Path) -> apsw.Connection:
     """Open a connection whose commits are durable when they return. The file must exist."""
     connection = _open(path)
-    connection.set_busy_timeout(_WRITER_BUSY_TIMEOUT_MS)
+    connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)
     for pragma in (
         "journal_mode = WAL",
         "synchronous = FULL",
@@ -196,7 +196,7 @@ def open_without_writes(path: Path) -> apsw.Connection:
     without changing it.
     """
     connection = apsw.Connection(build_read_only_uri(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-    connection.set_busy_timeout(_WRITER_BUSY_TIMEOUT_MS)
+    connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)
     return connection
 
 

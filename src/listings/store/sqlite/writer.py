@@ -25,6 +25,7 @@ from listings.domain.errors import Unavailable
 from listings.store.sqlite.connections import is_damage, open_writer, set_checkpoint_on_close, write_marker
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.revision_cache import RevisionCache
+from listings.store.sqlite.wal_limit import WalLimit
 from listings.store.sqlite.write_lock import UNKNOWN, WriteLock
 
 T = TypeVar("T")
@@ -92,6 +93,7 @@ class Writer:
         self._on_batch = on_batch
         self.lock = WriteLock(path)
         self.revisions = RevisionCache(self.lock)
+        self._wal_limit = WalLimit()
         self._connection: apsw.Connection | None = None
         self._files = files  # never replaced: a new connection must use the files of the readers
         self._damage: str | None = None
@@ -328,6 +330,7 @@ class Writer:
             self.require_files(None)
             self._connection = open_writer(self._path)
         self.require_files(self._connection)
+        self._wal_limit.apply(self._connection)
         self._connection.execute("BEGIN IMMEDIATE")
         if self._files is None:
             self._files = OpenFiles(self._path)
