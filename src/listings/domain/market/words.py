@@ -16,7 +16,7 @@ _CONSONANT_Y = re.compile("[^aeiou]y$")
 _VOWELS = re.compile("[aeiouy]")
 _REPEATED = re.compile(r"(.)\1+")
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
-_CACHE_SIZE = 16_384  # words
+_CACHE_SIZE = 2_048  # words: 2.4 MiB for all caches; eight times as many are no faster
 _FUNCTION_WORDS = frozenset(
     ["a", "an", "and", "at", "by", "for", "from", "in", "my", "near", "of", "on", "or", "the", "to", "with"]
 )
