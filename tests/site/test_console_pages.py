@@ -159,11 +159,24 @@ def test_an_exhausted_limit_shows_when_the_next_request_is_possible(tmp_path: Pa
         assert "2 of 2 Limit reached. Next request in 60 minutes." in tab.get("/console/usage").text
 
 
+def test_pages_show_the_configured_rate_limit(tmp_path: Path) -> None:
+    with open_harness(tmp_path, rate_limit="2", rate_window="90") as harness:
+        tab = open_console(harness)
+        assert "Each key allows 2 requests per 90 seconds." in tab.get("/console").text
+        assert "API keys, each with 2 requests per 90 seconds" in tab.get("/console/plan").text
+        fetch(harness, issue_key(harness))
+        usage = tab.get("/console/usage").text
+        assert "Last 90 seconds" in usage
+        assert "1 of 2" in usage
+        assert "limit per hour" not in usage
+
+
 def test_usage_without_a_rate_limit_says_so(tmp_path: Path) -> None:
     with open_harness(tmp_path, rate_limit="0") as harness:
         tab = open_console(harness)
         fetch(harness, issue_key(harness))
         assert "Requests are not limited" in tab.get("/console/usage").text
+        assert "API keys, each with any number of requests" in tab.get("/console/plan").text
 
 
 def test_an_unknown_status_is_counted(harness: Harness) -> None:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from listings.contract.rate_limiter import RateLimiter
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess, Listing
@@ -40,6 +41,7 @@ _SYSTEMS = (
     *(("Mac OS", "a Mac"), ("Linux", "Linux")),
 )
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_PERIODS = ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"))
 _RECENT_DAYS = 7
 _PLAN_NOTICE_DAYS = 14
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
@@ -215,6 +217,19 @@ def summarize(text: str, max_length: int = 200) -> str:
 def format_count(number: int, unit: str) -> str:
     """Return a number with its unit, such as "1 view" or "1,234 views"."""
     return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
+
+
+def format_period(seconds: int) -> str:
+    """Return a time as in "the last hour", "the last 2 hours" or "the last 90 seconds"."""
+    length, unit = next((it for it in _PERIODS if seconds % it[0] == 0), (1, "second"))
+    return unit if seconds == length else format_count(seconds // length, unit)
+
+
+def format_request_limit(limiter: RateLimiter | None) -> str:
+    """Return how many requests a key allows, such as "1,000 requests per hour"."""
+    if limiter is None:
+        return "any number of requests"
+    return f"{format_count(limiter.limit, 'request')} per {format_period(limiter.window)}"
 
 
 def format_size(count: int) -> str:

@@ -30,6 +30,7 @@ async def show_overview(request: Request, member: Member) -> Response:
         max_text_bytes=none_if_unlimited(services.listings.account_limits.text_bytes),
         usable_keys=sum(not services.keys.is_revoked_or_expired(one.key) for one in usage.keys),
         requests=usage.total.last_day,
+        request_limit=presentation.format_request_limit(services.limiter),
         by_hour=build_chart(usage.total.hours, presentation.format_hour),
         requested_at=None if has_plan(request, member) else await find_request(request, member),
         events=await describe_events(services, account, recent),

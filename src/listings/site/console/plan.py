@@ -7,7 +7,7 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.service.members.sessions import Member
 from listings.service.payments.provider import MAX_MONTHS
-from listings.site import pages
+from listings.site import pages, presentation
 from listings.site.console.guards import console_page, for_member, get_text, read_form, redirect_with_notice
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
@@ -86,6 +86,7 @@ async def _page(request: Request, member: Member, payment_url: str = "", *, prob
         problem=problem,
         payment_url=payment_url,
         is_manual=is_manual,
+        request_limit=presentation.format_request_limit(services.limiter),
         requested_at=await find_request(request, member),
         months=[1, 3, 6, 12, 24],
     )
