@@ -118,6 +118,7 @@ def test_the_form_is_accessible_and_works_in_a_browser(tmp_path: Path, mailbox: 
         listing_id = httpx2.post(url, json=body, headers={"X-Api-Key": alice.key}).json()["id"]
         found = list(find_axe_violations(seen.open(f"/listings/{listing_id}"), "listing"))
         seen.page.get_by_role("link", name="Message the seller").click()
+        seen.page.get_by_role("button", name="Send message").wait_for()
         seen.page.set_viewport_size({"width": 320, "height": 800})
         assert seen.page.evaluate("document.documentElement.scrollWidth") == 320
         found += find_axe_violations(seen.page, "message")
