@@ -96,6 +96,7 @@ def test_error_pages_link_members_back_to_the_console(harness: Harness) -> None:
         ("/sign-out", 405, "/console"),
     ):
         assert tab.get(path).reply.status == status, path
+        assert ("Go back and send the form again." in tab.text) == (status == 405)
         first = back if path.startswith("/console") else "/"
         assert tab.page.values("a", "href", class_="button") == [first]
         assert {back, "/"} <= set(tab.page.values("a", "href"))
@@ -116,6 +117,7 @@ def test_an_unavailable_store_is_reported_as_a_page(harness: Harness) -> None:
     tab = open_console(harness)
     harness.run(harness.store.close())
     assert tab.get("/console/keys").reply.status == 503
+    assert "We can't show this page right now. Try again in a minute." in tab.text
     assert tab.page.values("a", "href", class_="button") == ["/console"]
 
 

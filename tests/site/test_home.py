@@ -218,7 +218,8 @@ def test_an_unavailable_store_is_a_503_with_retry_after(harness: Harness) -> Non
     harness.run(harness.store.close())
     reply = get(harness, "/")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-    assert "Back in a moment" in ParsedPage(reply.body.decode()).text
+    text = ParsedPage(reply.body.decode()).text
+    assert "Back in a moment We can't show this page right now. Try again in a minute." in text
     assert reply.headers["cache-control"] == "no-store"
 
 
