@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import astuple
 
 from listings.contract.listings import AddStep
 from listings.contract.market import IndexStep
@@ -255,9 +256,9 @@ def test_words_beyond_the_twentieth_are_ignored(store: Store, run: Run) -> None:
 def test_traits_are_those_of_all_matches(store: Store, run: Run, stock: list[Listing]) -> None:
     for query in random_queries(40):
         matches = [(it.type, it.category, it.region, it.price_cents) for it in stock if is_match(it, query)]
-        found = run(store.list_market_traits(query, 1_000))
+        found = [astuple(it) for it in run(store.list_market_traits(query, 1_000))]
         assert sorted(it[:-1] for it in found) == sorted(matches), query
-        entries = run(store.get_market_entries([it.serial for it in found]))
+        entries = run(store.get_market_entries([serial for *_, serial in found]))
         assert sorted((it.type, it.category, it.region, *it.cursor) for it in entries) == sorted(found)
         assert len(run(store.list_market_traits(query, 3))) == min(3, len(matches)), query
 

@@ -158,7 +158,7 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
         return self.price_cents, self.serial
 
 
-class MarketTraits(NamedTuple):
+class MarketTraits(msgspec.Struct, frozen=True, gc=False):
     """The properties of a listing on the market by which results are filtered and sorted."""
 
     type: str

@@ -9,6 +9,7 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -170,7 +171,7 @@ def _find_start(query: MarketQuery, keys: Sequence[tuple[int, ...]], *, is_backw
 
 
 def _count_values(matches: _Matches, name: str) -> FacetCounts:
-    values = Counter(value for it in matches if (value := getattr(it, name)))
+    values = Counter(filter(None, map(attrgetter(name), matches)))
     return FacetCounts(merge_spellings(values, FILTERS[name]), is_complete=len(matches) <= MAX_COUNTED)
 
 

@@ -1,8 +1,9 @@
 """The market's search form: from the URL of a page to the query of the market, and back."""
 
 import re
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlencode
+from urllib.parse import quote_plus
 
 from starlette.datastructures import QueryParams
 
@@ -17,6 +18,8 @@ SORTS: dict[Sort, str] = {"newest": "Newest first", "price": "Lowest price", "-p
 Cursor: TypeAlias = tuple[int, int]
 
 _MAX_LENGTH = 200
+_USUAL_ORDER = {"sort": "newest"}
+_quote = lru_cache(1024)(quote_plus)  # a page of results repeats its values in about 50 URLs
 _CURSOR = re.compile(r"([0-9]{1,11})-([0-9]{1,18})")
 
 
@@ -68,7 +71,7 @@ class Search(NamedTuple):
                 parameters[name] = f"{cursor[0]}-{cursor[1]}"
         if self.sort == "newest":
             del parameters["sort"]
-        return f"/?{urlencode(parameters or {'sort': 'newest'})}"
+        return "/?" + "&".join(f"{name}={_quote(value)}" for name, value in (parameters or _USUAL_ORDER).items())
 
     def query(self) -> tuple[MarketQuery, dict[str, str]]:
         """Return the query, and an error message for each invalid field. The query ignores these fields."""

@@ -1,5 +1,6 @@
 """The market's store on PostgreSQL."""
 
+from itertools import starmap
 from time import monotonic
 
 from listings.contract.market import IndexStep
@@ -33,7 +34,7 @@ class PostgresMarketStore(Transactions, ScriptedMarketStore):
         async def find(session: Session) -> Rows:
             return await search.list_traits(session, query, version, count)
 
-        return [MarketTraits(*row) for row in await self._use(find, searching=True)]
+        return [*starmap(MarketTraits, await self._use(find, searching=True))]
 
     async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile

@@ -4,6 +4,8 @@ A full-text index returns its rows in the order of their rowids only, so there a
 and one whose rowids start with the price. A page then reads only the first rows that match after its cursor.
 """
 
+from itertools import starmap
+
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.store import market_entries
 from listings.store.mapping import Row
@@ -86,9 +88,9 @@ def list_traits(read: Read, query: MarketQuery, version: int, count: int) -> lis
         return []
     match = _build_match(market_entries.build_query_terms(query, version))
     if query.price_min is None and query.price_max is None:
-        return [MarketTraits(*row) for row in read(TRAITS, (match, count))]
+        return [*starmap(MarketTraits, read(TRAITS, (match, count)))]
     rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
-    return [MarketTraits(*row) for row in read(TRAITS_IN_RANGE, (match, *rowids, count))]
+    return [*starmap(MarketTraits, read(TRAITS_IN_RANGE, (match, *rowids, count)))]
 
 
 def build_price_rowid(price_cents: int, serial: int) -> int:
