@@ -70,6 +70,12 @@ def create_key(page: Page) -> str:
     return page.get_by_label("Key “Warehouse”").input_value()
 
 
+def request_plan(page: Page, seen: Visit) -> None:
+    seen.open("/console").get_by_role("link", name="Plan", exact=True).first.click()
+    click_button(page, "Request the Business plan")
+    expect(page.get_by_text("Your request was sent.")).to_be_visible()
+
+
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_new_seller_completes_every_step(browser: Browser, deployment: Deployment, *, scripts: bool) -> None:
     email = f"rata-{scripts}@example.com".lower()
@@ -79,15 +85,18 @@ def test_a_new_seller_completes_every_step(browser: Browser, deployment: Deploym
         visit(browser, deployment.service.base_url) as visitor,
     ):
         page = sign_up(seen, email)
+        request_plan(page, seen)
         deployment.run_command("account", "plan", email, "--months", "1")
-        page.reload()
+        seen.open("/console")
         expect(page.get_by_role("link", name="Create key")).to_be_visible()
         key = create_key(page)
         expect(page.get_by_role("button", name="Copy").first).to_be_visible(visible=scripts)
         listing_id = create_listing(deployment, key)
         view_as_visitor(deployment, visitor, listing_id)
+        list_another(page, seen)
         edit(page, seen, listing_id)
         import_file(page, seen)
+        undo_import(page, seen)
         expect(seen.open("/console/usage").get_by_text("1 of 1,000")).to_be_visible()
         new = rotate(page)
         assert [status_of(deployment, one) for one in (key, new)] == [401, 200]
@@ -118,6 +127,15 @@ def view_as_visitor(deployment: Deployment, visitor: Visit, listing_id: int) -> 
     assert wait_for_views(deployment.service, listing_id) == 1
 
 
+def list_another(page: Page, seen: Visit) -> None:
+    seen.open("/console/listings").get_by_role("link", name="New listing").first.click()
+    page.get_by_label("Title").fill("Rimu tray")
+    page.get_by_label("Description").fill("Oiled by hand.")
+    page.get_by_label("Price (NZD)").fill("45")
+    click_button(page, "Create listing")
+    expect(page.get_by_text("Listing created.")).to_be_visible()
+
+
 def edit(page: Page, seen: Visit, listing_id: int) -> None:
     seen.open("/console/listings")
     page.get_by_role("link", name="Kauri bowl").click()
@@ -138,8 +156,17 @@ def import_file(page: Page, seen: Visit) -> None:
     expect(page.get_by_text('content is required; price must be a number, got "cheap"').first).to_be_visible()
     click_button(page, "Import valid rows")
     expect(page.get_by_text("Done: 2 created, 0 updated, 0 unchanged, 1 rejected.")).to_be_visible()
-    page.get_by_role("link", name="View your listings").click()
-    expect(page.get_by_role("link", name="Table")).to_be_visible()
+
+
+def undo_import(page: Page, seen: Visit) -> None:
+    page.get_by_role("link", name="Undo", exact=True).click()
+    expect(page.get_by_text("Nothing has been undone yet")).to_be_visible()
+    click_button(page, "Undo")
+    expect(page.get_by_text("Done: 2 listings changed")).to_be_visible()
+    seen.open("/console/listings?status=active")
+    assert page.locator("tbody th a").all_inner_texts() == ["Rimu tray", "Kauri bowl"]
+    seen.open("/console/listings?status=deleted")
+    assert page.locator("tbody th a").all_inner_texts() == ["Table", "Lamp"]
 
 
 def rotate(page: Page) -> str:
