@@ -94,6 +94,23 @@ def test_a_dry_run_shows_what_would_be_written(alice: UndoingSeller) -> None:
     assert (alice.changes("?limit=0")["last"], alice.get(lamp)["price"]) == (2, 10)
 
 
+@pytest.mark.decision("G46")
+def test_a_dry_run_of_long_changes_shows_only_the_first(alice: UndoingSeller) -> None:
+    create = {"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}
+    batches = [alice.write("POST", "/batch", {"operations": [create] * 100})["results"] for _ in range(3)]
+    ids = [one["body"]["id"] for results in batches for one in results]
+    alice.harness.clock.advance(10)
+    for start in range(0, 300, 100):
+        length = 20_000 if start == 200 else 1  # the undo begins with the last ones
+        updates = [{"op": "update", "id": each, "changes": {"content": "x" * length}} for each in ids[start:][:100]]
+        for half in (updates[:50], updates[50:]):
+            alice.write("POST", "/batch", {"operations": half})
+    (last,) = alice.changes("?after=8")["change_sets"]
+    body = alice.undo({"key": last["actor"]["id"], "since": last["time"]}, "?dry_run=true")
+    assert body["counts"]["reverted"] == 300
+    assert [one["id"] for one in body["changes"]] == ids[:-50:-1]
+
+
 @pytest.mark.every_engine
 def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> None:
     for _ in range(3):

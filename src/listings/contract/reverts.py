@@ -14,7 +14,7 @@ MAX_FIRST_LISTINGS = 200
 """Listings that the first transaction of a revert changes, like a step of an import."""
 
 MAX_STEP_LISTINGS = 300
-"""Listings that each further transaction changes at most: 100,000 on PostgreSQL take 9 s, and 15 s with 100."""
+"""Listings that each further transaction changes at most: 100,000 on PostgreSQL take 9 s (15 s in steps of 100)."""
 
 
 class RevertRequest(NamedTuple):
@@ -119,7 +119,7 @@ class RevertPreview(NamedTuple):
 class RevertStore(Protocol):
     """Stores reverts, with the guarantees of `contract.store`.
 
-    What a revert changes are change sets of the kind `reverted`, whose `import_id` is the id of the revert.
+    A revert stores change sets of the kind `reverted`. Their `import_id` is the id of the revert.
     """
 
     async def find_revert_scope(self, bucket: int, account_id: int, request: RevertRequest) -> RevertScope:
@@ -150,10 +150,10 @@ class RevertStore(Protocol):
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """
 
-    def choose_revert_step(self) -> int:
+    def choose_revert_step_size(self) -> int:
         """Return how many listings the next step should change, unless it changes external ids.
 
-        Others' writes should not wait long for it.
+        Small steps keep other writes from waiting long.
         """
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:

@@ -38,7 +38,7 @@ _MAX_PREVIEWED = 1_000  # listings
 _MAX_SHOWN = 100  # changes and conflicts of a preview
 _MAX_SHOWN_CHARACTERS = 1_000_000  # of the values of these changes
 _POLL_SECONDS = 0.2
-_PAUSE_SECONDS = 0.001  # between steps, in which writes that wait for one begin
+_PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 
 
 class Preview(NamedTuple):
@@ -81,11 +81,13 @@ class Reverts:
         scan = await self._scan_first(partition, scope, _MAX_PREVIEWED)
         changes: list[Change] = []
         conflicts: list[RevertConflict] = []
-        totals, done, position = RevertCounts(), 0, _begin(scope)
+        totals, done, shown, position = RevertCounts(), 0, 0, _begin(scope)
         while done < len(scan.candidates):
             part = _cut(position, scan, MAX_FIRST_LISTINGS).candidates
             found = await self._store.preview_revert(*partition, scope, part, now)
-            changes = _limit([*changes, *found.changes])
+            if len(changes) == shown:  # otherwise, an earlier one was left out
+                changes = _limit([*changes, *found.changes])
+                shown += len(found.changes)
             first = totals.conflicts + 1
             renumbered = (msgspec.structs.replace(one, number=n) for n, one in enumerate(found.conflicts, first))
             conflicts = [*conflicts, *renumbered][:_MAX_SHOWN]
@@ -97,9 +99,9 @@ class Reverts:
     async def start(
         self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
     ) -> Started:
-        """Revert changes for an actor, or at least the first listings, so that `run` continues.
+        """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
 
-        It uses only the idempotency key of the options.
+        It uses only the idempotency key and the digest of the options.
 
         Raises Problem: invalid_request, change_not_found, changes_gone, idempotency_key_reused.
         """
@@ -165,7 +167,7 @@ class Reverts:
         while current is not None and current.finished_at is None and current.position != scan.end:
             step = _cut(current.position, scan, MAX_STEP_LISTINGS)
             if not any(candidate.takes_external_id for candidate in step.candidates):
-                step = _cut(current.position, scan, self._store.choose_revert_step())
+                step = _cut(current.position, scan, self._store.choose_revert_step_size())
             current = await self._store.advance_revert(current.key, step, self._worker, int(self._clock()))
             await asyncio.sleep(_PAUSE_SECONDS)
         return current
@@ -213,7 +215,7 @@ def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
 
 
 def _limit(changes: Sequence[Change]) -> list[Change]:
-    """Return the first changes, unless their texts are long together."""
+    """Return the first changes: at most `_MAX_SHOWN`, with at most `_MAX_SHOWN_CHARACTERS` in total."""
     kept: list[Change] = []
     size = 0
     for change in changes[:_MAX_SHOWN]:

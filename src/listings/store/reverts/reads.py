@@ -213,7 +213,7 @@ def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOpt
             if size > _MAX_VALUE_BYTES and done:
                 break
             done += 1
-            if case is not None and _is_turn(candidate, case.edits):
+            if case is not None and _is_last_reverted(candidate, case.edits):
                 fitting.append(case)
         planned += yield from _plan_cases(partition, fitting, options)
         if done < start + len(chunk):
@@ -249,7 +249,7 @@ def _build_creation(edit_revision: int, *, is_reverted: bool) -> Edit:
     return Edit(edit_revision, 0, CREATION_FIELDS, is_reverted, is_creation=True)
 
 
-def _is_turn(candidate: Candidate, edits: Iterable[Edit]) -> bool:
+def _is_last_reverted(candidate: Candidate, edits: Iterable[Edit]) -> bool:
     """Return whether this is the last reverted edit of the listing, with which the listing is reverted."""
     last = next((edit for edit in edits if edit.is_reverted), None)
     return last is not None and last.key == (candidate.edit_revision, max(candidate.number, 0))

@@ -58,7 +58,7 @@ class ScriptedRevertStore(ScriptedStore):
             lambda: revert_writes.begin(self.engine, partition, scope, step, actor, idempotency)
         )
 
-    def choose_revert_step(self) -> int:
+    def choose_revert_step_size(self) -> int:
         """Return the maximum: where rows are locked, the writes of other accounts wait for none of a step's."""
         return MAX_STEP_LISTINGS
 

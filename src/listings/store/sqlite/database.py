@@ -36,7 +36,7 @@ from listings.store.sqlite.writer import OnBatch, Writer
 T = TypeVar("T")
 
 _MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
-_MAX_WAIT_SECONDS = 0.02  # for the disk in addition
+_MAX_WAIT_SECONDS = 0.02  # in addition, for the disk and the processor
 _STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
 
 
@@ -44,7 +44,7 @@ class Database:
     """The open file."""
 
     def __init__(self, path: Path, on_batch: OnBatch | None) -> None:
-        """Raises Problem or OSError unless `path` is a current database in WAL mode, or apsw.Error."""
+        """Raises Problem if the file is missing, needs recovery or has another schema, and OSError or apsw.Error."""
         require_no_marker(path)
         require_database_file(path)
         self._path = path
@@ -149,7 +149,7 @@ class DatabaseStore(ScriptedStore):
     async def check(self) -> None:
         await self._database.check()
 
-    async def list_absent_nodes(self) -> list[str]:
+    async def list_unavailable_nodes(self) -> list[str]:
         return []
 
     @property
@@ -158,7 +158,7 @@ class DatabaseStore(ScriptedStore):
         database = self._database
         return database.writer.queued if isinstance(database, Database) else 0
 
-    def choose_revert_step(self) -> int:
+    def choose_revert_step_size(self) -> int:
         return self._database.revert_pace.choose()
 
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
@@ -174,7 +174,7 @@ class DatabaseStore(ScriptedStore):
 
 
 def _start_timer() -> Callable[[], bool]:
-    """Return a function that tells whether a read has taken too long. Waiting for the processor does not count."""
+    """Return a function that tells whether a read has taken too long: 2.5 ms of CPU time, or 22.5 ms in total."""
     end, processor_end = perf_counter() + _MAX_READ_SECONDS, thread_time() + _MAX_READ_SECONDS
 
     def is_over() -> bool:
