@@ -117,6 +117,9 @@ def test_an_account_can_create_twenty_active_keys(harness: Harness, alice: str) 
     assert error_code(harness, harness.services.member_keys.create(member, "one more")) == "too_many_keys"
     harness.run(harness.services.member_keys.revoke(member, keys[0].key.id))
     assert harness.run(harness.services.member_keys.create(member, "one more")).key.name == "one more"
+    both_valid = harness.services.member_keys.rotate(member, keys[1].key.id, 3600)
+    assert error_code(harness, both_valid) == "too_many_keys"
+    assert harness.run(harness.services.member_keys.rotate(member, keys[1].key.id, 0)).key.name == "key 1"
 
 
 def test_the_expiry_of_a_key_must_be_in_the_future(harness: Harness, alice: str) -> None:

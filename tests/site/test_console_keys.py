@@ -173,7 +173,7 @@ def test_a_form_submitted_twice_creates_one_key(harness: Harness) -> None:
     form = {"name": "Till", "once": get_once(tab)}
     assert tab.post("/console/keys", **form).reply.status == 201
     assert tab.post("/console/keys", **form).reply.status == 409
-    assert "This form has already created its key" in tab.text
+    assert "This form was already sent" in tab.text
     assert tab.page.values("input", "value", id="name") == [""]
     assert len(harness.run(harness.services.keys.list_of(harness.run(harness.services.accounts.find("1"))))) == 1
     assert tab.post("/console/keys", name="Till", once=get_once(tab)).reply.status == 201
@@ -192,7 +192,7 @@ def test_a_rotation_submitted_twice_creates_one_key(harness: Harness) -> None:
     form = {"grace": "0", "once": get_once(tab.get("/console/keys/1"))}
     assert tab.post("/console/keys/1/rotate", **form).reply.status == 201
     assert tab.post("/console/keys/1/rotate", **form).reply.status == 409
-    assert "This form has already created its key" in tab.text
+    assert "This form was already sent" in tab.text
     assert tab.page.values("a", "href", href="/console/keys")
     assert len(harness.run(harness.services.keys.list_of(harness.run(harness.services.accounts.find("1"))))) == 2
 

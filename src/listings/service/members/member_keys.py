@@ -45,9 +45,7 @@ class MemberKeys:
         await self._require_allowed(member)
         name = validate_name(name)
         require_future(expires_at, self._clock())
-        active = [key for key in await self._keys.list_of(member.account) if not self._keys.is_revoked_or_expired(key)]
-        if len(active) >= _MAX_KEYS:
-            raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: revoke one first")
+        await self._require_room(member)
         await self._use_form(member, form_id)
         return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE, access=access)
 
@@ -55,12 +53,14 @@ class MemberKeys:
         """Replace a key of the account with a new one. The old key expires `grace_seconds` from now.
 
         `form_id` is as for `create`. Raises Problem: confirmation_required, plan_expired, key_not_found, key_ended,
-        invalid_request, idempotency_key_reused.
+        too_many_keys (both keys together, while the old one is valid), invalid_request, idempotency_key_reused.
         """
         await self._require_allowed(member)
         if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:
             raise Problem("invalid_request", "The old key may stay valid for at most a year")
         key = await self._find(member, key_id)
+        if grace_seconds:
+            await self._require_room(member)
         await self._use_form(member, form_id)
         if self._keys.is_revoked_or_expired(key):
             raise Problem("key_ended", "This key is revoked or has expired: create a new one")
@@ -77,6 +77,12 @@ class MemberKeys:
         if not self._sessions.is_confirmed(member):
             raise Problem("confirmation_required", "Enter your password again to create a key")
 
+    async def _require_room(self, member: Member) -> None:
+        """Raise Problem("too_many_keys") unless the account can have another active key (decision G25)."""
+        keys = await self._keys.list_of(member.account)
+        if sum(not self._keys.is_revoked_or_expired(key) for key in keys) >= _MAX_KEYS:
+            raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: revoke one first")
+
     async def _use_form(self, member: Member, form_id: str) -> None:
         """Mark a form as used, with an idempotency key. Raises Problem("idempotency_key_reused") if it already was."""
         if not form_id:
@@ -85,7 +91,7 @@ class MemberKeys:
         empty = Batch((), atomic=False, dry_run=False, encode=str)
         partition = bucket_of(member.account.id), member.account.id
         if isinstance(await self._store.run_batch(*partition, empty, record), str):
-            message = "This form has already created its key: for security, the key can't be shown again"
+            message = "This form was already sent: look at your keys first. A key that was created can't be shown again"
             raise Problem("idempotency_key_reused", message)
 
     async def _find(self, member: Member, key_id: int) -> ApiKey:
