@@ -31,11 +31,13 @@ def main(folder: Path, elsewhere: Path) -> None:
     large = databases.make(elsewhere / "large.db", listings=300, size=3000)
     back_up(large, elsewhere / "large-backup.db")
     back_up(small, elsewhere / "backup.db")
+    (folder / "lost.db-journal").write_bytes(b"journal")
     operations: list[Callable[[], object]] = [
         lambda: back_up(small, folder / "backup.db"),
         lambda: migrate.migrate(small, [*migrations.shipped_migrations(), NEXT_MIGRATION]),
         lambda: restore(small, elsewhere / "backup.db"),
         lambda: restore(folder / "new.db", elsewhere / "large-backup.db"),
+        lambda: restore(folder / "lost.db", elsewhere / "large-backup.db", force=True),
     ]
     for operation in operations:
         print(get_message(operation))  # noqa: T201 - the test reads it

@@ -211,7 +211,12 @@ def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
     create_file(database)
     with closing(WriteLock(database)) as lock, lock.acquire():
         if orphan is not None:
-            previous_file = _set_aside_and_replace(database.resolve(), backup)
+            try:
+                previous_file = _set_aside_and_replace(database.resolve(), backup)
+            except BaseException:
+                if is_new and not database.stat().st_size:  # SQLite would remove a journal next to an empty file
+                    database.unlink()
+                raise
             return previous_file.with_name(f"{previous_file.name}-{orphan.name.rpartition('-')[2]}")
         try:
             with closing(_open_target(database)) as target:
