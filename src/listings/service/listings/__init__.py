@@ -264,7 +264,7 @@ async def search_unpriced_last(
     priced = []
     if not is_unpriced:
         priced = await search(msgspec.structs.replace(query, price_min=max(lowest, 1), limit=limit))
-    if len(priced) == limit or lowest > 0:
+    if len(priced) >= limit or lowest > 0:
         return priced
     after = query.after if is_unpriced else None
     rest = msgspec.structs.replace(query, price_max=0, after=after, limit=limit - len(priced))
@@ -278,7 +278,7 @@ async def find_any(store: ListingStore, bucket: int, account_id: int, query: Lis
     except LargeListError:
         async with store.read_listings(bucket, account_id, query) as found:
             listings = [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
-            return Found(listings, found.total)
+            return Found(listings[: query.limit], found.total)  # the pieces of a word search ignore the limit
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:

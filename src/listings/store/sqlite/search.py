@@ -70,9 +70,9 @@ def count(read: Read, partition: Partition, query: ListingQuery, plan: Plan) -> 
 
 
 def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[list[str], bool]:
-    """Return the matching listings as pieces for `READ_PIECE`, and whether they must still be searched for the words.
+    """Return the matching listings as pieces for `READ_PIECE`, and whether the caller must search them for the words.
 
-    In the second case, the query's limit does not apply yet.
+    If so, the query's limit was not applied either.
     """
     plan = _plan(read, partition, query)
     scanned = plan.shape.by_terms
