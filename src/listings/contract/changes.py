@@ -23,12 +23,13 @@ class EditState(NamedTuple):
     purged_revision: int
 
     def require_retained(self, after: int) -> None:
-        """Raise Problem("changes_gone") unless all change sets after `after` are stored."""
+        """Raise Problem("changes_gone") if a change set after `after` was deleted, or `after` is above the last one."""
         if not self.purged_revision <= after <= self.edit_revision:
+            problem = "are no longer stored" if after < self.purged_revision else "do not exist"
             raise Problem(
                 "changes_gone",
-                f"Some changes after {after} are not stored: request limit=0, then the list of all listings, and"
-                " continue with the last of the first response",
+                f"Some changes after {after} {problem}: request limit=0, then the list of all listings, and continue"
+                " with last from the first response",
             )
 
 
