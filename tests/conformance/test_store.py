@@ -18,7 +18,7 @@ def test_a_database_has_one_id(store: Store, run: Run) -> None:
 
 
 def test_a_healthy_database_lacks_no_node(store: Store, run: Run) -> None:
-    assert run(store.list_absent_nodes()) == []
+    assert run(store.list_unavailable_nodes()) == []
 
 
 def test_close_finishes_queued_writes(store: Store, run: Run, account: Account) -> None:

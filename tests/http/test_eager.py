@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 
 import pytest
 
-from listings.http.eager import Running, run
+from listings.http.eager import RequestCoroutine, run
 from listings.store.sqlite.writer import Promise
 
 
@@ -14,9 +14,9 @@ async def run_iterations(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
-def start(running: Running) -> Running:
+def start(running: RequestCoroutine) -> RequestCoroutine:
     """Run until the coroutine blocks, and return the coroutine for a task."""
-    rests: list[Running] = []
+    rests: list[RequestCoroutine] = []
     run(running, rests.append)
     return rests[0]
 

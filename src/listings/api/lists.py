@@ -51,7 +51,7 @@ class Lists:
         self._large: dict[_Key, _Large] = {}
         self._waiting: dict[tuple[int, _Pairs, bool], _Large] = {}  # those that are not being read yet
         self._slots = asyncio.Semaphore(_CONCURRENT)
-        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by account: one list at a time
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by account: one list at a time
 
     def find_cached(self, request: Request, wanted: ListRequest, revision: int) -> Response | None:
         """Return a list that was read at `revision` or later if it is cached in memory."""
@@ -150,8 +150,8 @@ class Lists:
             large.file.release()
 
     async def _make(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
-        turn = self._turns.setdefault(caller.account_id, asyncio.Lock())
-        async with turn, self._slots:
+        lock = self._locks.setdefault(caller.account_id, asyncio.Lock())
+        async with lock, self._slots:
             del self._waiting[caller.account_id, wanted.pairs, file.is_gzip]
             page = await self._write(file, caller, wanted)
         body, headers = await file.finish(), self._format_page(wanted, page.next_cursor, page.total)

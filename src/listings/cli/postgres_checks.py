@@ -46,8 +46,8 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield "server clock", _check_server_clock(found)
     yield "transactions", _check_transactions(found)
     yield "market index", _check_market_index(found)
-    if found.absent_workers is not None:
-        yield "nodes", _check_nodes(found.absent_workers)
+    if found.unavailable_workers is not None:
+        yield "nodes", _check_nodes(found.unavailable_workers)
 
 
 def _check_market_index(found: PostgresInspection) -> Finding:

@@ -21,13 +21,17 @@ class Freshness(Protocol):
         """Return both revisions of the account, from one snapshot: 0 at first, and higher after every edit."""
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        """Return the last revision that changed an existing listing, or a later one, but at most the current revision.
+        """Return a revision since which no existing listing has changed. It may be too high, but not too low.
 
-        The creation of a listing does not count as a change.
+        A cached response with a single listing is current if it was read at this revision or later. The creation of a
+        listing does not count as a change.
         """
 
     def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
         """Like `get_settled_revision`, but from memory only. Return None if a read would be needed."""
 
     def on_reset(self, callback: Callable[[], None]) -> None:
-        """Call `callback` before the first read from a server whose data may be older than the last read."""
+        """Register the callback that empties caches, in place of an earlier one.
+
+        It is called after a reconnect, before the first read, because the server may be a standby or a restored backup.
+        """

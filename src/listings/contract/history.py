@@ -57,7 +57,7 @@ LATEST = ActivityCursor(2**62, 0, 2**62)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An audit event of an account. That of a single edit of a listing is stored as its change set.
+    """An audit event of an account. The event of a single edit of a listing is stored as its change set.
 
     - `revision` is the account's revision after the event.
     - `number` is 0 for edits of listings, including batches, imports and reverts. Other events do not raise the
@@ -66,9 +66,9 @@ class Event(msgspec.Struct, frozen=True):
     - `subject` is the id of the listing or key, the edit revision of a batch, or the id of an import or a revert (its
       first edit revision; see `listings.contract.changes`), or 0 if there is none.
     - `detail` is JSON, or an empty string. Its content depends on the kind: the names of the changed fields, the ids of
-      the listings that a batch created, updated or deleted, the number of listings that an import created and updated,
-      or that a revert changed and of its conflicts, the new values of the account's fields, or the id of the key that
-      the new one replaces.
+      the listings that a batch created, updated or deleted, the numbers of listings that an import created and updated,
+      the numbers of listings that a revert changed and of its conflicts, the new values of the account's fields, or
+      the id of the key that the new one replaces.
     - `change` is the change set of the event, the first one of an import or a revert, or 0 if there is none.
     """
 
@@ -200,7 +200,7 @@ class ReportTimes(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Numbers about all accounts. New, requests and rejections are those of the period of the report.
+    """Numbers about all accounts. `new_…`, requests and rejections are those of the period of the report.
 
     - `accounts` and plans do not include disabled accounts. `plans_ending_soon` are active ones.
     - `requests` are those with a valid key. `rejected_requests` are the ones with a status of 400 or more.
@@ -231,4 +231,4 @@ class ReportStore(Protocol):
     """Reads the report, with the guarantees of `contract.store`."""
 
     async def read_report(self, times: ReportTimes) -> Report:
-        """Return the numbers of a period. Usage is stored by the hour, so `since` must begin one."""
+        """Return the numbers of a period. Usage is stored by the hour, so `since` must be the start of an hour."""

@@ -16,12 +16,12 @@ It must be pure, because a store may call it again when it repeats a transaction
 
 
 class IdempotencyRecord(NamedTuple):
-    """An idempotency key of an account, stored with the result of the write that used it (decision G36)."""
+    """The idempotency key of a request (decision G36). A store keeps the first three fields with the write's result."""
 
     key: str
     digest: bytes  # SHA-256 of the request
     moment: int  # Unix time in seconds
-    oldest: int  # Unix time in seconds; stored records from before it are ignored
+    oldest: int  # Unix time in seconds; records with an earlier moment are ignored
 
 
 class AddResult(NamedTuple):
@@ -71,7 +71,7 @@ class Preview(NamedTuple):
 StepResult: TypeAlias = int | Listing | Preview | Problem
 """The id of the new listing, the changed listing without its content, or the reason why the step was rejected.
 
-The results of a dry run are previews, until they would have `MAX_PREVIEW_CHARACTERS` together."""
+A dry run returns previews until their text reaches `MAX_PREVIEW_CHARACTERS`; later results are not previews."""
 
 MAX_PREVIEW_CHARACTERS = 4_000_000
 
@@ -127,7 +127,7 @@ class FoundPieces(NamedTuple):
 
 
 def measure_listings(listings: Sequence[Listing]) -> int:
-    """Return the size of a list. A character that is not ASCII may count as more bytes than it has."""
+    """Return roughly the bytes of a list. Content with any character beyond ASCII counts 4 bytes for each one."""
     return sum(
         [
             ROW_BYTES + len(one.title) + (len(one.content) if one.content.isascii() else 4 * len(one.content))
@@ -139,10 +139,10 @@ def measure_listings(listings: Sequence[Listing]) -> int:
 class ListingStore(Protocol):
     """Stores listings, with the guarantees of `contract.store`.
 
-    A create, restore or import that would make its account larger than `account_limits`, or an update that would first
-    do so, is rejected with Problem("account_full"), in a batch as the result of its step. A write after which two
-    listings of an account that are not deleted would have one external id is rejected with
-    Problem("external_id_taken").
+    A create, restore or import that would leave its account larger than `account_limits` is rejected with
+    Problem("account_full"), in a batch as the result of its step. So is an update that would make the account exceed
+    them; one that already does can still be updated. Two listings of an account that are not deleted can't have the
+    same external id: the write is rejected with Problem("external_id_taken").
     """
 
     @property

@@ -24,7 +24,7 @@ class IndexStep(NamedTuple):
 
 
 class MarketStore(Protocol):
-    """Searches and indexes the public market, with the guarantees of `contract.store`."""
+    """Searches and indexes the public market, and indexes large accounts. Has the guarantees of `contract.store`."""
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
         """Return the publicly visible listings of all accounts that match a query, as far as they are indexed.
@@ -39,12 +39,12 @@ class MarketStore(Protocol):
         """Return the traits of at most `count` listings that match a query, whatever its order, cursor and limit."""
 
     async def get_market_entries(self, serials: Sequence[int]) -> list[MarketEntry]:
-        """Return the visible listings with these serials, in no particular order."""
+        """Return the visible listings with these market serials, in no particular order."""
 
     async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
         """Return at most `count` words of visible listings with one of these skeletons, in no particular order.
 
-        A skeleton is that of `market_words.build_skeleton`.
+        A skeleton is the word without vowels and double letters (`listings.domain.market.words.build_skeleton`).
         """
 
     async def list_market_facets(self, count: int) -> MarketFacets:

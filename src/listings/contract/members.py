@@ -47,7 +47,7 @@ class SessionCutoffs(NamedTuple):
 
 
 class AttemptLimit(NamedTuple):
-    """How many sign-in attempts a subject (32 bytes) may make in this many seconds."""
+    """At most `max_attempts` of a subject in `seconds`. A subject is a SHA-256, such as that of a network."""
 
     subject: bytes
     max_attempts: int
@@ -55,14 +55,14 @@ class AttemptLimit(NamedTuple):
 
 
 class AttemptStore(Protocol):
-    """Counts of what visitors and members have tried."""
+    """Counts attempts, such as sign-ins, sign-ups and messages, to limit them."""
 
     async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
         """Count one attempt for each subject in turn, until one is beyond its limit.
 
-        Return the time at which the count of this one ends, or None if there is none. A count restarts at 1 if the
-        subject's first attempt was before its period, or lies in the future. Pass kinds of subjects in the same order
-        each time, because concurrent attempts would otherwise deadlock.
+        Return the Unix time at which the exceeded limit ends, or None if none was exceeded. A count restarts at 1 if
+        the subject's first attempt was before its period, or lies in the future. Pass kinds of subjects in the same
+        order each time, because concurrent attempts would otherwise deadlock.
         """
 
     async def uncount_attempt(self, subjects: Sequence[bytes]) -> None:

@@ -45,8 +45,8 @@ class Store(
     - Every edit of an account's listings raises the account's revision by one, in the same transaction. All edits of
       one import batch together count as one.
     - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
-      one for a batch, and one for each step of an import or a revert. Without one, only a sign-up, a sign-in, an
-      accepted invitation and a payment store one. A batch is one event, and so is an import or a revert.
+      one for a batch, and one for each step of an import or a revert. Without an actor, only a sign-up, a sign-in, an
+      accepted invitation and a payment store an event. A batch is one event, and so is an import or a revert.
     """
 
     async def open(self) -> None:
@@ -58,8 +58,8 @@ class Store(
     async def check(self) -> None:
         """Raise Problem if the database doesn't respond, has another schema, or has no room for writes."""
 
-    async def list_absent_nodes(self) -> list[str]:
-        """Return the addresses of the database's nodes that are unavailable, so that a part of the data is."""
+    async def list_unavailable_nodes(self) -> list[str]:
+        """Return the addresses of unavailable nodes of the database, whose part of the data is unavailable too."""
 
     async def get_database_id(self) -> str:
         """Return the database's id: 32 random hexadecimal digits. Rate limits and exports refer to it."""

@@ -1,4 +1,4 @@
-"""Accept connections in batches, and reject new ones cleanly on shutdown.
+"""Accept connections in batches, and drop new attempts to connect during a shutdown.
 
 uvloop's server accepts one connection per loop iteration. An iteration lasts as long as its responses, so on a busy
 service the last of hundreds of connecting clients would wait for seconds.
@@ -22,7 +22,7 @@ _DROP_NEW = (
     (0x06, 0, 0, 0xFFFF_FFFF),  # pass
 )
 HANDSHAKE_SECONDS = 0.1
-"""How long handshakes that are in progress may take after new connections are rejected."""
+"""How long handshakes that are in progress may take after new ones are dropped."""
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h; missing from the socket module
 
 
@@ -88,11 +88,11 @@ class Acceptor:
 
 
 def drop_new_connections(listener: socket.socket) -> bool:
-    """Ignore new connection attempts from now on. Return False if this system does not support it.
+    """Drop new connection attempts from now on. Return False if this system does not support it.
 
     When a listening socket is closed, the kernel resets all connections in its queue. After this call the queue gets
-    no new ones, so a caller that accepts the queued ones before it closes the socket resets none. A client that is
-    ignored retries after a second. It is then refused, or reaches the next process that listens.
+    no new ones, so a caller that accepts the queued ones before it closes the socket resets none. A client whose
+    attempt is dropped retries after a second. It is then refused, or reaches the next process that listens.
     """
     if sys.platform != "linux":
         return False

@@ -67,7 +67,10 @@ class Exchange(Protocol):
         """Like `respond`, with a body that is read at the client's pace."""
 
     def may_send(self, owner: int) -> bool:
-        """Return whether a large response may be sent to an owner of clients, 0 if it is not known."""
+        """Count the connection's unsent bytes for `owner` from now on, and return whether a large response may be sent.
+
+        `owner` identifies the client across connections, as the id of its API key does; 0 if it is not known.
+        """
 
 
 class AsgiExchange:

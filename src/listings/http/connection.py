@@ -18,7 +18,7 @@ import httptools
 
 from listings.domain.errors import Problem, Unavailable
 from listings.http.asgi import HttpApplication, choose_path
-from listings.http.eager import Running, run
+from listings.http.eager import RequestCoroutine, run
 from listings.http.exchange import HttpExchange
 from listings.http.host import is_host
 from listings.http.unsent_bytes import UnsentBytes
@@ -74,21 +74,21 @@ class HttpConnection(BaseConnection):
         render_error: Callable[[Problem, str], bytes],
         write_buffer: WriteBuffer,
         unsent: UnsentBytes,
-        turn: asyncio.Lock,
+        piece_lock: asyncio.Lock,
         **uvicorn_options: Any,
     ) -> None:
         """Set up a connection.
 
         `render_error` returns the complete response to a problem and a method when the application is not called.
-        `write_buffer` and `unsent` are shared by all connections of the loop. So is `turn`, which is held by the one
-        that reads a piece of a body.
+        `write_buffer` and `unsent` are shared by all connections of the loop. So is `piece_lock`, which is held
+        while a piece of a body is read.
         """
         super().__init__(**uvicorn_options)
         self.parser = self._build_parser()
         self._limits = limits
         self._render_error = render_error
         self.write_buffer = write_buffer
-        self.turn = turn
+        self.piece_lock = piece_lock
         self._unsent = unsent
         self._owner = 0  # of the last large response
         self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
@@ -362,7 +362,7 @@ class HttpConnection(BaseConnection):
             self._stepping = False
         self.loop.call_soon(self._run_ready)
 
-    def _start_task(self, rest: Running) -> None:
+    def _start_task(self, rest: RequestCoroutine) -> None:
         task = self.loop.create_task(rest)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -441,7 +441,7 @@ class HttpConnection(BaseConnection):
             last.keep_alive = False
 
     def _begin_stop(self) -> None:
-        """Close after the pending responses, and wake a request that waits for more than its client."""
+        """Close after the pending responses, and end the wait of a long poll."""
         self.stopping = True
         if self._running is not None:
             self._running.message_event.set()
@@ -457,7 +457,7 @@ class HttpConnection(BaseConnection):
         self.transport.write(data)
 
     def may_send(self, owner: int) -> bool:
-        """Return whether a large response may be sent. It counts for its owner."""
+        """Count unsent bytes for `owner`, and return whether they leave room for a large response."""
         self._owner = owner
         return not self._unsent.total or self._unsent.has_room(owner)
 

@@ -1,7 +1,7 @@
 """Run a request eagerly: step its coroutine without a task for as long as possible.
 
-Most requests never block, and a task costs as much as reading a listing. A future needs no task either if its creator
-always resolves it: such a class of futures has the attribute `needs_no_task = True`.
+Most requests never block, and a task costs as much as reading a listing. A coroutine can also
+await a future without a task if the future is always resolved. Such a class sets `needs_no_task = True`.
 """
 
 import types
@@ -9,42 +9,42 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, TypeAlias
 
-Running: TypeAlias = Coroutine[Any, Any, None]
+RequestCoroutine: TypeAlias = Coroutine[Any, Any, None]
 Awaited: TypeAlias = Any
 """The object that a coroutine awaits, as returned by its `send`."""
 
 
-def run(running: Running, start_task: Callable[[Running], None]) -> None:
+def run(coroutine: RequestCoroutine, start_task: Callable[[RequestCoroutine], None]) -> None:
     """Run the coroutine while it awaits only futures that need no task. Otherwise `start_task` gets the rest."""
     try:
-        awaited = running.send(None)
+        awaited = coroutine.send(None)
     except StopIteration:
         return
     if getattr(awaited, "needs_no_task", False):
-        awaited.add_done_callback(partial(_resume, running, start_task))
+        awaited.add_done_callback(partial(_resume, coroutine, start_task))
     else:
-        start_task(_continue_in_task(running, awaited))
+        start_task(_continue_in_task(coroutine, awaited))
 
 
-def _resume(running: Running, start_task: Callable[[Running], None], _resolved: object) -> None:
-    run(running, start_task)
+def _resume(coroutine: RequestCoroutine, start_task: Callable[[RequestCoroutine], None], _resolved: object) -> None:
+    run(coroutine, start_task)
 
 
-async def _continue_in_task(running: Running, awaited: Awaited) -> None:
+async def _continue_in_task(coroutine: RequestCoroutine, awaited: Awaited) -> None:
     """Wrap the generator in a coroutine, because tasks accept no generators since Python 3.12."""
-    await _delegate(running, awaited)
+    await _delegate(coroutine, awaited)
 
 
 @types.coroutine
-def _delegate(running: Running, awaited: Awaited) -> Generator[Any, Any, None]:
+def _delegate(coroutine: RequestCoroutine, awaited: Awaited) -> Generator[Any, Any, None]:
     """Pass what the coroutine awaits to the task, and the results back to the coroutine."""
     while True:
         try:
             result = yield awaited
         except BaseException as error:  # noqa: BLE001 - the coroutine must see a cancellation
-            step = partial(running.throw, error)
+            step = partial(coroutine.throw, error)
         else:
-            step = partial(running.send, result)
+            step = partial(coroutine.send, result)
         try:
             awaited = step()
         except StopIteration:

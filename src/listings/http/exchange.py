@@ -1,4 +1,4 @@
-"""One request on a connection and its response, which is sent in one write."""
+"""One request on a connection, and its response: complete, in pieces, or as ASGI messages."""
 
 import asyncio
 import logging
@@ -23,11 +23,11 @@ class ExchangeConnection(Protocol):
     transport: asyncio.Transport
     write_buffer: WriteBuffer
 
-    turn: asyncio.Lock
+    piece_lock: asyncio.Lock
     stopping: bool  # the connection closes after the pending responses
 
     def may_send(self, owner: int) -> bool:
-        """Return whether a large response may be sent."""
+        """Count the connection's unsent bytes for `owner`, and return whether a large response may be sent."""
 
     def write(self, data: bytes) -> None:
         """Write after all earlier responses."""
@@ -186,7 +186,7 @@ class HttpExchange(BaseExchange):
         connection.begin_body()
         offset = 0
         while offset < source.size and not self._has_left():
-            async with connection.turn:  # one piece per iteration of the loop, whoever's it is
+            async with connection.piece_lock:  # one piece per loop iteration, for all connections
                 piece = await source.read(offset, PIECE_BYTES)
                 connection.write_body(piece)
                 await asyncio.sleep(0)
@@ -207,7 +207,7 @@ class HttpExchange(BaseExchange):
         return bool(self.disconnected)
 
     def may_send(self, owner: int) -> bool:
-        """Return whether the unsent bytes leave room for a large response to this owner."""
+        """Count the connection's unsent bytes for `owner`, and return whether they leave room for a large response."""
         return self._connection.may_send(owner)
 
     def _close_if_body_pending(self) -> None:

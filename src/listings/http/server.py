@@ -55,7 +55,8 @@ class Server(UvicornServer):
     ) -> None:
         """Configure uvicorn for our protocol.
 
-        `on_start` is called once connections are accepted, `on_stop` when shutdown begins. `alone` is whether this is
+        `on_start` is called once connections are accepted, `on_stop` when a stop begins, but not by `retire`. It may
+        be called twice. `alone` is whether this is
         the only process that accepts from the sockets.
         """
         protocol = partial(
@@ -95,7 +96,7 @@ class Server(UvicornServer):
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, and finish the requests that have arrived, within ten seconds (a minute after `retire`)."""
+        """Stop accepting, and finish the requests that have arrived, within 10 seconds, or 60 after `retire`."""
         _log.info("Stopping")
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._timeouts.drain
@@ -128,7 +129,7 @@ class Server(UvicornServer):
             server.close()
         for listener in sockets:
             listener.close()
-        # The acceptor has the last descriptors. Where new connections can't be rejected, one that arrives between its
+        # The acceptor has the last descriptors. Where new connections can't be dropped, one that arrives between its
         # last accept and the close is reset.
         self._acceptor.stop(accept_pending=self._timeouts is _STOPPING)
         await self._acceptor.finish()

@@ -22,7 +22,7 @@ UNBUFFERED_RUNS = (16, 11)
 """How many responses to send unbuffered after a loop iteration that had only one response.
 
 Buffering a single response only costs time. After such a run, one iteration is buffered again, to see whether it has
-more responses. The two numbers alternate, so that this sample is not always the last response of a busy iteration.
+more responses. The two numbers alternate: with a single one, that iteration could always be the last of a busy period.
 """
 
 _log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ class Pages:
     def __init__(self, starlette: Starlette, routes: list[Route]) -> None:
         self._starlette = starlette
         self._routes = routes
-        self._turn = asyncio.Lock()
+        self._page_lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Respond to an ASGI 3 request of type http.
@@ -37,7 +37,7 @@ class Pages:
         Return False, with nothing sent, if the path has no page and the client does not accept HTML. Reads the request
         ID from "listings.request_id" of the scope, and sets "listings.route" (a route pattern) and "listings.status".
         """
-        async with self._turn:  # one page per loop iteration, so that a burst of pages does not delay the API
+        async with self._page_lock:  # one page per loop iteration, so that a burst of pages does not delay the API
             await asyncio.sleep(0)  # the server runs a request's first step outside of a task; Starlette needs one
         route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
         if route is None and not pages.accepts_html(scope):

@@ -106,7 +106,7 @@ async def show_seller(request: Request) -> Response:
     await session.member_of(request)
     before = parse_id(request.query_params.get("before", "")) or MAX_ID
     seller = await services.market.get_seller(id_of(request), before, _PAGE + 1)
-    if seller.number == 0:
+    if seller.listing_count == 0:
         raise Problem("path_not_found", "We can't find that seller")
     entries = seller.entries[:_PAGE]
     return pages.page(

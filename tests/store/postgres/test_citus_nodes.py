@@ -96,11 +96,11 @@ async def pretend_citus(url: str, group: int) -> None:
 def test_absent_workers_are_found(url: str) -> None:
     async def scenario() -> None:
         async with open_store(url, sessions=1) as store:
-            assert await store.list_absent_nodes() == []  # without Citus
+            assert await store.list_unavailable_nodes() == []  # without Citus
             await pretend_citus(url, group=0)
-            assert await store.list_absent_nodes() == ABSENT
+            assert await store.list_unavailable_nodes() == ABSENT
             await store.check()
-        assert (await inspect(url)).absent_workers == ABSENT
+        assert (await inspect(url)).unavailable_workers == ABSENT
 
     asyncio.run(scenario())
 

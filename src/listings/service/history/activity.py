@@ -120,7 +120,7 @@ class Changes:
         return (await self._store.get_edit_state(caller.bucket, caller.account_id)).edit_revision
 
     async def read(self, caller: Caller, after: int, count: int) -> AsyncIterator[ChangePage]:
-        """Yield the caller's next change sets after one, at most `count`, in pages.
+        """Yield at most `count` of the caller's change sets with ids above `after`, in pages.
 
         There are several pages only if the first change set is too large for one. Raises Problem("changes_gone").
         """

@@ -26,9 +26,9 @@ UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
 
 
 class Poll(NamedTuple):
-    """A request for the change sets after one, at most `limit`.
+    """A request for at most `limit` change sets with ids above `after`.
 
-    It waits until there is one, then `gather` seconds for further ones, and `timeout` seconds at most.
+    It waits at most `timeout` seconds for the first one. From then on, it waits `gather` seconds for more.
     """
 
     after: int

@@ -214,10 +214,10 @@ class RequestUsage:
         """Return the usage of the account. It lacks the counts that other processes have not stored yet."""
         async with self._storing:
             partition = (bucket_of(account.id), account.id)
-            now = int(self._clock() // _HOUR_SECONDS)
+            hour = int(self._clock() // _HOUR_SECONDS)
             pending = self._list_pending(account.id)
-            hours = [*await self._store.list_usage_by_hour(*partition, now - _HOURS_SHOWN + 1), *pending]
-            first_day = now // _DAY_HOURS - _DAYS_SHOWN + 1
+            hours = [*await self._store.list_usage_by_hour(*partition, hour - _HOURS_SHOWN + 1), *pending]
+            first_day = hour // _DAY_HOURS - _DAYS_SHOWN + 1
             days = [
                 *await self._store.list_usage_by_day(*partition, first_day * _DAY_HOURS),
                 *(row._replace(period=row.period // _DAY_HOURS) for row in pending),
@@ -226,11 +226,11 @@ class RequestUsage:
                 KeyUsage(
                     key,
                     await self._peek_limit(key),
-                    _build_counts(_filter_by_key(hours, key), _filter_by_key(days, key), now),
+                    _build_counts(_filter_by_key(hours, key), _filter_by_key(days, key), hour),
                 )
                 for key in await self._store.list_keys(account.id)
             ]
-            return Usage(keys, _build_counts(hours, days, now), await self.list_rejected(account))
+            return Usage(keys, _build_counts(hours, days, hour), await self.list_rejected(account))
 
     async def _peek_limit(self, key: ApiKey) -> RateLimitDecision | None:
         try:
@@ -266,11 +266,11 @@ def _filter_by_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:
     return [row for row in rows if row.key_id == key.id]
 
 
-def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], now: int) -> Counts:
-    """Return the counts up to and including the hour `now`, which is in hours since 1970."""
-    today = now // _DAY_HOURS
+def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], hour: int) -> Counts:
+    """Return the counts up to and including `hour`, in hours since 1970."""
+    today = hour // _DAY_HOURS
     return Counts(
-        _build_periods(hours, range(now - _HOURS_SHOWN + 1, now + 1), _HOUR_SECONDS),
+        _build_periods(hours, range(hour - _HOURS_SHOWN + 1, hour + 1), _HOUR_SECONDS),
         _build_periods(days, range(today - _DAYS_SHOWN + 1, today + 1), _HOUR_SECONDS * _DAY_HOURS),
     )
 

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 MailOutcome: TypeAlias = Literal["sent", "failed", "given_up"]
 
 RESET_SECONDS = 3600
-CONFIRMATION_SECONDS = 24 * 3600
+EMAIL_LINK_SECONDS = 24 * 3600
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * 24 * 3600
@@ -120,7 +120,7 @@ class Mailer:
         token, now = create_token(), int(self._clock())
         digest = hash_token(token)
         if mail.kind == "confirm_email":
-            expires_at = now + CONFIRMATION_SECONDS
+            expires_at = now + EMAIL_LINK_SECONDS
             await self._store.add_email_token(account.id, digest, mail.recipient, now, expires_at)
             return f"{self._base_url}/confirm-email/{token}"
         if mail.kind != "password_reset":

@@ -7,9 +7,9 @@ from listings.service.mail.outbox import Outbox
 
 _DAY = 24 * 3600
 _DAYS = ((0, -7), (1, 0), (7, 1), (14, 7))
-"""Days before the end for which there is a reminder, and those from which on it would come too late.
+"""The first and the last day on which each reminder is sent, as days before the end of the plan.
 
-A plan that ended more than seven days ago is not mentioned, for example when mail is turned on.
+-7 is seven days after the end: of a plan that ended earlier, there is no reminder when mail is turned on.
 """
 _MAX_ACCOUNTS = 100  # in one query
 
@@ -25,12 +25,12 @@ class PlanReminders:
     async def queue(self) -> None:
         """Queue the reminders that are due, once each. Several processes may do this."""
         if self._outbox.is_on:
-            for days, earliest in _DAYS:
-                await self._queue(days, earliest)
+            for days, last_day in _DAYS:
+                await self._queue(days, last_day)
 
-    async def _queue(self, days: int, earliest: int) -> None:
+    async def _queue(self, days: int, last_day: int) -> None:
         now = int(self._clock())
-        window = (now + earliest * _DAY, now + days * _DAY)
+        window = (now + last_day * _DAY, now + days * _DAY)
         while accounts := await self._store.list_accounts_to_remind(days, *window, _MAX_ACCOUNTS):
             for account in accounts:
                 plan_end = account.plan_expires_at or 0

@@ -58,10 +58,10 @@ _BOT = re.compile(  # Cubot is a phone
 
 
 class Seller(NamedTuple):
-    """A seller on the market. `number` counts the listings, at most `MAX_SELLER_COUNT` + 1."""
+    """A seller on the market. `listing_count` is at most `MAX_SELLER_COUNT` + 1."""
 
     account: Account
-    number: int
+    listing_count: int
     entries: list[MarketEntry]
 
 

@@ -1,8 +1,8 @@
 """Pages and counts of the market's results.
 
-The type, category, region, price and serial of the first matches are read before the page. If these are all matches,
-the page is chosen among them. So the order and the filters cost nothing more, even if the words are common but occur
-together nowhere, which an index finds out only by comparing their whole lists.
+The traits of up to 1,001 matches are read first: type, category, region, price and serial. If there are no more than
+1,000, the page is chosen among them in memory. That avoids a second search of the index, which is slow for common words
+that never occur together.
 """
 
 import asyncio

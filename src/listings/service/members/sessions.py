@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 SESSION_IDLE_SECONDS = 7 * 24 * 3600
 MAX_SESSION_SECONDS = 30 * 24 * 3600
-CONFIRMATION_SECONDS = 15 * 60
+PASSWORD_CONFIRMATION_SECONDS = 15 * 60
 _TOUCH_SECONDS = 60  # between two updates of a session's last use
 _MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in the future is invalid
 _WRONG_CREDENTIALS = "Wrong email or password"
@@ -295,7 +295,7 @@ class Sessions:
 
     def is_confirmed(self, member: Member) -> bool:
         """Return whether the password was confirmed in the last 15 minutes."""
-        return -_MAX_CLOCK_SKEW_SECONDS <= self._clock() - member.confirmed_at < CONFIRMATION_SECONDS
+        return -_MAX_CLOCK_SKEW_SECONDS <= self._clock() - member.confirmed_at < PASSWORD_CONFIRMATION_SECONDS
 
     async def _find_session(self, token: str) -> tuple[Session, Account] | None:
         return await self._store.find_session(hash_token(token)) if is_token(token) else None

@@ -32,7 +32,7 @@ async def require_coordinator(connection: asyncpg.Connection) -> None:
         )
 
 
-async def list_absent_workers(fetch: Fetch) -> list[str] | None:
+async def list_unavailable_workers(fetch: Fetch) -> list[str] | None:
     """Return the addresses of the workers that the coordinator can't use, or None without Citus."""
     if not (await fetch(f"SELECT {IS_INSTALLED}"))[0][0]:
         return None

@@ -49,7 +49,7 @@ class PostgresInspection(NamedTuple):
     transaction_age: int  # transactions since the oldest one that is not frozen
     longest_transaction_seconds: int  # since the start of the oldest open transaction
     indexing_error: str | None  # of the statements that find listings for the market
-    absent_workers: list[str] | None  # of a Citus cluster; None without Citus
+    unavailable_workers: list[str] | None  # of a Citus cluster; None without Citus
 
 
 async def inspect(url: str) -> PostgresInspection:
@@ -86,7 +86,7 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         transaction_age=int(age),
         longest_transaction_seconds=int(longest),
         indexing_error=await _find_indexing_error(connection) if is_current else None,
-        absent_workers=await citus.list_absent_workers(connection.fetch),
+        unavailable_workers=await citus.list_unavailable_workers(connection.fetch),
     )
 
 

@@ -117,7 +117,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
-        self._turn = asyncio.Lock()  # one piece of a list is read at a time
+        self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
     async def open(self) -> None:
@@ -147,8 +147,8 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             raise Unavailable("The database took too long to respond")
         task.result()
 
-    async def list_absent_nodes(self) -> list[str]:
-        return await citus.list_absent_workers(self._read) or []
+    async def list_unavailable_nodes(self) -> list[str]:
+        return await citus.list_unavailable_workers(self._read) or []
 
     async def _require_ready(self) -> None:
         try:
@@ -225,7 +225,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self, session: Session, partition: tuple[int, int], pieces: postgres_search.ListingPieces
     ) -> Pieces:
         for ids in pieces.ids:
-            async with self._turn:
+            async with self._piece_lock:
                 rows = await postgres_search.fetch_piece(session, partition, ids)
                 listings = [build_listing(row) for row in postgres_search.filter_by_words(rows, pieces.words)]
                 await asyncio.sleep(0)

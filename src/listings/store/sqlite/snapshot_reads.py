@@ -1,4 +1,4 @@
-"""Read lists of any size and change sets from a snapshot, on a connection of their own, next to the event loop."""
+"""Read large lists and change sets from a snapshot, on a connection of their own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ class SnapshotReads:
         self._path = path
         self._build_error = build_error
         self._thread = ThreadPoolExecutor(1, "listings-lists")
-        self._turn = asyncio.Lock()  # one piece is read per iteration of the event loop
+        self._piece_lock = asyncio.Lock()  # one piece is read per iteration of the event loop
 
     @asynccontextmanager
     async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[FoundPieces]:
@@ -75,7 +75,7 @@ class SnapshotReads:
 
     async def _read_pieces(self, connection: apsw.Connection, pieces: list[str], words: tuple[str, ...]) -> Pieces:
         for ids in pieces:
-            async with self._turn:
+            async with self._piece_lock:
                 listings = [build_listing(row) for row in self._fetch(connection, _READ_PIECE, (ids,))]
                 if words:
                     listings = [one for one in listings if tokenizer.matches((one.title, one.content), words)]
@@ -84,9 +84,10 @@ class SnapshotReads:
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
         except RuntimeError as error:  # the thread has ended
             raise Unavailable("The service is stopping") from error
+        return await future
 
     def _run_script(self, build_script: Callable[[], Script[T]]) -> T:
         with closing(self._begin()) as connection:

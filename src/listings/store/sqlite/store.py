@@ -58,8 +58,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
-        """Any write that may change a caller empties the cache, so that changes take effect immediately."""
-        database = self._database
+        database = self._database  # any write that may change a caller empties the cache
         cached = database.callers.values()
         caller: Caller | None = cached.get(digest)
         if caller is None:
@@ -155,7 +154,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         return self._database.revisions.find_settled_revision(account_id)
 
     def on_reset(self, callback: Callable[[], None]) -> None:
-        """Ignore the callback: a file that was replaced is not read."""
+        """Ignore the callback: the reader keeps the file that it opened, whose data can't become older."""
 
     def _find_and_count(self, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
         """Find and count in one transaction."""

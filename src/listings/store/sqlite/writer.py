@@ -106,7 +106,7 @@ class Writer:
         self._blocked_since: float | None = None  # set by the thread while another process holds the lock
         self._watching_lock = False
         self._rejecting = False  # while another process has held the lock for too long
-        self._commits = False  # whether the current batch has reached its commit
+        self._commit_started = False  # whether the current batch has reached its commit
         self.batch_size = 0  # operations in the current batch
         self._thread = threading.Thread(target=self._run_thread, name="listings-writer", daemon=True)
         self._thread.start()
@@ -309,7 +309,9 @@ class Writer:
             self._failed = True
             _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
-            outcomes = [_Outcome(call, error=_build_failure(error, commits=self._commits)) for call in batch]
+            outcomes = [
+                _Outcome(call, error=_build_failure(error, commit_started=self._commit_started)) for call in batch
+            ]
             self._report(outcomes, perf_counter() - began, committed=False)
         else:
             self._failed = False
@@ -325,7 +327,7 @@ class Writer:
             _log.exception("The batch callback failed")
 
     def _commit(self, batch: list[_Call]) -> list[_Outcome]:
-        self._commits = False
+        self._commit_started = False
         if self._connection is None:
             self.require_files(None)
             self._connection = open_writer(self._path)
@@ -339,7 +341,7 @@ class Writer:
             self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN IMMEDIATE")
             outcomes = [_run_in_savepoint(self._connection, call) for call in batch]
-        self._commits = True
+        self._commit_started = True
         self._connection.execute("COMMIT")
         return outcomes
 
@@ -436,10 +438,10 @@ def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
         raise error
 
 
-def _build_failure(error: apsw.Error, *, commits: bool) -> Unavailable:
+def _build_failure(error: apsw.Error, *, commit_started: bool) -> Unavailable:
     if isinstance(error, apsw.BusyError):
         return _build_busy_error()
-    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError) and not commits:
+    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError) and not commit_started:
         return Unavailable("The database can't be written; nothing was written")
     return Unavailable("The database failed to confirm the write; its outcome is unknown")
 

@@ -98,7 +98,10 @@ def count_applied(connection: apsw.Connection, migrations: list[Migration]) -> i
 
 
 def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[Migration]:
-    """Return the migrations that `migrate` would apply, without changing anything. Raises what `migrate` would."""
+    """Return the migrations that `migrate` would apply, without changing anything.
+
+    Raises like `migrate`, and Problem("schema_mismatch") if the file can't be read without changing it.
+    """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     try:
