@@ -77,10 +77,14 @@ def _run_with_coverage(request: dict[str, Any]) -> int:
     """Run all tests; record the duration and the lines of each, including subprocesses."""
     folder = Path(request["folder"])
     configuration = folder / "coveragerc"
-    configuration.write_text(
-        f"[run]\nparallel = true\npatch = subprocess\ndata_file = {folder}/data\nsource = {request['sources']}\n",
-        "utf-8",
-    )
+    options = {
+        "core": "ctrace",  # that of newer versions of Python reports only the first test that reaches a line
+        "parallel": "true",
+        "patch": "subprocess",
+        "data_file": f"{folder}/data",
+        "source": request["sources"],
+    }
+    configuration.write_text("[run]\n" + "".join(f"{name} = {value}\n" for name, value in options.items()), "utf-8")
     measure = coverage.Coverage(config_file=str(configuration))
     contexts = _CoverageContexts(measure)
     measure.start()
