@@ -247,7 +247,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     17,
-    "large lists in 512 MiB: 300 MB read at once, 60 lists of 24 MB that nobody reads, long ones filtered and searched",
+    "large lists in 512 MiB of memory: one of 300 MB, 60 of 24 MB that nobody reads, and filtered and searched ones",
     "others' p99 at most 2 × alone + 1 ms and 100 ms, memory at most +64 MiB, returned within 10 s",
     3,
     run,
