@@ -26,7 +26,7 @@ from tests.conformance.helpers import find_all, search_all
 TYPES = ("product", "service", "rental", "job")
 CATEGORIES = ("", "Furniture", "Bikes", "Bike parts")
 REGIONS = ("Wellington", "Otago")
-_MIN_READS = 30  # beside writes
+_MIN_READS = 30  # during the writes
 WORDS = ("bike", "bicycle", "Café", "straße", "table", "oak", "rimu", "42", "old-school", "O'Neill", "自転車")
 
 

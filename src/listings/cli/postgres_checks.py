@@ -57,9 +57,9 @@ def _check_market_index(found: PostgresInspection) -> Finding:
     return ok("Its statements work")
 
 
-def _check_nodes(absent: list[str]) -> Finding:
-    if absent:
-        text = f"The coordinator can't use {', '.join(absent)}: requests for the accounts there get 503"
+def _check_nodes(unavailable: list[str]) -> Finding:
+    if unavailable:
+        text = f"The coordinator can't use {', '.join(unavailable)}: requests for the accounts there get 503"
         return fault(text, "Start these nodes, and check how the nodes authenticate to each other")
     return ok("The coordinator can use every worker")
 

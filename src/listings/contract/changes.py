@@ -25,11 +25,12 @@ class EditState(NamedTuple):
     def require_retained(self, after: int) -> None:
         """Raise Problem("changes_gone") if a change set after `after` was deleted, or `after` is above the last one."""
         if not self.purged_revision <= after <= self.edit_revision:
-            problem = "are no longer stored" if after < self.purged_revision else "do not exist"
+            is_purged = after < self.purged_revision
+            problem = f"Some changes after {after} are no longer stored" if is_purged else f"There is no change {after}"
             raise Problem(
                 "changes_gone",
-                f"Some changes after {after} {problem}: request limit=0, then the list of all listings, and continue"
-                " with last from the first response",
+                f"{problem}: request limit=0, then the list of all listings, and continue with last from the first"
+                " response",
             )
 
 

@@ -127,7 +127,7 @@ class FoundPieces(NamedTuple):
 
 
 def measure_listings(listings: Sequence[Listing]) -> int:
-    """Return roughly the bytes of a list. Content with any character beyond ASCII counts 4 bytes for each one."""
+    """Return the approximate size of a list in bytes. Content that is not ASCII counts 4 bytes per character."""
     return sum(
         [
             ROW_BYTES + len(one.title) + (len(one.content) if one.content.isascii() else 4 * len(one.content))

@@ -1,7 +1,7 @@
 """Run a request eagerly: step its coroutine without a task for as long as possible.
 
-Most requests never block, and a task costs as much as reading a listing. A coroutine can also
-await a future without a task if the future is always resolved. Such a class sets `needs_no_task = True`.
+Most requests never block, and a task costs as much as reading a listing. A coroutine can also await a
+future without a task if the future is always resolved. The class of such a future sets `needs_no_task = True`.
 """
 
 import types

@@ -55,9 +55,8 @@ class Server(UvicornServer):
     ) -> None:
         """Configure uvicorn for our protocol.
 
-        `on_start` is called once connections are accepted, `on_stop` when a stop begins, but not by `retire`. It may
-        be called twice. `alone` is whether this is
-        the only process that accepts from the sockets.
+        `on_start` is called once connections are accepted. `on_stop` is called when a stop begins, perhaps twice, but
+        not by `retire`. `alone` is whether this is the only process that accepts from the sockets.
         """
         protocol = partial(
             HttpConnection, limits, application.render_error, WriteBuffer(), UnsentBytes(), asyncio.Lock()

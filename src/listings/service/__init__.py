@@ -152,8 +152,8 @@ class Services:
         found = []
         if self.market.index_failed_at is not None:
             found.append(f"the market has not been indexed since {format_timestamp(self.market.index_failed_at)}")
-        if absent := await self._store.list_unavailable_nodes():
-            found.append(f"these nodes of the database are unavailable: {', '.join(absent)}")
+        if unavailable := await self._store.list_unavailable_nodes():
+            found.append(f"these nodes of the database are unavailable: {', '.join(unavailable)}")
         return found
 
     async def get_database_id(self) -> str:

@@ -41,7 +41,7 @@ _HEADINGS = {
     500: "Something went wrong",
     503: "Back in a moment",
 }
-_READING_FAILED = {  # instead of a text for programs and operators
+_VISITOR_MESSAGES = {  # of requests that only read, instead of texts for programs and operators
     405: "This page follows a form, so it can't be opened or reloaded by itself. Go back and send the form again",
     503: "We can't show this page right now. Try again in a minute",
 }
@@ -166,7 +166,7 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
         status=status,
         headers=headers,
         heading="This link no longer works" if is_bad_link else _HEADINGS.get(status, HTTPStatus(status).phrase),
-        message=_READING_FAILED.get(status, problem.message) if request.method in _SAFE_METHODS else problem.message,
+        message=_VISITOR_MESSAGES.get(status, problem.message) if request.method in _SAFE_METHODS else problem.message,
         is_bad_link=is_bad_link,
         back=_back_link(request, status),
     )

@@ -1,8 +1,8 @@
 """Pages and counts of the market's results.
 
-The traits of up to 1,001 matches are read first: type, category, region, price and serial. If there are no more than
-1,000, the page is chosen among them in memory. That avoids a second search of the index, which is slow for common words
-that never occur together.
+First, the type, category, region, price and serial of up to 1,001 matches are read. If there are at most 1,000 matches,
+the page is chosen from them in memory. That avoids a second search of the index, which is slow for common words that
+never occur together.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ class MemberKeys:
             raise Problem("invalid_request", "The old key may stay valid for at most a year")
         key = await self._find(member, key_id)
         if grace_seconds:
-            await self._require_room(member)
+            await self._require_room(member, "revoke one first, or let the old one stop working immediately")
         await self._use_form(member, form_id)
         if self._keys.is_revoked_or_expired(key):
             raise Problem("key_ended", "This key is revoked or has expired: create a new one")
@@ -77,11 +77,11 @@ class MemberKeys:
         if not self._sessions.is_confirmed(member):
             raise Problem("confirmation_required", "Enter your password again to create a key")
 
-    async def _require_room(self, member: Member) -> None:
+    async def _require_room(self, member: Member, advice: str = "revoke one first") -> None:
         """Raise Problem("too_many_keys") unless the account can have another active key (decision G25)."""
         keys = await self._keys.list_of(member.account)
         if sum(not self._keys.is_revoked_or_expired(key) for key in keys) >= _MAX_KEYS:
-            raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: revoke one first")
+            raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: {advice}")
 
     async def _use_form(self, member: Member, form_id: str) -> None:
         """Mark a form as used, with an idempotency key. Raises Problem("idempotency_key_reused") if it already was."""

@@ -15,7 +15,7 @@ from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
 
 _MICROSECOND = 1_000_000
-_MINUTE = 60
+_MINUTE, _HOUR = 60, 3600
 
 
 @for_member
@@ -29,7 +29,7 @@ async def show_usage(request: Request, member: Member) -> Response:
     limiter = services.limiter
     limit, window = (limiter.limit, presentation.format_period(limiter.window)) if limiter is not None else (0, "hour")
     chosen = next((one for one in usage.keys if str(one.key.id) == request.query_params.get("key")), None)
-    is_hourly, is_one_key = window == "hour", chosen is not None or len(usage.keys) == 1
+    is_hourly, is_one_key = limiter is not None and limiter.window == _HOUR, chosen is not None or len(usage.keys) == 1
     counts = chosen.counts if chosen is not None else usage.total
     rejected = [one for one in usage.rejected_requests if chosen is None or one.key_id == chosen.key.id]
     return console_page(
