@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from listings.domain.errors import Problem, Unavailable
+from listings.service.members import passwords
 from listings.service.members.passwords import MIN_LENGTH, Cost, Passwords, validate_password
 from listings.service.tokens import create_token
 from tests.harness import Harness
@@ -322,10 +323,10 @@ def test_concurrent_guesses_are_all_counted(harness: Harness) -> None:
     assert (codes.count("wrong_credentials"), codes.count("too_many_attempts")) == (10, 10)
 
 
-def test_too_many_concurrent_hashes_are_rejected() -> None:
+def test_256_passwords_may_wait_and_more_are_rejected() -> None:
     async def sign_in_concurrently() -> list[Any]:
-        passwords = Passwords()
-        return await asyncio.gather(*(passwords.verify(None, "x") for _ in range(40)), return_exceptions=True)
+        hasher = Passwords(Cost(kibibytes=8, passes=1))
+        return await asyncio.gather(*(hasher.verify(None, "x") for _ in range(264)), return_exceptions=True)
 
     outcomes = asyncio.run(sign_in_concurrently())
     assert sum(isinstance(outcome, Unavailable) for outcome in outcomes) == 8
@@ -333,8 +334,8 @@ def test_too_many_concurrent_hashes_are_rejected() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 def test_passwords_are_checked_with_a_low_priority() -> None:
-    own, passwords = os.getpriority(os.PRIO_PROCESS, 0), Passwords(Cost(kibibytes=8, passes=1))
-    asyncio.run(passwords.verify(None, "x"))
+    own, hasher = os.getpriority(os.PRIO_PROCESS, 0), Passwords(Cost(kibibytes=8, passes=1))
+    asyncio.run(hasher.verify(None, "x"))
     assert min(own + 10, 19) in {
         os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in Path("/proc/self/task").iterdir()
     }
@@ -342,7 +343,9 @@ def test_passwords_are_checked_with_a_low_priority() -> None:
 
 
 @pytest.mark.usefixtures("alice")
-def test_a_burst_of_sign_ins_counts_only_those_with_capacity(harness: Harness) -> None:
+def test_a_burst_of_sign_ins_counts_only_those_with_capacity(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "_MAX_PENDING", 32)
+
     async def sign_in_concurrently() -> list[Any]:
         tries = (sign_in(harness, f"guess {number}", str(number)) for number in range(40))
         return await asyncio.gather(*tries, return_exceptions=True)
@@ -355,11 +358,11 @@ def test_a_burst_of_sign_ins_counts_only_those_with_capacity(harness: Harness) -
 
 @pytest.mark.usefixtures("alice")
 def test_a_sign_in_without_capacity_is_not_an_attempt(harness: Harness) -> None:
-    passwords = Passwords(Cost(kibibytes=8, passes=1))
-    harness.replace_services(passwords=passwords)
+    busy = Passwords(Cost(kibibytes=8, passes=1))
+    harness.replace_services(passwords=busy)
 
     async def sign_in_without_capacity() -> int:
-        checks = [asyncio.create_task(passwords.verify(None, "x")) for _ in range(32)]
+        checks = [asyncio.create_task(busy.verify(None, "x")) for _ in range(256)]
         await asyncio.sleep(0)
         rejected = 0
         for _ in range(11):

@@ -1,16 +1,18 @@
 """Sign-up, sign-in, sign-out, invitations and sessions (hardening lines 5, 8 and 28)."""
 
 import re
+from asyncio import gather
 from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
+from time import perf_counter
 from urllib.parse import urlencode
 
 import pytest
 
 from listings.domain import fields
 from listings.site.console import ROUTES
-from tests.harness import Harness
+from tests.harness import Harness, fetch
 from tests.site.console import FORM_HEADERS, PASSWORD, Tab, open_console, open_harness
 
 DAY = 24 * 3600
@@ -347,6 +349,22 @@ def test_a_notice_is_shown_once_and_not_from_the_url(harness: Harness) -> None:
     for invented in ("nothing", "x" * 50, "<b>"):
         tab.cookies["listings_done"] = invented
         assert tab.get("/console").reply.status == 200
+
+
+def test_a_form_of_a_visitor_has_at_most_64_kib(harness: Harness) -> None:
+    tab = Tab(harness).sign_in("a" * 65_536)
+    assert (tab.reply.status, "The limit is 64 kB" in tab.text) == (413, True)
+    assert Tab(harness).sign_in("a" * 65_000).reply.status == 403
+
+
+def test_a_flood_of_sign_ins_leaves_time_for_other_requests(harness: Harness) -> None:
+    async def sign_in_twenty_times() -> float:
+        start, headers = perf_counter(), [(b"host", b"localhost"), (b"sec-fetch-site", b"same-origin")]
+        sign_ins = (fetch(harness.application, "POST", "/sign-in", headers, [b"email=a"]) for _ in range(20))
+        assert {reply.status for reply in await gather(*sign_ins)} == {403}
+        return perf_counter() - start
+
+    assert harness.run(sign_in_twenty_times()) >= 20 * 0.002
 
 
 def test_an_unreadable_form_is_rejected(harness: Harness) -> None:

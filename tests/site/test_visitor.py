@@ -1,5 +1,6 @@
 """Client IP address, scheme and host of a request, also behind proxies."""
 
+from asyncio import Lock
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
     settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
-    application.state.site = Site(Any, options, environment("", Brand()), CountCache())  # type: ignore[arg-type] # the service is not used
+    application.state.site = Site(Any, options, environment("", Brand()), CountCache(), Lock())  # type: ignore[arg-type] # the service is not used
     header_list = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
         for name, values in headers.items()

@@ -61,7 +61,7 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
     )
     starlette.router.redirect_slashes = False
     templates = pages.environment(services.about.path_prefix, options.brand)
-    starlette.state.site = Site(services, options, templates, CountCache())
+    starlette.state.site = Site(services, options, templates, CountCache(), asyncio.Lock())
     return Pages(starlette, routes)
 
 

@@ -1,5 +1,6 @@
 """Objects that all pages share."""
 
+import asyncio
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -33,12 +34,13 @@ class SiteOptions(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The service, the options, the templates and the cache of listing counts."""
+    """The service, the options, the templates, the cache of listing counts, and the lock of visitors' forms."""
 
     services: Services
     options: SiteOptions
     templates: jinja2.Environment
     counts: CountCache
+    visitor_form_lock: asyncio.Lock
 
     @property
     def path_prefix(self) -> str:

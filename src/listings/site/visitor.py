@@ -11,6 +11,7 @@ from listings.site.context import Network, site_of
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _DEFAULT_HOST = "localhost"
+_SCHEME = "listings.scheme"
 
 
 def client_ip(request: Request) -> str:
@@ -35,6 +36,13 @@ def client_ip(request: Request) -> str:
 
 def scheme_of(request: Request) -> str:
     """Return the visitor's scheme, "http" or "https". A trusted proxy reports it in X-Forwarded-Proto."""
+    scheme: str | None = request.scope.get(_SCHEME)
+    if scheme is None:  # a page asks ten times, which took a tenth of its time
+        scheme = request.scope[_SCHEME] = _find_scheme(request)
+    return scheme
+
+
+def _find_scheme(request: Request) -> str:
     options = site_of(request).options
     if options.base_url:
         return urlsplit(options.base_url).scheme
@@ -58,12 +66,7 @@ def base_url_of(request: Request) -> str:
 
 def _peer(request: Request) -> str:
     client = request.scope.get("client")
-    return _normalize_peer(client[0]) if client else ""
-
-
-@lru_cache(1024)  # mostly that of a proxy; a page asks for it ten times, which took a tenth of its time
-def _normalize_peer(address: str) -> str:
-    return _normalize(address) or ""
+    return (_normalize(client[0]) or "") if client else ""
 
 
 def _normalize(text: str) -> str | None:

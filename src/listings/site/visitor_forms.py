@@ -1,22 +1,38 @@
 """Forms of visitors, who have no session. Their token belongs to the browser."""
 
+import asyncio
 from typing import Any
+from urllib.parse import parse_qsl
 
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.errors import Problem
 from listings.site import security, session
-from listings.site.console.guards import console_page, read_form
+from listings.site.console.guards import console_page
+from listings.site.context import site_of
+from listings.site.presentation import format_size
+
+MAX_BYTES = 64 * 1024  # enough for the longest message; hundreds of forms may wait for a check of their password
+_INTERVAL_SECONDS = 0.002  # more than a form takes, so that a flood of them leaves time for API requests
 
 
 async def read_visitor_form(request: Request) -> FormData:
-    """Return the submitted form. Raises Problem("insecure_connection") if others could read it."""
+    """Return the submitted form, which is URL-encoded. Forms of all visitors are read one after the other.
+
+    Raises Problem: body_too_large, or insecure_connection if others could read the form on the network.
+    """
     session.require_secure_connection(request)
-    form = await read_form(request)
-    await request.close()  # closes files; these forms have none
-    return form
+    async with site_of(request).visitor_form_lock:
+        await asyncio.sleep(_INTERVAL_SECONDS)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BYTES:
+            raise Problem("body_too_large", f"The form is too large. The limit is {format_size(MAX_BYTES)}")
+    fields: list[tuple[str, str | UploadFile]] = [*parse_qsl(body.decode(errors="replace"), keep_blank_values=True)]
+    return FormData(fields)
 
 
 def visitor_page(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:

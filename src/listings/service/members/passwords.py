@@ -22,7 +22,7 @@ T = TypeVar("T")
 MIN_LENGTH = 10  # characters
 MAX_BYTES = 1024  # of UTF-8
 _NICENESS = 10  # a tenth of the event loop's share of a processor; with less, sign-ins would stop on a busy machine
-_MAX_PENDING = 32
+_MAX_PENDING = 256  # of some 20 ms each
 _MIN_DISTINCT_CHARACTERS = 4
 
 
