@@ -293,6 +293,17 @@ def test_a_large_revert_continues_where_it_stopped_and_ignores_later_changes(rev
     assert [reverts.get(it).deleted_at for it in ids] == [None] * 9
 
 
+def test_a_step_with_long_texts_reverts_fewer_listings(reverts: Reverts) -> None:
+    ids = [reverts.add(OWNER, content="a" * 1_000_000) for _ in range(6)]
+    for listing_id in ids:
+        reverts.change(listing_id, BOT, price_cents=7)
+    revert = reverts.begin()
+    assert (revert.finished_at, revert.counts) == (None, RevertCounts(reverted=4))
+    finished = reverts.advance(revert)
+    assert finished is not None
+    assert (finished.finished_at, finished.counts) == (NOW, RevertCounts(reverted=6))
+
+
 def test_one_worker_at_a_time_takes_steps_and_none_twice(reverts: Reverts) -> None:
     for _ in range(6):
         reverts.add(BOT)

@@ -21,7 +21,6 @@ _MAX_ROWS = 1024  # read at a time
 _CHANGE_BYTES = 200  # what a change counts in addition to its values
 _SET_ATTRIBUTES = tuple(field.attribute for field in FIELDS.values())
 
-_decode_names = msgspec.json.Decoder(list[str]).decode
 _decode_values = msgspec.json.Decoder(list[tuple[Value, Value]]).decode
 
 
@@ -161,7 +160,7 @@ def build_change(row: Row) -> Change:
 
 def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange]:
     """Return the values of the changed columns before and after the change."""
-    names, values = _decode_names(fields), _decode_values(detail)
+    names, values = fields.split(","), _decode_values(detail)
     before = {name: old for name, (old, _) in zip(names, values, strict=True)}
     return before, {name: new for name, (_, new) in zip(names, values, strict=True)}
 

@@ -147,7 +147,8 @@ PAGE_EVENTS = f"""
 SELECT {EVENT_COLUMNS}, CASE WHEN kind IN ('batch', 'import', 'reverted') THEN subject ELSE 0 END FROM activity
 WHERE bucket = $1 AND account_id = $2 AND (revision, number) < ($3, $4)
 UNION ALL
-SELECT revision, number, moment, author, kind, listing_id, CASE kind WHEN 'updated' THEN fields ELSE '' END,
+SELECT revision, number, moment, author, kind, listing_id,
+    CASE kind WHEN 'updated' THEN '["' || replace(fields, ',', '","') || '"]' ELSE '' END,
     edit_revision FROM changes
 WHERE bucket = $1 AND account_id = $2 AND revision IS NOT NULL AND (revision, number) < ($3, $4)
 ORDER BY revision DESC, number DESC LIMIT $5

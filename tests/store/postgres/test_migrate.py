@@ -144,3 +144,21 @@ def test_an_existing_key_gets_write_access(postgres: PostgresServer, url: str) -
         postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
     run(url, *shipped)
     assert rows(postgres, url, "SELECT access FROM api_keys") == [("write",)]
+
+
+def test_changed_columns_are_separated_by_commas(postgres: PostgresServer, url: str) -> None:
+    shipped = migrations.shipped_migrations("postgres")
+    run(url, *(migration for migration in shipped if migration.version < 25))
+    account = "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (5, 5, 'alice', 'a@x', 1)"
+    state = "INSERT INTO account_state (bucket, account_id, revision) VALUES (5, 5, 0)"
+    changes = """
+        INSERT INTO changes (bucket, account_id, edit_revision, number, listing_id, moment, author, kind, last_serial,
+            fields, detail)
+        VALUES (5, 5, 1, 0, 0, 1, 1, 'batch', 1, '', '[]'), (5, 5, 1, 1, 1, 1, 1, 'batch', 1, '["price_cents"]', '[]'),
+            (5, 5, 1, 2, 1, 1, 1, 'batch', 1, '["price_cents","title"]', '[]')
+    """
+    for statement in (account, state, changes):
+        postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+    run(url, *shipped)
+    expected = [("",), ("price_cents",), ("price_cents,title",)]
+    assert rows(postgres, url, "SELECT fields FROM changes ORDER BY number") == expected

@@ -162,3 +162,22 @@ def test_an_existing_key_gets_write_access(path: Path) -> None:
     assert databases.rows(path, "SELECT access FROM api_keys") == [("write",)]
     with pytest.raises(apsw.ConstraintError):
         databases.change(path, "UPDATE api_keys SET access = 'admin'")
+
+
+def test_changed_columns_are_separated_by_commas(path: Path) -> None:
+    migrate.migrate(path, [migration for migration in migrations.shipped_migrations() if migration.version < 25])
+    with closing(databases.connect(path)) as connection:
+        databases.add_account(connection, 5)
+        for number, fields in enumerate(("", '["price_cents"]', '["price_cents","title"]')):
+            values = (number, int(number > 0), fields)
+            connection.execute(
+                "INSERT INTO changes (bucket, account_id, edit_revision, number, listing_id, moment, author, kind,"
+                " last_serial, fields, detail) VALUES (5, 5, 1, ?, ?, 1, 1, 'batch', 1, ?, '[]')",
+                values,
+            )
+    migrate.migrate(path)
+    assert databases.rows(path, "SELECT fields FROM changes ORDER BY number") == [
+        ("",),
+        ("price_cents",),
+        ("price_cents,title",),
+    ]

@@ -46,6 +46,10 @@ WITH locked AS MATERIALIZED (
 SELECT {sql.LISTING_COLUMNS} FROM locked
 WHERE (SELECT sum(octet_length(title) + octet_length(content)) FROM locked) <= {_MAX_LOCKED_BYTES}
 """
+_LOCK_IDS = """
+SELECT id FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
+ORDER BY bucket, id FOR UPDATE
+"""
 _FIND_EXTERNAL_IDS = sql.FIND_EXTERNAL_ID.replace("external_id = $3", "external_id = ANY($3)")
 _LOCK_ALL_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
@@ -86,6 +90,9 @@ class PostgresEngine:
         if external_ids:
             ids = [*ids, *(row[0] for row in (yield Query(_FIND_EXTERNAL_IDS, (*partition, external_ids))))]
         return {row[0]: build_listing(row) for row in (yield Query(_LOCK_LISTINGS, (*partition, ids)))}
+
+    def lock_ids(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
+        yield Query(_LOCK_IDS, (*partition, ids))
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
         """Index the account if the new listings make it large. Must run before the account's state is locked."""

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-import msgspec
-
 from listings.contract.reverts import Candidate, RevertPosition, RevertRequest, RevertScan
 from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, AccountLimits, AccountSize, measure_growth
@@ -35,11 +33,9 @@ _MAX_ROWS = 1024  # of changes, and change sets without a row, in one scan
 _MARKER_DISTANCE = 256  # change sets, after which there is a row at the latest
 _CLOCK_SECONDS = 60  # by which the clocks of machines may differ
 _MAX_EDITS = 2_000  # per listing
-_MAX_VALUE_BYTES = 4 * 1024 * 1024  # in memory at a time
-_CHUNK = 25  # listings whose edits are in memory at a time
+_MAX_BYTES = 4 * 1024 * 1024  # of values, and characters of texts, in memory at a time
+_CHUNK = 50  # listings whose edits are in memory at a time
 _BEFORE_CREATES = -MAX_ID  # a number before those of all creates of a change set
-
-_decode_names = msgspec.json.Decoder(list[str]).decode
 
 
 class PlanOptions(NamedTuple):
@@ -51,15 +47,11 @@ class PlanOptions(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A listing, and its plan."""
+    """A listing, its plan, and the external id that the changes take."""
 
     listing: Listing
     plan: RevertPlan
-
-    @property
-    def claimed(self) -> str | None:
-        """The external id that the changes take."""
-        return find_claimed(self.listing, self.plan.changes)
+    claimed: str | None
 
     @property
     def held(self) -> str | None:
@@ -82,21 +74,21 @@ class Plans(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """A listing to be planned, with its edits, newest first."""
+    """A listing to be planned, with its edits, newest first, and the edits whose values are needed.
+
+    `short` has the fields and the values of the short ones.
+    """
 
     listing: Listing
     edits: Sequence[Edit]
-
-    @property
-    def needed(self) -> set[EditKey]:
-        """The edits whose values are needed."""
-        return list_needed(self.edits) if len(self.edits) <= _MAX_EDITS else set()
+    needed: set[EditKey]
+    short: Mapping[EditKey, tuple[str, str]]
 
     @property
     def size(self) -> int:
-        """Bytes of the needed values."""
-        needed = self.needed
-        return sum(edit.size for edit in self.edits if edit.key in needed)
+        """Bytes of the needed values, and characters of the listing's texts."""
+        texts = len(self.listing.title) + len(self.listing.content)
+        return texts + sum(edit.size for edit in self.edits if edit.key in self.needed)
 
 
 # The change sets
@@ -210,7 +202,7 @@ def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOpt
         for candidate in chunk:
             case = cases.get(candidate.listing_id)
             size += 0 if case is None else case.size
-            if size > _MAX_VALUE_BYTES and done:
+            if size > _MAX_BYTES and done:
                 break
             done += 1
             if case is not None and _is_last_reverted(candidate, case.edits):
@@ -229,10 +221,13 @@ def _read_cases(partition: Partition, scope: RevertScope, candidates: Sequence[C
     batches = {head[0]: head[1:4] for head in heads}
     edits = yield QueryMany(revert_sql.LIST_EDITS, [(*key, scope.first, _MAX_EDITS + 1) for key in keys])
     by_listing: dict[int, list[Edit]] = {}
-    for listing_id, edit_revision, number, moment, author, group, kind, fields, size in edits:
+    short: dict[EditKey, tuple[str, str]] = {}
+    for listing_id, edit_revision, number, moment, author, group, kind, fields, size, values in edits:
         is_reverted = scope.includes(edit_revision, moment, author, group)
-        edit = Edit(edit_revision, number, _decode_names(fields), is_reverted, kind == "reverted", size)
+        edit = Edit(edit_revision, number, fields.split(","), is_reverted, kind == "reverted", size)
         by_listing.setdefault(listing_id, []).append(edit)
+        if values is not None:
+            short[edit.key] = fields, values
     cases = {}
     for *columns, author, edit_revision in rows:
         listing = build_listing(columns)
@@ -241,7 +236,8 @@ def _read_cases(partition: Partition, scope: RevertScope, candidates: Sequence[C
             moment = timestamps.parse_timestamp(listing.created_at)
             origin = batches.get(edit_revision, (moment, author, None))
             found.append(_build_creation(edit_revision, is_reverted=scope.includes(edit_revision, *origin)))
-        cases[listing.id] = _Case(listing, found)
+        needed = list_needed(found) if len(found) <= _MAX_EDITS else set()
+        cases[listing.id] = _Case(listing, found, needed, short)
     return cases
 
 
@@ -256,16 +252,24 @@ def _is_last_reverted(candidate: Candidate, edits: Iterable[Edit]) -> bool:
 
 
 def _plan_cases(partition: Partition, cases: Sequence[_Case], options: PlanOptions) -> Script[list[Planned]]:
-    keys = sorted(set[EditKey]().union(*(case.needed for case in cases)))
+    values = {key: build_values(*case.short[key])[0] for case in cases for key in case.needed if key in case.short}
+    keys = sorted(set[EditKey]().union(*(case.needed for case in cases)) - values.keys())
     rows = yield QueryMany(revert_sql.GET_EDIT_VALUES, [(*partition, *key) for key in keys])
-    values = {(row[0], row[1]): build_values(*row[2:])[0] for row in rows}
+    values |= {(row[0], row[1]): build_values(*row[2:])[0] for row in rows}
     overwrite = options.scope.overwrite
     return [
-        Planned(listing, plan_revert(listing, edits, values, options.now, overwrite=overwrite))
-        if len(edits) <= _MAX_EDITS
-        else Planned(listing, RevertPlan({}, [Conflict("too_many_changes", ())]))
-        for listing, edits in cases
+        _build_planned(
+            listing,
+            plan_revert(listing, edits, values, options.now, overwrite=overwrite)
+            if len(edits) <= _MAX_EDITS
+            else RevertPlan({}, [Conflict("too_many_changes", ())]),
+        )
+        for listing, edits, *_ in cases
     ]
+
+
+def _build_planned(listing: Listing, plan: RevertPlan) -> Planned:
+    return Planned(listing, plan, find_claimed(listing, plan.changes))
 
 
 def _resolve(partition: Partition, planned: Sequence[Planned], done: int, options: PlanOptions) -> Script[Plans]:
@@ -297,14 +301,14 @@ def _check_plans(
     checked: list[Planned] = []
     total = NO_GROWTH
     for one in planned:
-        listing, plan = one
-        if one.claimed is not None and taken.setdefault(one.claimed, listing.id) != listing.id:
-            plan = leave_external_id(plan, listing, taken[one.claimed], options.now)
+        listing, plan, claimed = one
+        if claimed is not None and taken.setdefault(claimed, listing.id) != listing.id:
+            plan = leave_external_id(plan, listing, taken[claimed], options.now)
         growth = measure_growth(listing, plan.changes)
         try:
             options.limits.require_room(size.add(total), growth)
         except Problem:
             plan, growth = leave_all(plan, "account_full"), NO_GROWTH
         total = total.add(growth)
-        checked.append(Planned(listing, plan))
+        checked.append(one if plan is one.plan else _build_planned(listing, plan))
     return checked, total

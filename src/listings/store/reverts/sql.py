@@ -4,6 +4,7 @@ from listings.store.sql import LISTING_COLUMNS
 
 _LEASE_SECONDS = 3
 _MAX_LEASE_SECONDS = 6  # an end further ahead comes from a wrong clock
+_MAX_SHORT_BYTES = 128  # of the values that are read with an edit, without a query of their own
 _SCOPE_COLUMNS = "kind, subject, first_revision, last_revision, since, until, overwrite"
 _PROGRESS_COLUMNS = "done_revision, done_number, reverted, unchanged, conflicts, finished_at"
 REVERT_COLUMNS = f"bucket, account_id, id, {_SCOPE_COLUMNS}, author, started_at, {_PROGRESS_COLUMNS}"
@@ -23,7 +24,7 @@ ORDER BY edit_revision DESC, number DESC LIMIT 1
 
 SCAN_CHANGES = """
 SELECT edit_revision, number, listing_id, moment, author, import_id, CASE listing_id WHEN 0 THEN detail END,
-    fields LIKE '%"external_id"%' OR fields LIKE '%"deleted_at"%' AND (
+    fields LIKE '%external_id%' OR fields LIKE '%deleted_at%' AND (
         SELECT external_id FROM listings WHERE bucket = $1 AND id = changes.listing_id) IS NOT NULL
 FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) < ($3, $4) AND edit_revision >= $5
@@ -32,8 +33,10 @@ ORDER BY edit_revision DESC, number DESC LIMIT $6
 
 GET_CREATED_LISTING = f"SELECT {LISTING_COLUMNS}, author, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
 
-LIST_EDITS = """
-SELECT listing_id, edit_revision, number, moment, author, import_id, kind, fields, octet_length(detail) FROM changes
+LIST_EDITS = f"""
+SELECT listing_id, edit_revision, number, moment, author, import_id, kind, fields, octet_length(detail),
+    CASE WHEN octet_length(detail) <= {_MAX_SHORT_BYTES} THEN detail END
+FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision >= $3
 ORDER BY edit_revision DESC, number DESC LIMIT $4
 """

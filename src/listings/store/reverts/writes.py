@@ -19,7 +19,6 @@ from listings.contract.reverts import (
 )
 from listings.domain.account_limits import AccountLimits
 from listings.domain.changes import Change
-from listings.domain.external_ids import find_claimed
 from listings.domain.model import Listing
 from listings.domain.reverts import RevertScope
 from listings.store import sql
@@ -119,7 +118,7 @@ def preview(
         for number, one in enumerate(
             (
                 (listing.id, listing.external_id, conflict.reason, conflict.fields, conflict.subject)
-                for listing, plan in plans.planned
+                for listing, plan, _ in plans.planned
                 for conflict in plan.conflicts
             ),
             1,
@@ -141,7 +140,7 @@ def _lock_and_plan(
     """Lock the listings and the account. Return the plans and the account's edit revision."""
     ids = sorted({candidate.listing_id for candidate in step.candidates})
     if ids:
-        yield from engine.lock_listings(partition, ids)
+        yield from engine.lock_ids(partition, ids)
     state = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
     return (yield from revert_reads.plan(partition, step.candidates, options)), int(state[0][2])
 
@@ -157,11 +156,11 @@ def _write(
             by_columns.setdefault(tuple(one.plan.changes), []).append(one)
     for columns, group in by_columns.items():
         rows = [(partition[0], one.listing.id, *one.plan.changes.values()) for one in group]
-        yield QueryMany(sql.build_listing_update(columns), rows)
+        yield QueryMany(sql.build_listing_update(columns, returning=False), rows)
     yield from _index(engine, partition, [one for group in by_columns.values() for one in group])
     yield from _free_claimed(partition, planned)
-    for listing, plan in planned:
-        if find_claimed(listing, plan.changes) is not None:
+    for listing, plan, claimed in planned:
+        if claimed is not None:
             yield from listings.update(engine, listing.id, plan.changes)
         if plan.changes:
             yield from change_set.add_changed(listing, plan.changes)
@@ -193,7 +192,7 @@ def _apply(planned: Planned) -> Listing:
 
 def _store_conflicts(key: RevertKey, planned: Sequence[Planned], before: RevertCounts) -> Script[RevertCounts]:
     """Store the conflicts with the next numbers. Return the new counts."""
-    found = [(listing.id, conflict) for listing, plan in planned for conflict in plan.conflicts]
+    found = [(listing.id, conflict) for listing, plan, _ in planned for conflict in plan.conflicts]
     rows = [
         (*key, number, listing_id, conflict.reason, _encode(conflict.fields).decode(), conflict.subject)
         for number, (listing_id, conflict) in enumerate(found, before.conflicts + 1)

@@ -29,10 +29,10 @@ def list_names(changes: ListingChange) -> list[str]:
 
 
 def encode_values(before: Listing, changes: ListingChange) -> tuple[str, str]:
-    """Return the changed columns, and the old and the new value of each, as JSON."""
+    """Return the changed columns, separated by commas, and the old and the new value of each, as JSON."""
     names = list_names(changes)
     values = [(getattr(before, name), changes[name]) for name in names]
-    return encode(names).decode(), encode(values).decode()
+    return ",".join(names), encode(values).decode()
 
 
 def build_row(  # noqa: PLR0913, PLR0917 - the columns

@@ -43,6 +43,9 @@ class Engine(Protocol):
         reads each listing when it needs it.
         """
 
+    def lock_ids(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
+        """Lock the account's listings with these ids."""
+
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
         """Prepare for new listings, while the counter is locked. Return whether listings of the account are indexed."""
 

@@ -45,6 +45,9 @@ class SqliteEngine:
         yield from ()  # as in `lock_counter`
         return {}
 
+    def lock_ids(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
+        yield from ()  # as in `lock_counter`
+
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
         rows = yield Query(sql.IS_INDEXED, partition)
         return bool(rows and rows[0][0])  # also while it is being indexed: a step may have passed the listing's id
