@@ -17,7 +17,7 @@ Header: TypeAlias = tuple[bytes, bytes]
 Message: TypeAlias = MutableMapping[str, Any]
 _MAX_DIGITS = 15
 _WEBHOOK = re.compile(r"/payments/[a-z]+/webhook")  # has a signature instead of an origin
-_INTERNAL_ERROR = Problem("internal_error", "Something went wrong on our side. Try again in a moment")
+_INTERNAL_ERROR = Problem("internal_error", "The fault is on our side. Try again in a moment")
 
 _log = logging.getLogger(__name__)
 
