@@ -469,6 +469,16 @@ def test_a_client_that_shuts_down_its_side_gets_its_responses(running: RunningSe
         assert connection.is_closed()
 
 
+@pytest.mark.parametrize("rest", [b"GET /\0 HTTP/1.1\r\n\r\n", b"GET / HT"])
+def test_a_response_precedes_a_rejection_after_a_shut_down(running: RunningService, alice: Client, rest: bytes) -> None:
+    waiting = request("GET", "/api/v1/changes?after=0&timeout=1", alice.person.key)
+    with Connection(running).send(waiting + rest) as connection:
+        connection.socket.shutdown(1)
+        assert connection.read_response().status == 200
+        assert rest.endswith(b"HT") or connection.read_response().status == 400
+        assert connection.is_closed()
+
+
 def test_100_continue_is_sent_to_clients_that_expect_it(running: RunningService, alice: Client) -> None:
     head = request("POST", LISTINGS, alice.person.key, b"Expect: 100-continue", b"Content-Length: 30")
     with Connection(running).send(head) as connection:

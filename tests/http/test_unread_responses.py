@@ -13,6 +13,7 @@ from listings.api import lists
 from listings.http import connection as connections
 from listings.http import unsent_bytes
 from listings.http.connection import ConnectionLimits
+from listings.http.unsent_bytes import UnsentBytes
 from tests.api.test_large_lists import count_files
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request
@@ -95,6 +96,27 @@ def test_a_client_that_reads_at_the_minimum_rate_gets_everything(service: Runnin
             time.sleep(0.02)
     assert time.monotonic() - started > 1.5 * WRITE_SECONDS
     assert size > 1_000_000
+
+
+@pytest.mark.parametrize("path", [f"{PATH}?limit=2", "/"])
+def test_pipelined_responses_arrive_at_the_clients_pace(service: RunningService, cast: Cast, path: str) -> None:
+    """A response that is sent in one piece counts too, of the API (200 kB each) and of the pages."""
+    started, size = time.monotonic(), 0
+    requests = request("GET", path, cast.alice.key) * 400
+    with Connection(service, SMALL_BUFFER).send(requests[: len(requests) // (20 if "?" in path else 1)]) as connection:
+        connection.socket.shutdown(1)
+        while data := connection.socket.recv(20_000):
+            size += len(data)
+            time.sleep(0.02)
+    assert time.monotonic() - started > 3 * WRITE_SECONDS
+    assert size > 3_000_000
+
+
+def test_clients_without_a_key_share_only_the_limit_of_the_process() -> None:
+    unsent = UnsentBytes()
+    unsent.change(0, 9 * 1024 * 1024)
+    unsent.change(5, 9 * 1024 * 1024)
+    assert (unsent.has_room(0), unsent.has_room(5), unsent.has_room(6)) == (True, False, True)
 
 
 def test_unread_bytes_of_a_key_are_limited(

@@ -1,8 +1,8 @@
 """One connection: its requests, deadlines and limits.
 
-This is uvicorn's protocol over httptools with limits (OWASP ASVS 13.1.3, 15.2.2; RFC 9112). No client can hold a
-connection longer than a deadline. A sweep checks all connections twice a second, so that requests need no timers.
-Invalid HTTP gets the API's error format, after the responses to all earlier requests.
+This is uvicorn's protocol over httptools with limits (OWASP ASVS 13.1.3, 15.2.2; RFC 9112). Each phase in which the
+connection waits for the client has a deadline. A sweep checks all connections twice a second, so that requests need no
+timers. Invalid HTTP gets the API's error format, after the responses to all earlier requests.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from listings.http.exchange import HttpExchange
 from listings.http.host import is_host
 from listings.http.unsent_bytes import UnsentBytes
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
-from listings.http.write_buffer import Transport, WriteBuffer
+from listings.http.write_buffer import Data, Transport, WriteBuffer
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
@@ -93,7 +93,7 @@ class HttpConnection(BaseConnection):
         self._owner = 0  # of the last large response
         self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
         self._sending_body = False
-        self._body_bytes = 0  # written by `write_body`
+        self._written_bytes = 0
         self._window: tuple[float, int] | None = None  # when a slow reader was last checked, and what it had taken
         self._phase: Phase = "silent"
         self._since = self.loop.time()
@@ -153,7 +153,7 @@ class HttpConnection(BaseConnection):
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio uses the result
         """Keep the connection open (True) while a client that has finished sending waits for responses."""
         self.write_buffer.flush()
-        if self._running is None or self._phase != "busy":
+        if self._running is None or self._phase not in {"busy", "head", "rejected"}:
             return False
         self._begin_stop()
         return True
@@ -453,8 +453,14 @@ class HttpConnection(BaseConnection):
 
     def write(self, data: bytes) -> None:
         """Flush buffered responses, then write to the transport."""
+        self._written_bytes += len(data)
         self.write_buffer.flush()
         self.transport.write(data)
+
+    def write_response(self, data: Data, size: int) -> None:
+        """Write a complete response of `size` bytes, buffered with those of other connections."""
+        self._written_bytes += size
+        self.write_buffer.put(self.transport, data)
 
     def may_send(self, owner: int) -> bool:
         """Count unsent bytes for `owner`, and return whether they leave room for a large response."""
@@ -468,7 +474,7 @@ class HttpConnection(BaseConnection):
 
     def write_body(self, piece: bytes) -> None:
         """Write a piece of a body, unless the client has left since the piece was requested."""
-        self._body_bytes += len(piece)
+        self._written_bytes += len(piece)
         if not self.transport.is_closing():
             self.transport.write(piece)
 
@@ -555,7 +561,7 @@ class HttpConnection(BaseConnection):
         """Drop a client that takes its responses too slowly."""
         unread = self.transport.get_write_buffer_size()
         self._count_unsent(unread)
-        taken = self._body_bytes - unread
+        taken = self._written_bytes - unread
         since, before = self._window = self._window or (now, taken)
         seconds = self._limits.write_seconds
         if now - since >= (min(seconds, _HURRIED_SECONDS) if self._unsent.is_exceeded else seconds):

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from listings.http.asgi import LARGE_BYTES, PIECE_BYTES, BodySource, Headers, HttpApplication, Scope
 from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
-from listings.http.write_buffer import Data, WriteBuffer
+from listings.http.write_buffer import Data
 
 _log = logging.getLogger(__name__)
 
@@ -20,9 +20,6 @@ class ExchangeConnection(Protocol):
     client: tuple[str, int] | None
     scheme: Any
     flow: FlowControl
-    transport: asyncio.Transport
-    write_buffer: WriteBuffer
-
     piece_lock: asyncio.Lock
     stopping: bool  # the connection closes after the pending responses
 
@@ -31,6 +28,9 @@ class ExchangeConnection(Protocol):
 
     def write(self, data: bytes) -> None:
         """Write after all earlier responses."""
+
+    def write_response(self, data: Data, size: int) -> None:
+        """Write a complete response of `size` bytes, buffered with those of other connections."""
 
     def begin_body(self) -> None:
         """Prepare for `write_body`."""
@@ -165,7 +165,7 @@ class HttpExchange(BaseExchange):
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
             data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
-        self._connection.write_buffer.put(self._connection.transport, data)
+        self._connection.write_response(data, len(head) + len(body))
         self.message_event.set()
         if not self.keep_alive:
             self._connection.close()

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn with our protocol and a graceful shutdown that loses no request."""
+"""The HTTP server: uvicorn with our protocol and a graceful shutdown."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _SWEEP_SECONDS = 0.5
 _SWEEP_BATCH_SIZE = 2
 _POLL_SECONDS = 0.02  # between two checks for idle connections during shutdown
 _STALL_SECONDS = 0.1  # if the loop was blocked this long, data may have arrived that is not read yet
-_UNSENT_BYTES = 64 * 1024  # of responses that the kernel buffers per connection
+_MAX_KERNEL_BYTES = 64 * 1024  # of responses that the kernel buffers per connection
 
 
 class _ShutdownTimeouts(NamedTuple):
@@ -205,7 +205,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # otherwise the kernel buffers megabytes for each slow reader
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_KERNEL_BYTES)
         listener.bind(address)
     except (OSError, UnicodeError) as error:
         raise _listen_problem(f"{host} port {port}", error) from None

@@ -21,8 +21,8 @@ class UnsentBytes:
             self._by_owner[owner] = count
 
     def has_room(self, owner: int) -> bool:
-        """Return whether another large response may be sent."""
-        return not self.is_exceeded and self._by_owner.get(owner, 0) < _MAX_BYTES_OF_OWNER
+        """Return whether another large response may be sent. Clients without a key (0) share no limit but the total."""
+        return not self.is_exceeded and (not owner or self._by_owner.get(owner, 0) < _MAX_BYTES_OF_OWNER)
 
     @property
     def is_exceeded(self) -> bool:

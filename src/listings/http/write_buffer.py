@@ -22,7 +22,7 @@ UNBUFFERED_RUNS = (16, 11)
 """How many responses to send unbuffered after a loop iteration that had only one response.
 
 Buffering a single response only costs time. After such a run, one iteration is buffered again, to see whether it has
-more responses. The two numbers alternate: with a single one, that iteration could always be the last of a busy period.
+more responses. The two numbers alternate, so that this iteration is not always the last of a busy period.
 """
 
 _log = logging.getLogger(__name__)
@@ -34,11 +34,11 @@ class WriteBuffer:
     Call `flush` before you write to a transport directly, or close it.
     """
 
-    __slots__ = ("_buffer", "_iteration_count", "_runs", "_unbuffered")
+    __slots__ = ("_buffer", "_count", "_runs", "_unbuffered")
 
     def __init__(self) -> None:
         self._buffer: list[tuple[Transport, Data]] = []
-        self._iteration_count = 0  # responses in this loop iteration
+        self._count = 0  # of responses in this loop iteration
         self._unbuffered = 0  # how many of the next responses to send directly
         self._runs = cycle(UNBUFFERED_RUNS)
 
@@ -48,9 +48,9 @@ class WriteBuffer:
             self._unbuffered -= 1
             _send(transport, data)
             return
-        if not self._iteration_count:
+        if not self._count:
             asyncio.get_running_loop().call_soon(self._end_iteration)
-        self._iteration_count += 1
+        self._count += 1
         self._buffer.append((transport, data))
         if len(self._buffer) == MAX_BUFFERED:
             self.flush()
@@ -62,9 +62,9 @@ class WriteBuffer:
             _send(transport, data)
 
     def _end_iteration(self) -> None:
-        if self._iteration_count == 1:
+        if self._count == 1:
             self._unbuffered = next(self._runs)
-        self._iteration_count = 0
+        self._count = 0
         self.flush()
 
 
