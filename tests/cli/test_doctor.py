@@ -36,13 +36,13 @@ CHECKS = [
     "stored times",
     "plan requests",
     "mail",
-    "file rights",
-    "folder rights",
+    "file permissions",
+    "folder permissions",
     "owner",
     "disk",
     "WAL",
     "rate limit files",
-    "drafts",
+    "unfinished backups",
     "clock",
     "SQLite",
     "rate limit",
@@ -231,23 +231,23 @@ def test_an_invalid_database_path(cli: Cli, monkeypatch: pytest.MonkeyPatch, url
 def test_permissions_of_the_files(cli: Cli, database: Path, mode: int, verdict: str, access: str, suffix: str) -> None:
     path = Path(f"{database}{suffix}")
     path.chmod(mode)
-    row = get_problem(cli, "file rights", verdict)
+    row = get_problem(cli, "file permissions", verdict)
     assert row["found"] == f"Other users can {access} {path}"
     subprocess.run(["sh", "-ec", row["advice"].split("`")[1]], check=True)
-    assert run_doctor(cli)["file rights"]["verdict"] == "ok"
+    assert run_doctor(cli)["file permissions"]["verdict"] == "ok"
 
 
 def test_permissions_of_the_folder(cli: Cli, database: Path) -> None:
     database.parent.chmod(0o777)
-    row = get_problem(cli, "folder rights", "fault")
+    row = get_problem(cli, "folder permissions", "fault")
     assert row["found"] == f"Everybody can write in {database.parent}"
     subprocess.run(["sh", "-ec", row["advice"].split("`")[1]], check=True)
-    assert run_doctor(cli)["folder rights"]["verdict"] == "ok"
+    assert run_doctor(cli)["folder permissions"]["verdict"] == "ok"
 
 
 @pytest.mark.parametrize(
     ("closed", "check", "expected"),
-    [("data", "folder rights", "can't write in"), ("listings.db", "owner", "can't read")],
+    [("data", "folder permissions", "can't write in"), ("listings.db", "owner", "can't read")],
 )
 def test_files_that_the_user_cannot_write(
     cli: Cli, database: Path, monkeypatch: pytest.MonkeyPatch, closed: str, check: str, expected: str
@@ -409,10 +409,10 @@ def get_result(cli: Cli, check: str) -> Data:
 def test_files_of_killed_backups(cli: Cli) -> None:
     draft = cli.folder / "data/backup.db.part"
     draft.touch()
-    row = get_problem(cli, "drafts", "warning")
+    row = get_problem(cli, "unfinished backups", "warning")
     assert str(draft) in row["found"]
     subprocess.run(["sh", "-ec", row["advice"].split("`")[1]], check=True)
-    assert run_doctor(cli)["drafts"]["verdict"] == "ok"
+    assert run_doctor(cli)["unfinished backups"]["verdict"] == "ok"
 
 
 @pytest.mark.covers_programs

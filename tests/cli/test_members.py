@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from listings.domain import fields
 from listings.service import Services
 from tests.cli.commands import Cli, Data
 from tests.harness import Harness
@@ -140,6 +141,21 @@ def test_erasing_asks_for_confirmation(cli: Cli, seller: Data) -> None:
     assert outcome.code == 1
     assert f"Permanently erase account {seller['id']} ({seller['email']})?" in outcome.err
     assert cli.data("account", "show", seller["email"])["active_listings"] == 2
+
+
+def test_erasing_again_deletes_a_listing_that_was_being_created(cli: Cli, seller: Data) -> None:
+    with open_services(cli) as harness:
+        caller = harness.run(harness.services.keys.find(seller["key"]))
+        assert caller is not None
+        new, _ = fields.parse_new_listing({"title": "Late", "content": "c", "external_id": "late"})
+        harness.run(harness.services.accounts.erase(seller["email"]))
+        harness.run(harness.services.listings.create(caller, new))  # its key was checked before
+    shown = cli.data("account", "show", str(seller["id"]))
+    assert (shown["active_listings"], shown["deleted_listings"]) == (1, 3)
+    cli.run_ok("account", "erase", str(seller["id"]), "--yes")
+    again = cli.data("account", "show", str(seller["id"]))
+    assert (again["active_listings"], again["deleted_listings"]) == (0, 4)
+    assert (again["email"], again["name"]) == (shown["email"], shown["name"])
 
 
 def test_an_erased_account_is_printed_as_json(cli: Cli, alice: Data) -> None:

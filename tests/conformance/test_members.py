@@ -108,9 +108,9 @@ def test_a_disabled_account_opens_no_session(store: Store, run: Run, account: Ac
 
 
 def test_a_new_hash_replaces_only_the_hash_it_was_computed_for(store: Store, run: Run, account: Account) -> None:
-    run(store.replace_password(account.id, "stale", "wrong"))
+    assert not run(store.replace_password(account.id, "stale", "wrong"))
     assert run(store.get_password(account.id)) == "first"
-    run(store.replace_password(account.id, "first", "better"))
+    assert run(store.replace_password(account.id, "first", "better"))
     assert run(store.get_password(account.id)) == "better"
 
 

@@ -356,6 +356,15 @@ def test_a_burst_of_sign_ins_counts_only_those_with_capacity(harness: Harness, m
     assert guess(harness, 5, THERE) == [*["wrong_credentials"] * 4, "too_many_attempts"]
 
 
+def test_a_sign_up_without_capacity_is_not_an_attempt(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_up = harness.services.sessions.sign_up
+    monkeypatch.setattr(passwords, "_MAX_PENDING", 0)
+    for _ in range(11):
+        assert error_code(harness, sign_up("Bob", "bob@example.com", PASSWORD, HERE)) == "unavailable"
+    monkeypatch.undo()
+    assert harness.run(sign_up("Bob", "bob@example.com", PASSWORD, HERE))
+
+
 @pytest.mark.usefixtures("alice")
 def test_a_sign_in_without_capacity_is_not_an_attempt(harness: Harness) -> None:
     busy = Passwords(Cost(kibibytes=8, passes=1))
@@ -385,6 +394,17 @@ def test_a_hash_of_another_cost_is_replaced_at_sign_in(harness: Harness, alice: 
         stored = harness.run(harness.store.get_password(account.id))
         assert stored is not None
         assert stored.startswith("$argon2id$v=19$m=16,t=3,p=1$")
+
+
+def test_two_sign_ins_at_once_replace_an_outdated_hash(harness: Harness, alice: str) -> None:
+    account = find_member(harness, alice).account
+    harness.replace_services(passwords=Passwords(Cost(kibibytes=16, passes=3)))
+
+    async def sign_in_twice() -> list[Any]:
+        return await asyncio.gather(sign_in(harness), sign_in(harness))
+
+    tokens = harness.run(sign_in_twice())
+    assert [find_member(harness, token).account.id for token in tokens] == [account.id] * 2
 
 
 # Passwords

@@ -101,13 +101,13 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
             yield from check_pending(inspection.pending_work, settings)
     database_id = inspection.database_id if inspection is not None else None
     checks: dict[str, Callable[[], Finding]] = {
-        "file rights": lambda: _check_file_rights(database),
-        "folder rights": lambda: _check_folder_rights(database),
+        "file permissions": lambda: _check_file_rights(database),
+        "folder permissions": lambda: _check_folder_rights(database),
         "owner": lambda: _check_owner(database),
         "disk": lambda: _check_disk(settings),
         "WAL": lambda: _check_wal(database),
         "rate limit files": lambda: _check_rate_limit_files(settings, database_id),
-        "drafts": lambda: _check_drafts(settings),
+        "unfinished backups": lambda: _check_drafts(settings),
     }
     for name, check in checks.items():
         yield name, _catch_os_error(check)

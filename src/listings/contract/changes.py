@@ -29,8 +29,8 @@ class EditState(NamedTuple):
             problem = f"Some changes after {after} are no longer stored" if is_purged else f"There is no change {after}"
             raise Problem(
                 "changes_gone",
-                f"{problem}: request limit=0, then the list of all listings, and continue with last from the first"
-                " response",
+                f"{problem}. Begin again: request limit=0 and note last, read all listings with status=all, "
+                "then request the changes after last",
             )
 
 

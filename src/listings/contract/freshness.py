@@ -21,7 +21,7 @@ class Freshness(Protocol):
         """Return both revisions of the account, from one snapshot: 0 at first, and higher after every edit."""
 
     async def get_settled_revision(self, bucket: int, account_id: int) -> int:
-        """Return a revision since which no existing listing has changed. It may be too high, but not too low.
+        """Return the revision at which an existing listing last changed, or a higher one.
 
         A cached response with a single listing is current if it was read at this revision or later. The creation of a
         listing does not count as a change.

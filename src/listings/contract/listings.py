@@ -140,8 +140,8 @@ class ListingStore(Protocol):
     """Stores listings, with the guarantees of `contract.store`.
 
     A create, restore or import that would leave its account larger than `account_limits` is rejected with
-    Problem("account_full"), in a batch as the result of its step. So is an update that would make the account exceed
-    them; one that already does can still be updated. Two listings of an account that are not deleted can't have the
+    Problem("account_full"), in a batch as the result of its step. So is an update that makes the account larger and
+    exceeds a limit. Two listings of an account that are not deleted can't have the
     same external id: the write is rejected with Problem("external_id_taken").
     """
 

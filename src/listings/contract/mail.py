@@ -64,7 +64,8 @@ class MailStore(Protocol):
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.
 
-        Disabled accounts are left out, and those with a reminder of this end that was stored for `days` or fewer days.
+        `days` identifies the reminder: 7 is the one for seven days before the end. Disabled accounts are left out, and
+        those for which this or a later reminder of the same end is stored.
         """
 
     async def add_plan_reminder(
@@ -72,7 +73,7 @@ class MailStore(Protocol):
     ) -> bool:
         """Store a reminder of the end of a plan, and queue the mail.
 
-        Return False and store nothing if there is one of this end for `days` or fewer days.
+        Return False and store nothing if this or a later reminder of the same end is stored.
         """
 
     async def purge_mails(self, oldest: int) -> None:

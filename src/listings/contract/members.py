@@ -101,8 +101,8 @@ class MemberStore(Protocol):
         The session with the handle `keep` stays. Return False and store nothing if the current hash is not `old`.
         """
 
-    async def replace_password(self, account_id: int, old: str, new: str) -> None:
-        """Store a new hash of the same password, unless the current hash is not `old`."""
+    async def replace_password(self, account_id: int, old: str, new: str) -> bool:
+        """Store a new hash of the same password. Return False and store nothing if the current hash is not `old`."""
 
     async def add_session(
         self, account_id: int, new: NewSession, password_hash: str, mail: NewMail | None = None

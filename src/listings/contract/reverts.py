@@ -11,7 +11,7 @@ from listings.domain.changes import Change
 from listings.domain.reverts import ConflictReason, RevertKind, RevertScope
 
 MAX_FIRST_LISTINGS = 200
-"""Listings that the first transaction of a revert changes, like a step of an import."""
+"""Listings that the first transaction of a revert changes at most, like a step of an import."""
 
 MAX_STEP_LISTINGS = 300
 """Listings that each further transaction changes at most: 100,000 on PostgreSQL take 9 s (15 s in steps of 100)."""
@@ -36,14 +36,17 @@ class RevertKey(NamedTuple):
 
 
 class RevertPosition(NamedTuple):
-    """A position between changes. A revert proceeds from the newest one to the oldest, and ends in front of it."""
+    """Where a revert continues: with the newest change that has a lower edit revision and number."""
 
     edit_revision: int
     number: int
 
 
 class Candidate(NamedTuple):
-    """A change that a revert undoes. The creates of a change set have numbers from -1 downwards."""
+    """A change that a revert undoes.
+
+    The number of a single create is 0. The creates of a batch or an import have numbers from -1 downwards.
+    """
 
     edit_revision: int
     number: int
@@ -151,9 +154,9 @@ class RevertStore(Protocol):
         """
 
     def choose_revert_step_size(self) -> int:
-        """Return how many listings the next step should change, unless it changes external ids.
+        """Return the maximum number of listings for the next step. It does not apply if one takes an external id.
 
-        Small steps keep other writes from waiting long.
+        Small steps keep other writes from waiting long. Call it before each step.
         """
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:

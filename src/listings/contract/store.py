@@ -42,8 +42,8 @@ class Store(
     - It may raise Unavailable. Errors of the database driver are never raised. The outcome of a write that raises
       Unavailable is unknown: it may or may not be stored.
     - Cancelling the caller does not roll back its write.
-    - Every edit of an account's listings raises the account's revision by one, in the same transaction. All edits of
-      one import batch together count as one.
+    - Each edit of a listing raises the account's revision by one, in the same transaction. All edits of a step of an
+      import or a revert raise it once.
     - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
       one for a batch, and one for each step of an import or a revert. Without an actor, only a sign-up, a sign-in, an
       accepted invitation and a payment store an event. A batch is one event, and so is an import or a revert.

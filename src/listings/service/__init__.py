@@ -46,7 +46,7 @@ from listings.service.transfer import Transfer
 
 
 class ServiceInfo(NamedTuple):
-    """What the operator tells the users of the API about the service."""
+    """Public information about the service."""
 
     base_url: str = ""  # public URL without a trailing slash; empty: the host of each request
     contact: str = ""  # an email address or a URL
@@ -69,7 +69,7 @@ NO_INFO = ServiceInfo()
 
 
 class Options(NamedTuple):
-    """What the operator configures, and what tests replace."""
+    """Settings of the operator, and replacements for tests."""
 
     about: ServiceInfo = NO_INFO
     sign_up_open: bool = False  # whether anyone may create an account

@@ -126,34 +126,42 @@ class Accounts:
     async def erase(self, reference: str) -> Account:
         """Delete all listings of an account, and erase its personal data permanently.
 
-        `listings account erase --help` lists the remaining data. Erasing an erased account changes nothing.
+        `listings account erase --help` lists the remaining data. Erasing an erased account also deletes a listing whose
+        create had begun before the erasure.
 
         Raises Problem("account_not_found").
         """
         account = await self.find(reference)
-        if is_erased(account):
+        was_erased = is_erased(account)
+        if not was_erased:
+            account = await self.disable(str(account.id))
+        if not await self._delete_listings(account) and was_erased:
             return account
-        account = await self.disable(str(account.id))
-        await self._delete_listings(account)
         name = f"Erased account {account.id}"
-        await self._store.erase_account(account.id, name, build_erased_email(account.id), int(self._clock()))
+        email = account.email if was_erased else build_erased_email(account.id)
+        await self._store.erase_account(account.id, name, email, int(self._clock()))
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))
 
-    async def _delete_listings(self, account: Account) -> None:
-        """Delete the listings in batches. No actor is passed, because the erasure deletes the audit events anyway."""
+    async def _delete_listings(self, account: Account) -> bool:
+        """Delete the listings in batches, and return whether there were any.
+
+        No actor is passed, because the erasure deletes the audit events anyway.
+        """
         partition = (bucket_of(account.id), account.id)
         now = int(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
             return build_deletion(listing, now) if listing is not None else {}
 
-        after = 0
+        after, found = 0, False
         while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):
             after = page[-1].id
             steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]
             if steps:
+                found = True
                 await self._store.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, encode=str))
+        return found
 
     async def _change(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
         account = await self.find(reference)

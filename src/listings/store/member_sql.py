@@ -15,7 +15,9 @@ ON CONFLICT (account_id) DO UPDATE SET password = excluded.password, changed_at 
 
 GET_PASSWORD = "SELECT password FROM members WHERE account_id = $1"  # noqa: S105 - a statement
 
-REPLACE_PASSWORD = "UPDATE members SET password = $3 WHERE account_id = $1 AND password = $2"  # noqa: S105 - a statement
+REPLACE_PASSWORD = """
+UPDATE members SET password = $3 WHERE account_id = $1 AND password = $2 RETURNING account_id
+"""  # noqa: S105 - a statement
 
 DELETE_MEMBER = "DELETE FROM members WHERE account_id = $1"
 

@@ -282,6 +282,34 @@ def test_a_listing_edited_during_preparation_is_prepared_again(tmp_path: Path) -
     assert write_during_preparation(tmp_path / "listings.db", edit, "clock") == (0, 0, 1)
 
 
+def test_a_listing_of_an_account_being_indexed_gets_its_latest_words(tmp_path: Path) -> None:
+    """A step reads all listings of an account that was enabled, so the prepared words may be outdated."""
+
+    async def index_all(store: SqliteStore) -> None:
+        while (await store.index_market(16, b"i" * 16, 1_000.0)).done:
+            pass
+
+    async def scene() -> int:
+        store = SqliteStore(path)
+        await store.open()
+        await store.add_account("Alice", "alice@example.com", None, 1_000)
+        await store.add_listing(1, 1, AddStep(NewListing(title="Lamp", content="Brass"), STAMP))
+        await store.change_account(1, lambda _: {"disabled_at": 1_000})
+        await index_all(store)
+        await store.change_account(1, lambda _: {"disabled_at": None})
+        await store.change_listing(1025, lambda _: {"title": "Clock"})
+        index = store.index_market(16, b"i" * 16, 1_000.0)
+        await asyncio.gather(index, store.change_listing(1025, lambda _: {"title": "Vase"}))
+        await index_all(store)
+        found = await store.search_market(MarketQuery(text="vase"))
+        await store.close()
+        return len(found)
+
+    path = tmp_path / "listings.db"
+    migrate.migrate(path)
+    assert asyncio.run(scene()) == 1
+
+
 def test_listings_of_an_account_disabled_during_preparation_are_hidden(tmp_path: Path) -> None:
     def disable(store: SqliteStore) -> Awaitable[object]:
         return store.change_account(1, lambda _: {"disabled_at": 1_000})

@@ -1,5 +1,7 @@
 """Restoring a backup: the database is the previous one or the backup at every moment."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -336,7 +338,10 @@ def test_a_database_is_locked_while_it_is_restored(database: Path, backup: Path)
     assert errors == ["busy"]
 
 
-def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(database: Path, backup: Path) -> None:
+@pytest.mark.parametrize("has_links", [True, False])
+def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(
+    database: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
     database.write_text("not a database " * 1000)
     outcomes: list[str] = []
     lock_program = (
@@ -344,13 +349,29 @@ def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(database: Pat
         "with open(sys.argv[1], 'rb') as file: fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)"
     )
 
-    def progress(*_: int) -> None:
+    def try_to_lock(*_: object) -> None:
         command = [sys.executable, "-c", lock_program, str(database)]
         outcomes.append(subprocess.run(command, capture_output=True, text=True, check=False).stderr)
 
-    restores.restore(database, backup, force=True, progress=progress)
-    assert outcomes
+    def refuse_link(*_: object) -> None:
+        raise OSError(errno.EPERM, "No hard links")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse_link)
+    replace = Path.replace
+
+    def replace_when_locked(file: Path, target: Path) -> Path:
+        if target == database:
+            try_to_lock()
+        return replace(file, target)
+
+    monkeypatch.setattr(Path, "replace", replace_when_locked)
+    previous_file = restores.restore(database, backup, force=True, progress=try_to_lock).previous_file
+    assert len(outcomes) >= 2
     assert all("BlockingIOError" in outcome for outcome in outcomes)
+    assert previous_file is not None
+    assert previous_file.read_text() == "not a database " * 1000
+    assert previous_file.stat().st_mode & 0o777 == 0o600
 
 
 # Killed restores

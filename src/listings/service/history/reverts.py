@@ -25,7 +25,7 @@ from listings.contract.reverts import (
     RevertStore,
 )
 from listings.domain.changes import Change
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import bucket_of
 from listings.domain.reverts import RevertScope
 from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, WriteOptions, build_idempotency_record
@@ -134,7 +134,7 @@ class Reverts:
         for revert in await self._store.list_running_reverts(self._worker, int(self._clock())):
             try:
                 await self._continue(revert)
-            except Problem:
+            except Unavailable:
                 raise
             except Exception:  # noqa: BLE001 - a bug must not stop the other reverts
                 _log.exception("The revert %d of account %d failed", revert.key.id, revert.key.account_id)
@@ -165,9 +165,10 @@ class Reverts:
         """Revert what a scan has found. Return None if another process has taken a step."""
         current: Revert | None = revert
         while current is not None and current.finished_at is None and current.position != scan.end:
+            size = self._store.choose_revert_step_size()
             step = _cut(current.position, scan, MAX_STEP_LISTINGS)
-            if not any(candidate.takes_external_id for candidate in step.candidates):
-                step = _cut(current.position, scan, self._store.choose_revert_step_size())
+            if not any(candidate.takes_external_id for candidate in step.candidates):  # they need the same step
+                step = _cut(current.position, scan, size)
             current = await self._store.advance_revert(current.key, step, self._worker, int(self._clock()))
             await asyncio.sleep(_PAUSE_SECONDS)
         return current

@@ -272,13 +272,17 @@ async def search_unpriced_last(
 
 
 async def find_any(store: ListingStore, bucket: int, account_id: int, query: ListingQuery) -> Found:
-    """Find listings like `ListingStore.find_listings`. If there are many or long ones, none has content."""
+    """Find listings like `ListingStore.find_listings`. If the result is too large, no listing has content."""
     try:
         return await store.find_listings(bucket, account_id, query)
     except LargeListError:
         async with store.read_listings(bucket, account_id, query) as found:
-            listings = [msgspec.structs.replace(one, content="") async for piece in found.pieces for one in piece]
-            return Found(listings[: query.limit], found.total)  # the pieces of a word search ignore the limit
+            listings: list[Listing] = []
+            async for piece in found.pieces:
+                listings += [msgspec.structs.replace(one, content="") for one in piece]
+                if query.limit is not None and len(listings) >= query.limit:  # those of a word search ignore the limit
+                    break
+            return Found(listings[: query.limit], found.total)
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:

@@ -1,4 +1,4 @@
-"""Send mail through an SMTP server (RFC 5321), over TLS."""
+"""Send mail through an SMTP server (RFC 5321)."""
 
 from email.errors import MessageError
 from email.headerregistry import Address

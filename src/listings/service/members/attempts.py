@@ -24,7 +24,7 @@ class Attempts:
         self._clock = clock
 
     async def count(self, limits: Sequence[AttemptLimit]) -> None:
-        """Count an attempt, until a limit rejects it. Raises Problem("too_many_attempts")."""
+        """Count an attempt against each limit, up to the first that rejects it. Raises Problem("too_many_attempts")."""
         now = int(self._clock())
         ends_at = await self._store.count_attempt(limits, now)
         if ends_at is not None:
@@ -33,7 +33,7 @@ class Attempts:
 
 
 def build_limit(max_attempts: int, kind: str, text: str, seconds: int = _DEFAULT_SECONDS) -> AttemptLimit:
-    """Return the limit of a subject. Its hash is stored, so that the database contains no IP addresses."""
+    """Return the limit of a subject. Only its hash is stored: an IPv4 address can be guessed from it, but not read."""
     subject = sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
     return AttemptLimit(subject, max_attempts, seconds)
 

@@ -1,4 +1,4 @@
-"""What the owner of an account changes about the account itself: its name, its email address, its end."""
+"""Changes that owners make to their accounts: name, email address, closing."""
 
 import logging
 from collections.abc import Callable

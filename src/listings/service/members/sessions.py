@@ -31,11 +31,11 @@ _MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in 
 _WRONG_CREDENTIALS = "Wrong email or password"
 _WRONG_PASSWORD = "The password is wrong"  # noqa: S105 - a message
 _MAX_ATTEMPTS = 10  # on an account, from one network or browser
-_MAX_ATTEMPTS_PER_ADDRESS = 30
+_MAX_ATTEMPTS_PER_NETWORK = 30
 _MAX_ATTEMPTS_FROM_ALL_NETWORKS = 100  # on an account, in an hour
 _MAX_DEVICES = 10  # per account
-_MAX_SIGN_UPS_PER_ADDRESS = 10
-_MAX_RESETS_PER_ADDRESS = 10
+_MAX_SIGN_UPS_PER_NETWORK = 10
+_MAX_RESETS_PER_NETWORK = 10
 _MAX_RESETS = 3  # per email, in an hour
 _MAX_MAILS = 5  # that a member lets us send, in an hour
 _MAX_AGENT_LENGTH = 200
@@ -92,14 +92,15 @@ class Sessions:
         """Create an account without a plan, and sign in. Returns the session token.
 
         `address` is the client's IP address, `agent` its User-Agent, `device` the browser's token. Raises Problem:
-        sign_up_closed, invalid_request, too_many_attempts, email_taken.
+        sign_up_closed, invalid_request, too_many_attempts, email_taken. Raises Unavailable like `sign_in`.
         """
         if not self.sign_up_open:
             raise Problem("sign_up_closed", "Sign-up is closed: ask the operator for an account")
         name, email = validate_name(name), validate_email(email)
         validate_password(password, name, email)
-        await self._attempts.count([build_limit(_MAX_SIGN_UPS_PER_ADDRESS, "sign-up", find_network(address))])
-        hashed = await self._passwords.hash(password)
+        with self._passwords.admit():  # as in `sign_in`
+            await self._attempts.count([build_limit(_MAX_SIGN_UPS_PER_NETWORK, "sign-up", find_network(address))])
+            hashed = await self._passwords.hash(password)
         mail = self._outbox.write_to_address("confirm_email", email)
         account = await self._store.add_member(name, email, hashed, int(self._clock()), mail)
         if account is None:
@@ -145,7 +146,7 @@ class Sessions:
             return [build_limit(_MAX_ATTEMPTS, "device", device)]
         network = find_network(address)
         return [
-            build_limit(_MAX_ATTEMPTS_PER_ADDRESS, "address", network),
+            build_limit(_MAX_ATTEMPTS_PER_NETWORK, "address", network),
             build_limit(_MAX_ATTEMPTS, "network", f"{network}\0{email}"),
             build_limit(_MAX_ATTEMPTS_FROM_ALL_NETWORKS, "account", email, MAX_SECONDS),
         ]
@@ -248,7 +249,7 @@ class Sessions:
             raise Problem("path_not_found", "This service sends no email")
         await self._attempts.count(
             [
-                build_limit(_MAX_RESETS_PER_ADDRESS, "reset address", find_network(address)),
+                build_limit(_MAX_RESETS_PER_NETWORK, "reset address", find_network(address)),
                 build_limit(_MAX_RESETS, "reset", email, MAX_SECONDS),
             ]
         )
@@ -289,8 +290,8 @@ class Sessions:
             )  # both log, to take equally long
             _log.warning("Wrong password for %s", subject)
             raise Problem("wrong_credentials", message)
-        if hashed != stored:
-            await self._store.replace_password(account.id, stored, hashed)
+        if hashed != stored and not await self._store.replace_password(account.id, stored, hashed):
+            return await self._check_password(account, password, message)  # another sign-in replaced it first
         return account, hashed
 
     def is_confirmed(self, member: Member) -> bool:

@@ -26,16 +26,15 @@ from listings.store import change_sql, sql
 from listings.store.change_reads import build_values, find_single_creates
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.reverts import sql as revert_sql
-from listings.store.scripts.changes import decode_ids
+from listings.store.scripts.changes import MARKER_INTERVAL, decode_ids
 from listings.store.scripts.script import Query, QueryMany, Script
 
 _MAX_ROWS = 1024  # of changes, and change sets without a row, in one scan
-_MARKER_DISTANCE = 256  # change sets, after which there is a row at the latest
 _CLOCK_SECONDS = 60  # by which the clocks of machines may differ
 _MAX_EDITS = 2_000  # per listing
 _MAX_BYTES = 4 * 1024 * 1024  # of values, and characters of texts, in memory at a time
 _CHUNK = 50  # listings whose edits are in memory at a time
-_BEFORE_CREATES = -MAX_ID  # a number before those of all creates of a change set
+_END_OF_SET = -MAX_ID  # below the numbers of all changes of a change set
 
 
 class PlanOptions(NamedTuple):
@@ -73,7 +72,7 @@ class Plans(NamedTuple):
     growth: AccountSize
 
 
-class _Case(NamedTuple):
+class _EditedListing(NamedTuple):
     """A listing to be planned, with its edits, newest first, and the edits whose values are needed.
 
     `short` has the fields and the values of the short ones.
@@ -102,7 +101,7 @@ def find_scope(partition: Partition, request: RevertRequest) -> Script[RevertSco
         first = (yield from _find_last_row_before(partition, last, since - _CLOCK_SECONDS)) + 1
         if until is None:
             return RevertScope(kind, subject, first, last, since, overwrite=overwrite)
-        end = (yield from _find_last_row_before(partition, last, until + 1 + _CLOCK_SECONDS)) + _MARKER_DISTANCE
+        end = (yield from _find_last_row_before(partition, last, until + 1 + _CLOCK_SECONDS)) + MARKER_INTERVAL
         return RevertScope(kind, subject, first, min(end, last), since, until, overwrite)
     if subject <= purged:
         raise Problem("changes_gone", f"Change set {subject} is no longer stored, so it can't be reverted")
@@ -149,7 +148,7 @@ def scan(partition: Partition, scope: RevertScope, before: RevertPosition, page_
     latest: dict[int, Candidate] = {}
     for candidate in sorted(found, reverse=True):
         latest.setdefault(candidate.listing_id, candidate)
-    is_last = end == RevertPosition(first, _BEFORE_CREATES)
+    is_last = end == RevertPosition(first, _END_OF_SET)
     return RevertScan(list(latest.values()), end, is_last)
 
 
@@ -163,19 +162,19 @@ def _walk(  # noqa: PLR0913 - the state of the scan
     for edit_revision, group in groupby(rows, lambda row: int(row[0])):
         gaps += range(previous - 1, edit_revision, -1)
         if len(gaps) > _MAX_ROWS:
-            return found, gaps, RevertPosition(edit_revision + 1, _BEFORE_CREATES)
+            return found, gaps, RevertPosition(edit_revision + 1, _END_OF_SET)
         for row in group:
             if scope.includes(edit_revision, row[3], row[4], row[5]):
                 found += [one for one in _expand(bucket, row) if one[:2] < before]
         previous = edit_revision
     if has_more and rows[0][0] != previous:  # end with a whole change set, if there is one
         found = [one for one in found if one.edit_revision != previous]
-        return found, gaps, RevertPosition(previous + 1, _BEFORE_CREATES)
+        return found, gaps, RevertPosition(previous + 1, _END_OF_SET)
     if has_more:
         number = int(rows[-1][1])
-        return found, gaps, RevertPosition(previous, number if number > 0 else _BEFORE_CREATES)
+        return found, gaps, RevertPosition(previous, number if number > 0 else _END_OF_SET)
     gaps += range(min(previous - 1, scope.last), first - 1, -1)
-    return found, gaps, RevertPosition(first, _BEFORE_CREATES)
+    return found, gaps, RevertPosition(first, _END_OF_SET)
 
 
 def _expand(bucket: int, row: Row) -> Iterator[Candidate]:
@@ -198,7 +197,7 @@ def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOpt
     for start in range(0, len(candidates), _CHUNK):
         chunk = candidates[start : start + _CHUNK]
         cases = yield from _read_cases(partition, options.scope, chunk)
-        fitting: list[_Case] = []
+        fitting: list[_EditedListing] = []
         for candidate in chunk:
             case = cases.get(candidate.listing_id)
             size += 0 if case is None else case.size
@@ -213,7 +212,9 @@ def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOpt
     return (yield from _resolve(partition, planned, done, options))
 
 
-def _read_cases(partition: Partition, scope: RevertScope, candidates: Sequence[Candidate]) -> Script[dict[int, _Case]]:
+def _read_cases(
+    partition: Partition, scope: RevertScope, candidates: Sequence[Candidate]
+) -> Script[dict[int, _EditedListing]]:
     keys = [(partition[0], listing_id) for listing_id in dict.fromkeys(one.listing_id for one in candidates)]
     rows = yield QueryMany(revert_sql.GET_CREATED_LISTING, keys)
     revisions = {row[-1] for row in rows if row[-2] is None and row[-1] is not None and row[-1] >= scope.first}
@@ -237,7 +238,7 @@ def _read_cases(partition: Partition, scope: RevertScope, candidates: Sequence[C
             origin = batches.get(edit_revision, (moment, author, None))
             found.append(_build_creation(edit_revision, is_reverted=scope.includes(edit_revision, *origin)))
         needed = list_needed(found) if len(found) <= _MAX_EDITS else set()
-        cases[listing.id] = _Case(listing, found, needed, short)
+        cases[listing.id] = _EditedListing(listing, found, needed, short)
     return cases
 
 
@@ -246,12 +247,12 @@ def _build_creation(edit_revision: int, *, is_reverted: bool) -> Edit:
 
 
 def _is_last_reverted(candidate: Candidate, edits: Iterable[Edit]) -> bool:
-    """Return whether this is the last reverted edit of the listing, with which the listing is reverted."""
+    """Return whether this is the newest edit of the listing that the revert undoes: the listing is planned with it."""
     last = next((edit for edit in edits if edit.is_reverted), None)
     return last is not None and last.key == (candidate.edit_revision, max(candidate.number, 0))
 
 
-def _plan_cases(partition: Partition, cases: Sequence[_Case], options: PlanOptions) -> Script[list[Planned]]:
+def _plan_cases(partition: Partition, cases: Sequence[_EditedListing], options: PlanOptions) -> Script[list[Planned]]:
     values = {key: build_values(*case.short[key])[0] for case in cases for key in case.needed if key in case.short}
     keys = sorted(set[EditKey]().union(*(case.needed for case in cases)) - values.keys())
     rows = yield QueryMany(revert_sql.GET_EDIT_VALUES, [(*partition, *key) for key in keys])

@@ -59,7 +59,7 @@ class ScriptedRevertStore(ScriptedStore):
         )
 
     def choose_revert_step_size(self) -> int:
-        """Return the maximum: where rows are locked, the writes of other accounts wait for none of a step's."""
+        """Return the maximum: with row locks, a step does not delay the writes of other accounts."""
         return MAX_STEP_LISTINGS
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:

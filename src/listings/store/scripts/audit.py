@@ -1,6 +1,6 @@
 """Write audit events in the same transaction as the change that they record.
 
-The event of a single edit is its change set, which `listings.store.scripts.changes` writes.
+The event of a single edit is its change set, which `Engine.record_edit` writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,12 +59,12 @@ def record_import(key: ImportKey, before: ImportProgress, outcomes: Sequence[Row
 
 
 def record_revert(partition: Partition, revision: int, actor: Actor, revert_id: int, counts: RevertCounts) -> Query:
-    """Store one event for a revert, which has the revision of its first edit."""
+    """Return the statement that stores the event of a revert, which has the revision of its first edit."""
     return _build_edit(partition, revision, actor, "reverted", _encode(counts), revert_id)
 
 
 def update_revert(partition: Partition, revision: int, counts: RevertCounts) -> Query:
-    """Store new totals in the event of a revert."""
+    """Return the statement that stores new totals in the event of a revert."""
     return Query(member_sql.SET_EVENT_DETAIL, (*partition, revision, _encode(counts)))
 
 

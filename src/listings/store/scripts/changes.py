@@ -20,7 +20,7 @@ encode = msgspec.json.Encoder().encode
 MARKER_INTERVAL = 256
 """Every change set whose number is a multiple of this has a row, so that a reader knows where to start."""
 
-_MAX_PENDING_BYTES = 1024 * 1024  # of the changes of one transaction that are in memory
+_MAX_PENDING_CHARACTERS = 1024 * 1024  # of the changes of one transaction that are in memory
 
 
 def list_names(changes: ListingChange) -> list[str]:
@@ -90,18 +90,18 @@ class ChangeSet:
         self._partition = partition
         self._actor = actor
         self._import_key = import_key
-        self._import_id = revert_id
+        self._group_id = revert_id
         self._kind = _choose_set_kind(import_key, revert_id)
         self._serials: list[int] = []
         self._pending: list[tuple[int, str, str]] = []
-        self._pending_bytes = 0
+        self._pending_characters = 0
         self._number = 0
         self.edit_revision: int | None = None
         self.ids_by_kind: dict[str, list[int]] = {"created": []}  # of the edited listings, for the audit event
 
     @property
     def step(self) -> int:
-        """By how much the next edit raises the account's edit revision, which each transaction raises once."""
+        """1 if the next edit raises the account's edit revision, which each transaction raises once, otherwise 0."""
         return int(self._actor is not None and self.edit_revision is None)
 
     def begin(self, edit_revision: int | None) -> int | None:
@@ -127,8 +127,8 @@ class ChangeSet:
             return
         names, detail = encode_values(before, changes)
         self._pending.append((before.id, names, detail))
-        self._pending_bytes += len(detail)
-        if self._pending_bytes >= _MAX_PENDING_BYTES:
+        self._pending_characters += len(detail)
+        if self._pending_characters >= _MAX_PENDING_CHARACTERS:
             yield from self._write_pending(self._actor)
 
     def write(self, *, may_be_empty: bool = False) -> Script[None]:
@@ -141,9 +141,9 @@ class ChangeSet:
         yield Query(change_sql.ADD_CHANGE, row)
 
     def _write_pending(self, actor: Actor) -> Script[None]:
-        if self._import_key is not None and self._import_id is None:
-            self._import_id = yield from self._find_import_id(self._import_key)
-        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        if self._import_key is not None and self._group_id is None:
+            self._group_id = yield from self._find_import_id(self._import_key)
+        pending, self._pending, self._pending_characters = self._pending, [], 0
         if pending:
             first, self._number = self._number + 1, self._number + len(pending)
             rows = [self._build_row(actor, number, *one) for number, one in enumerate(pending, first)]
@@ -169,7 +169,7 @@ class ChangeSet:
             listing_id,
             actor,
             self._kind,
-            self._import_id,
+            self._group_id,
             fields,
             detail,
             last_serial,

@@ -50,8 +50,8 @@ class ScriptedMemberStore(ScriptedStore):
         yield from mail_queue.add(notice)
         return True
 
-    async def replace_password(self, account_id: int, old: str, new: str) -> None:
-        await self._write(member_sql.REPLACE_PASSWORD, account_id, old, new)
+    async def replace_password(self, account_id: int, old: str, new: str) -> bool:
+        return bool(await self._write(member_sql.REPLACE_PASSWORD, account_id, old, new))
 
     @transaction
     def add_session(

@@ -1,4 +1,4 @@
-"""The methods of `Store`, apart from the market, that are the same statements and scripts on every engine."""
+"""The part of `Store`, apart from the market, that all engines share."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -118,4 +118,4 @@ class CommonStore(
     ScriptedTaskStore,
     ScriptedReportStore,
 ):
-    """All of these methods, to which an engine adds the others."""
+    """Base class of the engines' stores."""

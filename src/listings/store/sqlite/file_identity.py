@@ -47,7 +47,10 @@ class OpenFiles:
         return self._opened[1] is not None
 
     def may_checkpoint(self) -> bool:
-        """Return whether the open WAL belongs into the file that has the database's name. The WAL may be removed."""
+        """Return whether the WAL may be written into the database: both paths still name the open files.
+
+        The WAL's own path may also be missing.
+        """
         database, wal = self._read_ids()
         return database is not None and database == self._opened[0] and wal in {None, self._opened[1]}
 

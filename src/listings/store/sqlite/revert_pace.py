@@ -8,7 +8,7 @@ _GROWTH = 10  # per step, so that it reaches the maximum after a quarter of a se
 
 
 class RevertPace:
-    """Chooses few listings while others write, who wait for each step, and gradually more while nobody does."""
+    """Chooses small steps while others write, because they wait for each step, and larger ones while nobody does."""
 
     def __init__(self, read_sequence: ReadSequence) -> None:
         """`read_sequence` reads the counter of the writes of all processes."""

@@ -1,7 +1,7 @@
 """Run all writes to the SQLite file in one thread, with group commit.
 
 The thread runs all queued operations in one transaction. One commit, hence one fsync, makes the whole batch durable,
-and only then do the callers get their results. An operation that fails has usually written nothing yet. If it has, the
+and only then do the callers get their results. Most operations that fail have not written anything. If one has, the
 whole batch is rolled back and run again with a savepoint for each operation, which costs as much as the work itself.
 
 The event loop starts the thread once all ready requests have queued their writes. The two share Python's global
@@ -139,7 +139,7 @@ class Writer:
         return len(self._queue)
 
     async def check(self) -> None:
-        """Raise Unavailable if writes are rejected. After a failed batch, only a write can tell."""
+        """Raise Unavailable if writes are rejected. After a failed batch, try a small write."""
         self._require_accepting()
         if not self._failed:
             return

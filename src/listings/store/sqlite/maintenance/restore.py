@@ -10,7 +10,6 @@ there would be replayed into the new file. Then a complete copy of the backup ta
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -37,6 +36,7 @@ from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.store.sqlite.write_lock import WriteLock
 
 _OCCASION = "before-restore"
+_PIECE_BYTES = 1024 * 1024
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
 
 # The first schema that has the columns of a query, the singular and plural of a loss, and the query. It counts the data
@@ -321,12 +321,12 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
     An empty database file is not kept: SQLite would remove a WAL or journal next to it.
     """
     previous_file = snapshot.choose_copy_path(real, _OCCASION)
-    with _hold_sqlite_lock(real), snapshot.draft_copy(backup.connection, real, backup.progress) as draft:
+    with _hold_sqlite_lock(real) as locked, snapshot.draft_copy(backup.connection, real, backup.progress) as draft:
         if real.stat().st_size:
             try:
                 os.link(real, previous_file)
             except OSError:  # a file system without hard links
-                shutil.copy2(real, previous_file)
+                _copy(locked, previous_file)
         for suffix in snapshot.SIDE_FILE_SUFFIXES:
             side_file = real.with_name(real.name + suffix)
             if side_file.exists():
@@ -338,10 +338,11 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
 
 
 @contextmanager
-def _hold_sqlite_lock(real: Path) -> Iterator[None]:
-    """Hold SQLite's own lock on a file that SQLite can't read. Raises apsw.BusyError if another process holds it.
+def _hold_sqlite_lock(real: Path) -> Iterator[int]:
+    """Hold SQLite's own lock on a file that SQLite can't read, and yield the file's descriptor.
 
-    This process must have no other connection to the file: closing one would release the lock.
+    This process must not open the file again: closing it would release the lock. Raises apsw.BusyError if another
+    process holds the lock.
     """
     descriptor = os.open(real, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -349,6 +350,15 @@ def _hold_sqlite_lock(real: Path) -> Iterator[None]:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_START)
         except (BlockingIOError, PermissionError):
             raise apsw.BusyError(f"{real} is locked") from None
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _copy(descriptor: int, file: Path) -> None:
+    """Copy an open file into a new one that only its owner can read."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+        offset = 0
+        while piece := os.pread(descriptor, _PIECE_BYTES, offset):
+            copy.write(piece)
+            offset += len(piece)

@@ -37,10 +37,13 @@ _SET_ENTRY = build_set_entry()
 
 
 class PreparedBatch(NamedTuple):
-    """The next listings to index, their words by id, whether more remain, and the seconds it took to prepare them."""
+    """The next listings to index, and the seconds it took to prepare them. `left`: whether more remain.
+
+    `words` are by id and version, because a listing may change before the step that indexes it.
+    """
 
     listings: list[Listing]
-    words: dict[int, str]
+    words: dict[tuple[int, int], str]
     left: bool
     seconds: float
 
@@ -54,14 +57,14 @@ def is_lease_free(read: Read, indexer: bytes, now: float) -> bool:
 async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
     """Prepare at most `count` listings whose current version is not in the market. `version`: that of the index."""
     listings: list[Listing] = []
-    words: dict[int, str] = {}
+    words: dict[tuple[int, int], str] = {}
     seconds, size, left = 0.0, 0, True
     while left and len(listings) < count and size < market_entries.MAX_STEP_BYTES:
         began = perf_counter()
         rows = read(NEXT_LISTING, (listings[-1].id if listings else -1,))
         for listing in map(build_listing, rows):
             listings.append(listing)
-            words[listing.id] = _build_words(listing, version)
+            words[listing.id, listing.version] = _build_words(listing, version)
             size += count_bytes(listing)
         left = bool(rows)
         seconds += perf_counter() - began
@@ -102,7 +105,7 @@ class SqliteMarketStorage:
             if before is not None and before.state == SHOWN:
                 self._removed.append((before.price_cents, serial))
             if state == SHOWN:
-                words = self._batch.words.get(listing.id) or _build_words(listing, version)
+                words = self._batch.words.get((listing.id, listing.version)) or _build_words(listing, version)
                 self._added.append((listing.price_cents, serial, words))
         yield QueryMany(_SET_ENTRY, [(it[0], *market_entries.build_entry_values(*it[1:4])) for it in changes])
 
