@@ -401,7 +401,7 @@ def test_two_sign_ins_at_once_replace_an_outdated_hash(harness: Harness, alice: 
     harness.replace_services(passwords=Passwords(Cost(kibibytes=16, passes=3)))
 
     async def sign_in_twice() -> list[Any]:
-        return await asyncio.gather(sign_in(harness), sign_in(harness))
+        return [*await asyncio.gather(sign_in(harness), sign_in(harness))]
 
     tokens = harness.run(sign_in_twice())
     assert [find_member(harness, token).account.id for token in tokens] == [account.id] * 2
