@@ -101,13 +101,13 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
             yield from check_pending(inspection.pending_work, settings)
     database_id = inspection.database_id if inspection is not None else None
     checks: dict[str, Callable[[], Finding]] = {
-        "file permissions": lambda: _check_file_rights(database),
-        "folder permissions": lambda: _check_folder_rights(database),
+        "file permissions": lambda: _check_file_permissions(database),
+        "folder permissions": lambda: _check_folder_permissions(database),
         "owner": lambda: _check_owner(database),
         "disk": lambda: _check_disk(settings),
         "WAL": lambda: _check_wal(database),
         "rate limit files": lambda: _check_rate_limit_files(settings, database_id),
-        "unfinished backups": lambda: _check_drafts(settings),
+        "unfinished backups": lambda: _check_unfinished_backups(settings),
     }
     for name, check in checks.items():
         yield name, _catch_os_error(check)
@@ -159,7 +159,7 @@ def _check_integrity(inspection: Inspection) -> Finding:
     return fault(f"The database is damaged: {found}", advice)
 
 
-def _check_file_rights(database: Path) -> Finding:
+def _check_file_permissions(database: Path) -> Finding:
     modes = {path: path.stat().st_mode for path in _own_files(database)}
     written = [str(path) for path, mode in modes.items() if mode & _OTHERS_WRITE]
     read = [str(path) for path, mode in modes.items() if mode & _OTHERS_READ]
@@ -180,7 +180,7 @@ def _own_files(database: Path) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _check_folder_rights(database: Path) -> Finding:
+def _check_folder_permissions(database: Path) -> Finding:
     folder = database.resolve().parent
     if folder.stat().st_mode & _ALL_WRITE:
         return fault(f"Everybody can write in {folder}", f"Run `chmod o-w {folder}`")
@@ -248,7 +248,7 @@ def _check_rate_limit_files(settings: Settings, database_id: str | None) -> Find
     return ok(f"{len(files)}, of this database")
 
 
-def _check_drafts(settings: Settings) -> Finding:
+def _check_unfinished_backups(settings: Settings) -> Finding:
     drafts = [str(path) for path in maintenance.find_stale_drafts(settings)]
     if drafts:
         return warning(f"An interrupted backup left {', '.join(drafts)}", f"Run `rm {' '.join(drafts)}`")

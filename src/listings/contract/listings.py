@@ -141,8 +141,8 @@ class ListingStore(Protocol):
 
     A create, restore or import that would leave its account larger than `account_limits` is rejected with
     Problem("account_full"), in a batch as the result of its step. So is an update that makes the account larger and
-    exceeds a limit. Two listings of an account that are not deleted can't have the
-    same external id: the write is rejected with Problem("external_id_taken").
+    exceeds a limit. Two listings of an account that are not deleted can't have the same external id: the write is
+    rejected with Problem("external_id_taken").
     """
 
     @property

@@ -36,7 +36,7 @@ class RevertKey(NamedTuple):
 
 
 class RevertPosition(NamedTuple):
-    """Where a revert continues: with the newest change that has a lower edit revision and number."""
+    """Where a revert continues: with the newest change whose edit revision and number, in this order, are lower."""
 
     edit_revision: int
     number: int

@@ -14,7 +14,7 @@ from listings.site.console.guards import console_page
 from listings.site.context import site_of
 from listings.site.presentation import format_size
 
-MAX_BYTES = 64 * 1024  # enough for the longest message; hundreds of forms may wait for a check of their password
+_MAX_BYTES = 64 * 1024  # enough for the longest message; hundreds of forms may wait for a check of their password
 _INTERVAL_SECONDS = 0.002  # more than a form takes, so that a flood of them leaves time for API requests
 
 
@@ -29,8 +29,8 @@ async def read_visitor_form(request: Request) -> FormData:
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MAX_BYTES:
-            raise Problem("body_too_large", f"The form is too large. The limit is {format_size(MAX_BYTES)}")
+        if len(body) > _MAX_BYTES:
+            raise Problem("body_too_large", f"The form is too large. The limit is {format_size(_MAX_BYTES)}")
     fields: list[tuple[str, str | UploadFile]] = [*parse_qsl(body.decode(errors="replace"), keep_blank_values=True)]
     return FormData(fields)
 

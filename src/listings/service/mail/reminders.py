@@ -9,7 +9,7 @@ _DAY = 24 * 3600
 _DAYS = ((0, -7), (1, 0), (7, 1), (14, 7))
 """The first and the last day on which each reminder is sent, as days before the end of the plan.
 
--7: no reminder is sent more than seven days after the end, so none is when mail is turned on later.
+-7: no reminder is sent more than seven days after the end, even if mail was off until then.
 """
 _MAX_ACCOUNTS = 100  # in one query
 
