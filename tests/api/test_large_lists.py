@@ -11,7 +11,8 @@ import pytest
 
 from listings.api import body_files, codec, lists
 from listings.api.app import Application, Options
-from listings.domain.model import Caller, NewListing
+from listings.contract.listings import LargeListError
+from listings.domain.model import Caller, Listing, NewListing, bucket_of
 from listings.store.sqlite import database, store
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
@@ -35,6 +36,10 @@ def create_lamps(harness: Harness, person: Person, count: int = 12) -> list[int]
 def request(harness: Harness, person: Person, query: str = "", method: str = "GET") -> Coroutine[Any, Any, Reply]:
     headers = [(b"x-api-key", person.key.encode())]
     return fetch(harness.application, method, LISTINGS + query, headers, [b""])
+
+
+def list_listings(harness: Harness, person: Person) -> list[Listing]:
+    return harness.run(harness.store.list_listings(bucket_of(person.account.id), person.account.id))
 
 
 def count_files(folder: Path) -> int:
@@ -109,6 +114,24 @@ def test_a_small_list_that_takes_long_to_find_is_cached(harness: Harness, monkey
     monkeypatch.setattr(store, "_LIST_LISTINGS", "not read again")
     again = harness.fetch("GET", LISTINGS, key=alice.key)
     assert again.body == slow.body == quick.body
+
+
+def test_an_account_with_a_slow_list_gets_no_time_of_the_event_loop_for_a_while(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = harness.person("alice"), harness.person("bob")
+    for person, seconds in ((alice, 3600.0), (bob, 0.0)):
+        create_lamps(harness, person, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "_MAX_READ_SECONDS", -1.0)
+            patch.setattr(database, "_MAX_WAIT_SECONDS", -1.0)
+            patch.setattr(database, "_RETRY_SECONDS", seconds)
+            with pytest.raises(LargeListError):
+                list_listings(harness, person)
+    with pytest.raises(LargeListError):
+        list_listings(harness, alice)
+    assert len(list_listings(harness, bob)) == 1
+    assert len(harness.fetch("GET", LISTINGS, key=alice.key).json()["listings"]) == 1
 
 
 @ENGINES

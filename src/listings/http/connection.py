@@ -5,7 +5,6 @@ connection waits for the client has a deadline. A sweep checks all connections t
 timers. Invalid HTTP gets the API's error format, after the responses to all earlier requests.
 """
 
-import asyncio
 import logging
 import socket
 import struct
@@ -21,6 +20,7 @@ from listings.http.asgi import HttpApplication, choose_path
 from listings.http.eager import RequestCoroutine, run
 from listings.http.exchange import HttpExchange
 from listings.http.host import is_host
+from listings.http.pace import Pace
 from listings.http.unsent_bytes import UnsentBytes
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
 from listings.http.write_buffer import Data, Transport, WriteBuffer
@@ -74,21 +74,20 @@ class HttpConnection(BaseConnection):
         render_error: Callable[[Problem, str], bytes],
         write_buffer: WriteBuffer,
         unsent: UnsentBytes,
-        piece_lock: asyncio.Lock,
+        pace: Pace,
         **uvicorn_options: Any,
     ) -> None:
         """Set up a connection.
 
         `render_error` returns the complete response to a problem and a method when the application is not called.
-        `write_buffer` and `unsent` are shared by all connections of the loop. So is `piece_lock`, which is held
-        while a piece of a body is read.
+        `write_buffer`, `unsent` and `pace` are shared by all connections of the loop.
         """
         super().__init__(**uvicorn_options)
         self.parser = self._build_parser()
         self._limits = limits
         self._render_error = render_error
         self.write_buffer = write_buffer
-        self.piece_lock = piece_lock
+        self.pace = pace
         self._unsent = unsent
         self._owner = 0  # of the last large response
         self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 from listings.http.asgi import LARGE_BYTES, PIECE_BYTES, BodySource, Headers, HttpApplication, Scope
+from listings.http.pace import Pace
 from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
 from listings.http.write_buffer import Data
 
@@ -20,7 +21,7 @@ class ExchangeConnection(Protocol):
     client: tuple[str, int] | None
     scheme: Any
     flow: FlowControl
-    piece_lock: asyncio.Lock
+    pace: Pace
     stopping: bool  # the connection closes after the pending responses
 
     def may_send(self, owner: int) -> bool:
@@ -186,10 +187,9 @@ class HttpExchange(BaseExchange):
         connection.begin_body()
         offset = 0
         while offset < source.size and not self._has_left():
-            async with connection.piece_lock:  # one piece per loop iteration, for all connections
+            async with connection.pace:
                 piece = await source.read(offset, PIECE_BYTES)
                 connection.write_body(piece)
-                await asyncio.sleep(0)
             offset += len(piece)
             if self.flow.write_paused and not self._has_left():
                 await self.flow.drain()

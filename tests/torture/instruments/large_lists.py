@@ -26,7 +26,12 @@ from tests.torture.services import ROOT, ForkServer, RestartableService, create_
 _LISTINGS, _TEXT = 60_000, "A lamp of brass. " * 300  # 5 kB each
 _LONG_LISTINGS, _LONG_TEXT = 60, "💡" * 100_000  # 400 kB each
 _CLIENTS = 60
-_QUERIES = tuple(f"{PATH}?{query}" for query in ("sort=title", "limit=50", "status=all&q=lamp", "include=all"))
+_QUERIES = tuple(  # the attack must last as long as the time alone, and each list must be read from the database
+    f"{PATH}?{query}&price_max={price}"
+    for price in (1000, 2000, 3000)
+    for query in ("sort=title", "limit=50", "status=all&q=lamp", "include=all")
+)
+_KINDS = 4  # of queries, one after the other
 _ALONE_SECONDS, _HOLD_SECONDS = 5.0, 10.0
 _RETURN_SECONDS = 10.0  # until memory must be returned
 _SHORT_SECONDS = (1.0, 3.0, 1.0)
@@ -199,7 +204,7 @@ def work_on(engine: str, folder: Path, listings: int, seconds: Seconds, rounds: 
         for name, person, clients, hold, paths in (
             ("one list", alice, 1, 0.0, (PATH,)),
             ("unread lists", bob, _CLIENTS, seconds.hold, (PATH,)),
-            ("queries", bob, len(_QUERIES), 0.0, _QUERIES),
+            ("queries", bob, len(_QUERIES) if rounds > 1 else _KINDS, 0.0, _QUERIES),
         ):
             attacks: list[Attack] = []
             while len(attacks) < rounds and not any(it.is_fast or it.failure for it in attacks):

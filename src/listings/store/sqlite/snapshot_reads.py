@@ -35,7 +35,7 @@ class SnapshotReads:
         self._path = path
         self._build_error = build_error
         self._thread = ThreadPoolExecutor(1, "listings-lists")
-        self._piece_lock = asyncio.Lock()  # one piece is read per iteration of the event loop
+        self._piece_lock = asyncio.Lock()  # one piece is read or searched per iteration of the event loop
 
     @asynccontextmanager
     async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[FoundPieces]:
@@ -78,6 +78,7 @@ class SnapshotReads:
             async with self._piece_lock:
                 listings = [build_listing(row) for row in self._fetch(connection, _READ_PIECE, (ids,))]
                 if words:
+                    await asyncio.sleep(0)
                     listings = [one for one in listings if tokenizer.matches((one.title, one.content), words)]
                 await asyncio.sleep(0)
             yield listings

@@ -70,8 +70,8 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     # Listings
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
-        database = self._database
-        return _build_list(database.read_quickly(lambda: database.read(_LIST_LISTINGS, (bucket, account_id))))
+        database, partition = self._database, (bucket, account_id)
+        return _build_list(database.read_quickly(account_id, lambda: database.read(_LIST_LISTINGS, partition)))
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         rows = self._database.read(_GET_LISTING, (bucket_of(listing_id), listing_id))
@@ -95,7 +95,8 @@ class SqliteStore(SqliteMarketStore, CommonStore):
             rows, total = self._find_and_count(partition, query)
             return Found(_build_list(rows), total)
         database = self._database
-        return Found(_build_list(database.read_quickly(lambda: search.find(database.read_neutral, partition, query))))
+        rows = database.read_quickly(account_id, lambda: search.find(database.read_neutral, partition, query))
+        return Found(_build_list(rows))
 
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
@@ -161,7 +162,9 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         database = self._database
         database.read("BEGIN", ())
         try:
-            return database.read_quickly(lambda: search.find_and_count(database.read_neutral, partition, query))
+            return database.read_quickly(
+                partition[1], lambda: search.find_and_count(database.read_neutral, partition, query)
+            )
         finally:
             database.read("COMMIT", ())
 
