@@ -33,10 +33,10 @@ def get_partition(account: Account) -> Partition:
     return Partition(bucket_of(account.id), account.id)
 
 
-def build_rejected_request(partition: Partition, moment: int, request_id: str = "r") -> RejectedRequest:
+def build_rejected_request(partition: Partition, microseconds: int, request_id: str = "r") -> RejectedRequest:
     return RejectedRequest(
         account_id=partition.account_id,
-        moment=moment,
+        microseconds=microseconds,
         key_id=7,
         code="not_owner",
         status=403,
@@ -89,9 +89,9 @@ def test_the_latest_rejected_requests_of_each_account_are_kept(
 ) -> None:
     run(store.add_usage({}, [build_rejected_request(alice, moment) for moment in range(10)], 5))
     run(store.add_usage({}, [build_rejected_request(bob, 3), build_rejected_request(alice, 20)], 5))
-    assert [it.moment for it in run(store.list_rejected_requests(*alice, 100))] == [20, 9, 8, 7, 6]
+    assert [it.microseconds for it in run(store.list_rejected_requests(*alice, 100))] == [20, 9, 8, 7, 6]
     assert run(store.list_rejected_requests(*bob, 100)) == [build_rejected_request(bob, 3)]
-    assert [it.moment for it in run(store.list_rejected_requests(*alice, 2))] == [20, 9]
+    assert [it.microseconds for it in run(store.list_rejected_requests(*alice, 2))] == [20, 9]
 
 
 def test_a_rejected_request_added_twice_is_stored_once(store: Store, run: Run, alice: Partition) -> None:
@@ -112,5 +112,5 @@ def test_old_usage_is_purged_in_batches(store: Store, run: Run, alice: Partition
     oldest = HistoryCutoffs(events=0, hours=HOUR + 3, rejections=4)
     assert [run(store.purge_history([alice.bucket], oldest, 2)) for _ in range(3)] == [4, 3, 0]
     assert [row.period for row in run(store.list_usage_by_hour(*alice, 0))] == [HOUR + 3, HOUR + 4]
-    assert [it.moment for it in run(store.list_rejected_requests(*alice, 9))] == [4]
+    assert [it.microseconds for it in run(store.list_rejected_requests(*alice, 9))] == [4]
     assert len(run(store.list_usage_by_hour(*bob, 0))) == 1

@@ -93,7 +93,7 @@ def test_requests_after_the_clock_was_set_back_count_now(harness: Harness, alice
     for _ in range(2):
         usage = read_usage(harness, alice)
         assert [hour.responses for hour in usage.total.hours[-2:]] == [0, 2]
-        ages = [request.moment / 1_000_000 - harness.clock.now for request in usage.rejected_requests]
+        ages = [request.microseconds / 1_000_000 - harness.clock.now for request in usage.rejected_requests]
         assert [round(age) for age in ages] == [DAY, 0, 0]
         assert len(set(ages)) == 3
         harness.run(harness.services.usage.write())

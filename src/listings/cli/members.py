@@ -203,7 +203,7 @@ def _usage_data(row: UsageCount) -> Mapping[str, object]:
 
 def _rejected_data(request: RejectedRequest) -> Mapping[str, object]:
     return {
-        "at": timestamps.format_timestamp(request.moment // _MICROSECONDS),
+        "at": timestamps.format_timestamp(request.microseconds // _MICROSECONDS),
         "key": request.key_id,
         "status": request.status,
         "code": request.code,

@@ -115,10 +115,10 @@ class UsageCount(NamedTuple):
 
 
 class RejectedRequest(msgspec.Struct, frozen=True):
-    """A rejected request. `moment` is a Unix time in microseconds and is unique within a process."""
+    """A rejected request. `microseconds` is a Unix time that is unique within a process."""
 
     account_id: int
-    moment: int
+    microseconds: int
     key_id: int
     code: str
     status: int

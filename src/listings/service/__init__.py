@@ -28,8 +28,8 @@ from listings.service.keys import Keys
 from listings.service.listings import Listings
 from listings.service.listings.moderation import Moderation
 from listings.service.mail import Mailer, MailOutcome
+from listings.service.mail.composer import MailComposer
 from listings.service.mail.messages import Messages
-from listings.service.mail.outbox import Outbox
 from listings.service.mail.reminders import PlanReminders
 from listings.service.mail.server import SmtpServer
 from listings.service.maintenance import run_maintenance
@@ -100,7 +100,7 @@ class Services:
     ) -> None:
         about, change_days = options.about, options.change_days
         passwords = options.passwords or Passwords()
-        outbox = Outbox(clock, is_on=options.mail_server is not None, operator=about.contact_email)
+        composer = MailComposer(clock, is_on=options.mail_server is not None, operator=about.contact_email)
         self.limiter = limiter
         self.clock = clock
         self.about = about
@@ -111,10 +111,10 @@ class Services:
         self.moderation = Moderation(store, clock)
         self.market = Market(store, clock, options.pause)
         self.accounts = Accounts(store, clock)
-        self.keys = Keys(store, self.accounts, clock, outbox)
-        self.sessions = Sessions(store, passwords, clock, outbox, sign_up_open=options.sign_up_open)
-        self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock, outbox=outbox)
-        self.own_account = OwnAccount(store, self.accounts, self.sessions, outbox, clock)
+        self.keys = Keys(store, self.accounts, clock, composer)
+        self.sessions = Sessions(store, passwords, clock, composer, sign_up_open=options.sign_up_open)
+        self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock, composer=composer)
+        self.own_account = OwnAccount(store, self.accounts, self.sessions, composer, clock)
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)
         self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
@@ -122,10 +122,10 @@ class Services:
         self.change_waits = ChangeWaits(store)
         self.reverts = Reverts(store, clock, change_days)
         self.payments = Payments(store, options.payments, clock)
-        self.plan_requests = PlanRequests(store, clock, outbox)
-        self.messages = Messages(store, self.market, outbox, clock)
+        self.plan_requests = PlanRequests(store, clock, composer)
+        self.messages = Messages(store, self.market, composer, clock)
         self.mailer = Mailer(store, options.mail_server, clock, about.contact, options.on_mail)
-        self.plan_reminders = PlanReminders(store, outbox, clock)
+        self.plan_reminders = PlanReminders(store, composer, clock)
         self.transfer = Transfer(store, clock)
         self.reports = Reports(store, clock, market_open=options.market_open)
         self._store = store

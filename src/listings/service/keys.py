@@ -11,7 +11,7 @@ from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey, Caller, KeyAccess, is_plan_active
 from listings.service.accounts import Accounts, require_not_erased, validate_name
-from listings.service.mail.outbox import Outbox
+from listings.service.mail.composer import MailComposer
 
 _log = logging.getLogger(__name__)
 
@@ -31,9 +31,9 @@ class IssuedKey(msgspec.Struct, frozen=True):
 class Keys:
     """The use cases of API keys."""
 
-    def __init__(self, store: KeyStore, accounts: Accounts, clock: Callable[[], float], outbox: Outbox) -> None:
+    def __init__(self, store: KeyStore, accounts: Accounts, clock: Callable[[], float], composer: MailComposer) -> None:
         self._store = store
-        self._outbox = outbox
+        self._composer = composer
         self._accounts = accounts
         self._clock = clock
 
@@ -78,7 +78,7 @@ class Keys:
             expires_at=expires_at,
             access=access,
         )
-        mail = self._outbox.write("key_created", account, name=new.name, hint=new.hint)
+        mail = self._composer.compose("key_created", account, name=new.name, hint=new.hint)
         key = await self._store.add_key(new, Actor(actor, new.created_at), mail)
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} already exists")
@@ -123,7 +123,7 @@ class Keys:
                 access=old.access,
             )
             grace_end = now + grace_seconds
-            mail = self._outbox.write("key_created", account, name=new.name, hint=new.hint)
+            mail = self._composer.compose("key_created", account, name=new.name, hint=new.hint)
             return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at), mail)
 
         key = await self._store.rotate_key(key_id, decide, Actor(actor, now))

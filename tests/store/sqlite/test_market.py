@@ -102,8 +102,8 @@ def test_unindexed_listings_and_accounts_are_found_by_an_index(reader: apsw.Conn
     assert of_account == "SEARCH market USING COVERING INDEX market_account (account_id=? AND state=?)"
     spellings = get_plan(reader, market.SPELLINGS)
     assert "SEARCH market_spellings USING INDEX market_spellings_skeleton (skeleton=?)" in spellings
-    closed = get_plan(reader, market.HAS_CLOSED)
-    assert "accounts_unmarketed" in closed
+    disabled = get_plan(reader, market.HAS_DISABLED)
+    assert "accounts_unmarketed" in disabled
 
 
 def test_the_listings_of_a_seller_are_found_by_an_index(reader: apsw.Connection) -> None:

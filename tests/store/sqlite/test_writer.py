@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import apsw
@@ -459,6 +459,36 @@ def test_a_writer_closes_even_if_it_cannot_acquire_the_lock(path: Path, monkeypa
         writer = asyncio.run(close_while_locked())
     writer._thread.join()  # noqa: SLF001 - the thread ends once it acquires the lock
     assert read_texts(path) == set()
+
+
+def test_a_closing_writer_waits_for_a_lock_that_another_process_takes_meanwhile(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.3)
+    has_begun, is_locked = threading.Event(), threading.Event()
+
+    def lock_between_batches() -> None:
+        with hold_lock(path):
+            is_locked.set()
+            sleep(0.2)
+
+    async def close_while_writing() -> None:
+        writer = Writer(path)
+
+        def release_after_most_of_the_time(connection: apsw.Connection) -> None:
+            has_begun.set()
+            sleep(0.25)
+            fcntl.flock(writer.lock._descriptor, fcntl.LOCK_UN)  # noqa: SLF001 - or this thread may be first again
+            assert is_locked.wait(TIMEOUT)
+            insert("a")(connection)
+
+        first = asyncio.ensure_future(writer.run(release_after_most_of_the_time))
+        await asyncio.to_thread(has_begun.wait)  # so that the other write is not in the same batch
+        second = asyncio.ensure_future(writer.run(insert("b")))
+        await asyncio.gather(first, second, writer.close(), asyncio.to_thread(lock_between_batches))
+
+    asyncio.run(close_while_writing())
+    assert read_texts(path) == {"a", "b"}
 
 
 def test_a_process_that_opens_the_file_through_a_link_shares_the_lock(tmp_path: Path, path: Path) -> None:

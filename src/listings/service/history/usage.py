@@ -150,7 +150,7 @@ class RequestUsage:
         rejected.append(
             RejectedRequest(
                 account_id=caller.account_id,
-                moment=self._last_rejection,
+                microseconds=self._last_rejection,
                 key_id=caller.key_id,
                 code=code,
                 status=status,
@@ -246,7 +246,7 @@ class RequestUsage:
         """Return the last rejected requests of the account, newest first."""
         pending = list(self._rejected.get(account.id, ()))[::-1]
         stored = await self._store.list_rejected_requests(bucket_of(account.id), account.id, MAX_REJECTED_REQUESTS)
-        return sorted([*pending, *stored], key=lambda request: -request.moment)[:MAX_REJECTED_REQUESTS]
+        return sorted([*pending, *stored], key=lambda request: -request.microseconds)[:MAX_REJECTED_REQUESTS]
 
     def _list_pending(self, account_id: int) -> list[UsageCount]:
         return [

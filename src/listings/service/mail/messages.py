@@ -10,7 +10,7 @@ from listings.contract.members import AttemptStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing
 from listings.service.accounts import validate_name
-from listings.service.mail.outbox import Outbox
+from listings.service.mail.composer import MailComposer
 from listings.service.market import Market
 from listings.service.members.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 
@@ -37,16 +37,16 @@ class _Store(AccountStore, MailStore, AttemptStore, Protocol):
 class Messages:
     """The use cases of messages from buyers."""
 
-    def __init__(self, store: _Store, market: Market, outbox: Outbox, clock: Callable[[], float]) -> None:
+    def __init__(self, store: _Store, market: Market, composer: MailComposer, clock: Callable[[], float]) -> None:
         self._store = store
         self._market = market
-        self._outbox = outbox
+        self._composer = composer
         self._attempts = Attempts(store, clock)
 
     @property
     def is_on(self) -> bool:
         """Whether buyers can send messages, which needs mail."""
-        return self._outbox.is_on
+        return self._composer.is_on
 
     def reaches(self, seller: Account) -> bool:
         """Return whether buyers can send messages to a seller."""
@@ -79,7 +79,7 @@ class Messages:
         )
         title = " ".join(_remove_controls(listing.title).split())[:_MAX_SUBJECT_LENGTH]
         detail = {"listing": str(listing.id), "title": title, **message._asdict()}
-        if (mail := self._outbox.write("buyer_message", seller, **detail)) is not None:
+        if (mail := self._composer.compose("buyer_message", seller, **detail)) is not None:
             await self._store.add_mail(mail)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from listings.contract.mail import MailStore
-from listings.service.mail.outbox import Outbox
+from listings.service.mail.composer import MailComposer
 
 _DAY = 24 * 3600
 _DAYS = ((0, -7), (1, 0), (7, 1), (14, 7))
@@ -17,14 +17,14 @@ _MAX_ACCOUNTS = 100  # in one query
 class PlanReminders:
     """Queues a mail 14, 7 and 1 days before the end of a plan, and one after it."""
 
-    def __init__(self, store: MailStore, outbox: Outbox, clock: Callable[[], float]) -> None:
+    def __init__(self, store: MailStore, composer: MailComposer, clock: Callable[[], float]) -> None:
         self._store = store
-        self._outbox = outbox
+        self._composer = composer
         self._clock = clock
 
     async def queue(self) -> None:
         """Queue the reminders that are due, once each. Several processes may do this."""
-        if self._outbox.is_on:
+        if self._composer.is_on:
             for days, last_day in _DAYS:
                 await self._queue(days, last_day)
 
@@ -34,5 +34,5 @@ class PlanReminders:
         while accounts := await self._store.list_accounts_to_remind(days, *window, _MAX_ACCOUNTS):
             for account in accounts:
                 plan_end = account.plan_expires_at or 0
-                mail = self._outbox.write("plan_reminder", account, plan_expires_at=str(plan_end))
+                mail = self._composer.compose("plan_reminder", account, plan_expires_at=str(plan_end))
                 await self._store.add_plan_reminder(account.id, plan_end, days, mail)

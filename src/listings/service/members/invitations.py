@@ -7,7 +7,7 @@ from listings.contract.members import MemberStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import Accounts, require_not_erased
-from listings.service.mail.outbox import Outbox
+from listings.service.mail.composer import MailComposer
 from listings.service.members.passwords import Passwords, validate_password
 from listings.service.members.sessions import Sessions
 from listings.service.tokens import create_token, hash_token, is_token
@@ -28,13 +28,13 @@ class Invitations:
         passwords: Passwords,
         clock: Callable[[], float],
         *,
-        outbox: Outbox,
+        composer: MailComposer,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._sessions = sessions
         self._passwords = passwords
-        self._outbox = outbox
+        self._composer = composer
         self._clock = clock
 
     async def create(self, reference: str) -> str:
@@ -71,7 +71,7 @@ class Invitations:
         validate_password(password, account.name, account.email)
         hashed = await self._passwords.hash(password)
         is_first = await self._store.get_password(account.id) is None
-        notice = None if is_first else self._outbox.write("password_changed", account)
+        notice = None if is_first else self._composer.compose("password_changed", account)
         accepted = await self._store.accept_invitation(hash_token(token), hashed, int(self._clock()), notice)
         if accepted is None:
             raise _invalid_invitation()

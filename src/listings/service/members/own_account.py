@@ -12,7 +12,7 @@ from listings.contract.tasks import TaskStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import Accounts, validate_email, validate_name
-from listings.service.mail.outbox import Outbox
+from listings.service.mail.composer import MailComposer
 from listings.service.members.sessions import Member, Sessions
 from listings.service.tokens import hash_token, is_token
 
@@ -29,18 +29,18 @@ class OwnAccount:
     """The use cases of the owner of an account."""
 
     def __init__(
-        self, store: _Store, accounts: Accounts, sessions: Sessions, outbox: Outbox, clock: Callable[[], float]
+        self, store: _Store, accounts: Accounts, sessions: Sessions, composer: MailComposer, clock: Callable[[], float]
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._sessions = sessions
-        self._outbox = outbox
+        self._composer = composer
         self._clock = clock
 
     @property
     def confirms_emails(self) -> bool:
         """Whether an email address is confirmed with a link, which needs mail."""
-        return self._outbox.is_on
+        return self._composer.is_on
 
     async def change_name(self, member: Member, name: str) -> None:
         """Change the name of the account. Raises Problem("invalid_request")."""
@@ -58,7 +58,7 @@ class OwnAccount:
             return
         if await self._store.find_account(email) is not None:
             raise _email_taken(email)
-        if self._outbox.is_on:
+        if self._composer.is_on:
             await self._send_link(member, email)
         elif await self._store.change_email(member.account.id, email, self._by_console()) is None:
             raise _email_taken(email)
@@ -69,7 +69,7 @@ class OwnAccount:
 
     async def _send_link(self, member: Member, email: str) -> None:
         await self._sessions.count_mail(member)
-        mail = self._outbox.write("confirm_email", member.account, recipient=email)
+        mail = self._composer.compose("confirm_email", member.account, recipient=email)
         if mail is not None:
             await self._store.add_mail(mail)
 
@@ -90,7 +90,7 @@ class OwnAccount:
         Raises Problem: invitation_invalid, email_taken.
         """
         account, email = await self.find_confirmation(token)
-        notice = self._outbox.write("email_changed", account, email=email)
+        notice = self._composer.compose("email_changed", account, email=email)
         if await self._store.confirm_email(hash_token(token), int(self._clock()), notice) is None:
             raise _email_taken(email)
         _log.info("Confirmed the email of account %d", account.id)

@@ -16,7 +16,7 @@ from listings.contract.own_account import OwnAccountStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
 from listings.service.accounts import validate_email, validate_name
-from listings.service.mail.outbox import Outbox
+from listings.service.mail.composer import MailComposer
 from listings.service.members.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 from listings.service.members.passwords import Passwords, validate_password
 from listings.service.tokens import create_token, hash_token, is_token
@@ -76,11 +76,17 @@ class Sessions:
     """The use cases of the console's users."""
 
     def __init__(
-        self, store: _Store, passwords: Passwords, clock: Callable[[], float], outbox: Outbox, *, sign_up_open: bool
+        self,
+        store: _Store,
+        passwords: Passwords,
+        clock: Callable[[], float],
+        composer: MailComposer,
+        *,
+        sign_up_open: bool,
     ) -> None:
         """`sign_up_open`: whether anyone may create an account."""
         self.sign_up_open = sign_up_open
-        self._outbox = outbox
+        self._composer = composer
         self._attempts = Attempts(store, clock)
         self._store = store
         self._passwords = passwords
@@ -101,7 +107,7 @@ class Sessions:
         with self._passwords.admit():  # as in `sign_in`
             await self._attempts.count([build_limit(_MAX_SIGN_UPS_PER_NETWORK, "sign-up", find_network(address))])
             hashed = await self._passwords.hash(password)
-        mail = self._outbox.write_to_address("confirm_email", email)
+        mail = self._composer.compose_to_address("confirm_email", email)
         account = await self._store.add_member(name, email, hashed, int(self._clock()), mail)
         if account is None:
             raise Problem("email_taken", "An account with this email already exists: sign in instead")
@@ -130,11 +136,11 @@ class Sessions:
 
     async def _write_notice(self, account: Account, device: str) -> NewMail | None:
         """Return a mail about a sign-in, unless the owner has signed in in this browser before."""
-        if not self._outbox.is_on:
+        if not self._composer.is_on:
             return None
         if is_token(device) and await self._store.is_device(account.email, hash_token(device)):
             return None
-        return self._outbox.write("new_sign_in", account)
+        return self._composer.compose("new_sign_in", account)
 
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
         """Return the limits of a sign-in. A browser in which the owner has signed in has only its own.
@@ -222,7 +228,7 @@ class Sessions:
         validate_password(new, member.account.name, member.account.email)
         stored = await self.require_password(member, old)
         hashed = await self._passwords.hash(new)
-        notice = self._outbox.write("password_changed", member.account)
+        notice = self._composer.compose("password_changed", member.account)
         if not await self._store.set_password(
             member.account.id, stored, hashed, self._by_console(), member.session_handle, notice=notice
         ):
@@ -234,7 +240,7 @@ class Sessions:
     @property
     def can_reset_passwords(self) -> bool:
         """Whether members can reset their passwords, which needs mail."""
-        return self._outbox.is_on
+        return self._composer.is_on
 
     async def request_reset(self, email: str, address: str) -> None:
         """Queue a mail with a link to set a new password.
@@ -244,7 +250,7 @@ class Sessions:
         too_many_attempts.
         """
         email = validate_email(email)
-        mail = self._outbox.write_to_address("password_reset", email)
+        mail = self._composer.compose_to_address("password_reset", email)
         if mail is None:
             raise Problem("path_not_found", "This service sends no email")
         await self._attempts.count(

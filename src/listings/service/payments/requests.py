@@ -8,7 +8,7 @@ from listings.contract.accounts import AccountStore, PlanRequest
 from listings.contract.tasks import TaskStore
 from listings.domain.model import Account
 from listings.domain.timestamps import format_timestamp
-from listings.service.mail.outbox import Outbox
+from listings.service.mail.composer import MailComposer
 
 _log = logging.getLogger(__name__)
 
@@ -22,14 +22,14 @@ class _Store(AccountStore, TaskStore, Protocol):
 class PlanRequests:
     """The use cases of requests for the plan. An account has at most one open request."""
 
-    def __init__(self, store: _Store, clock: Callable[[], float], outbox: Outbox) -> None:
+    def __init__(self, store: _Store, clock: Callable[[], float], composer: MailComposer) -> None:
         self._store = store
-        self._outbox = outbox
+        self._composer = composer
         self._clock = clock
 
     async def add(self, account: Account) -> None:
         """Request the plan for an account, and queue a mail to the operator. A second request changes nothing."""
-        mail = self._outbox.write_plan_request(account)
+        mail = self._composer.compose_plan_request(account)
         if await self._store.add_plan_request(account.id, int(self._clock()), mail):
             _log.info("Account %d requests the Business plan", account.id)
 

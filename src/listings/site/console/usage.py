@@ -48,7 +48,7 @@ async def show_usage(request: Request, member: Member) -> Response:
         by_day=build_chart(counts.days, presentation.format_utc_day),
         statuses=[(status, _phrase(status), count) for status, count in counts.by_status.items()],
         keys={one.key.id: one.key for one in usage.keys},
-        rejected=[(one, one.moment // _MICROSECOND) for one in rejected],
+        rejected=[(one, one.microseconds // _MICROSECOND) for one in rejected],
     )
 
 

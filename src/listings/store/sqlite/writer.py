@@ -196,12 +196,15 @@ class Writer:
         if not self._closing:
             self._closing = True
             self._signals.put(_EXIT)
+        began = perf_counter()
         while self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, 0 if self._rejecting else _LOCK_TIMEOUT_SECONDS)
-            if self._blocked_since is not None:
+            blocked_since = self._blocked_since
+            waited = 0.0 if blocked_since is None else perf_counter() - max(began, blocked_since)
+            if blocked_since is not None and (self._rejecting or waited >= _LOCK_TIMEOUT_SECONDS):
                 _log.warning("Another process holds the write lock: the final checkpoint is left to the next start")
                 self._reject_queued()
                 return
+            await asyncio.to_thread(self._thread.join, _LOCK_TIMEOUT_SECONDS - waited)
 
     def _gather(self) -> None:
         self._phase = "gathering"

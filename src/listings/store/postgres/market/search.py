@@ -31,8 +31,9 @@ _MIN_SAMPLED = 20
 """Terms are common if at least this many listings match them in a sample of some parts of the market."""
 
 _COLUMNS = market_entries.ENTRY_COLUMNS
-_CLOSED = "marketed <> CAST(disabled_at IS NULL AS integer) AND disabled_at IS NOT NULL"
-_OPEN = f"account_id NOT IN (SELECT id FROM accounts WHERE {_CLOSED})"  # needed until the index has hidden the listings
+_DISABLED = "marketed <> CAST(disabled_at IS NULL AS integer) AND disabled_at IS NOT NULL"
+# Needed until the index has hidden the listings of an account.
+_ENABLED = f"account_id NOT IN (SELECT id FROM accounts WHERE {_DISABLED})"
 _ORDER: Mapping[SortOrder, str] = {
     "newest": "serial DESC",
     "oldest": "serial",
@@ -72,7 +73,7 @@ _NEXT_LISTINGS = {
 SCAN = {  # $1 terms, $2 and $3 prices, $4 and $5 the cursor, $6 the limit
     sort: f"""
 SELECT {_COLUMNS} FROM ({listings} LIMIT {_MAX_SCANNED}) AS near
-WHERE words @> $1 AND {_PRICE} AND {_OPEN} ORDER BY {_ORDER[sort]} LIMIT $6
+WHERE words @> $1 AND {_PRICE} AND {_ENABLED} ORDER BY {_ORDER[sort]} LIMIT $6
 """
     for sort, listings in _NEXT_LISTINGS.items()
 }
@@ -100,7 +101,7 @@ GATHER_BY_PRICE = {
     sort: f"""
 WITH found AS MATERIALIZED (
     SELECT {_COLUMNS} FROM market
-    WHERE {_HAS_TERMS_UNINDEXED} AND state = 1 AND {_PRICE} AND {_AFTER_UNINDEXED[sort]} AND {_OPEN})
+    WHERE {_HAS_TERMS_UNINDEXED} AND state = 1 AND {_PRICE} AND {_AFTER_UNINDEXED[sort]} AND {_ENABLED})
 SELECT {_COLUMNS} FROM found ORDER BY {_ORDER[sort]} LIMIT $6
 """
     for sort in _SERIAL_ORDERS
@@ -127,7 +128,8 @@ def _build_gather(parts: str, condition: str, sort: SortOrder) -> str:
     return f"""
 SELECT {_COLUMNS} FROM {parts} CROSS JOIN LATERAL (
     SELECT {_COLUMNS} FROM market
-    WHERE words @> $1 AND {condition} AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_AFTER_UNINDEXED[sort]} AND {_OPEN}
+    WHERE words @> $1 AND {condition} AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_AFTER_UNINDEXED[sort]}
+        AND {_ENABLED}
     ORDER BY {_ORDER_UNINDEXED[sort]} LIMIT $6) AS entry
 LIMIT $6
 """
@@ -146,7 +148,7 @@ WITH found AS MATERIALIZED (
     SELECT {_COLUMNS}, account_id, state FROM market WHERE words @> $1 LIMIT {_MAX_BY_TERMS})
 SELECT total, entry.* FROM (SELECT count(*) AS total FROM found) AS every LEFT JOIN LATERAL (
     SELECT {_COLUMNS} FROM found
-    WHERE state = 1 AND {_PRICE} AND {_AFTER[sort]} AND {_OPEN} ORDER BY {_ORDER[sort]} LIMIT $6) AS entry ON TRUE
+    WHERE state = 1 AND {_PRICE} AND {_AFTER[sort]} AND {_ENABLED} ORDER BY {_ORDER[sort]} LIMIT $6) AS entry ON TRUE
 """
     for sort in _ORDER
 }
@@ -171,7 +173,7 @@ def _build_traits(condition: str) -> str:
     return f"""
 SELECT entry.* FROM generate_series((SELECT max(serial) >> 13 FROM market), 0, -1) AS part CROSS JOIN LATERAL (
     SELECT {_TRAITS} FROM market
-    WHERE words @> $1 AND {condition} AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_OPEN} LIMIT $4) AS entry
+    WHERE words @> $1 AND {condition} AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_ENABLED} LIMIT $4) AS entry
 LIMIT $4
 """
 
@@ -180,22 +182,22 @@ _TRAITS = "type, category, region, price_cents, serial"
 TRAITS = _build_traits(_BY_PART)
 TRAITS_IN_RANGE = _build_traits(f"{_BY_PART} AND {_IN_RANGE}")
 TRAITS_BY_TERMS = f"""
-SELECT {_TRAITS} FROM market WHERE words @> $1 AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_OPEN} LIMIT $4
+SELECT {_TRAITS} FROM market WHERE words @> $1 AND state + 0 = 1 AND {_PRICE_UNINDEXED} AND {_ENABLED} LIMIT $4
 """
 TRAITS_BY_PRICE = f"""
-SELECT {_TRAITS} FROM market WHERE {_HAS_TERMS_UNINDEXED} AND state = 1 AND {_PRICE} AND {_OPEN} LIMIT $4
+SELECT {_TRAITS} FROM market WHERE {_HAS_TERMS_UNINDEXED} AND state = 1 AND {_PRICE} AND {_ENABLED} LIMIT $4
 """
 GET_ENTRIES = f"""
 SELECT {_COLUMNS} FROM market
 WHERE serial = ANY (ARRAY(SELECT CAST(json_array_elements_text(CAST($1 AS json)) AS bigint))) AND state + 0 = 1
-    AND {_OPEN}
+    AND {_ENABLED}
 """
 SPELLINGS = """
 SELECT word, listings FROM market_spellings
 WHERE skeleton = ANY (ARRAY(SELECT json_array_elements_text(CAST($1 AS json)))) LIMIT $2
 """
 SITEMAP = f"""
-SELECT serial, listing_id, updated_at FROM market WHERE state = 1 AND serial > $1 AND {_OPEN}
+SELECT serial, listing_id, updated_at FROM market WHERE state = 1 AND serial > $1 AND {_ENABLED}
 ORDER BY serial LIMIT $2
 """
 

@@ -18,15 +18,16 @@ _MAX_GATHERED = 100_000
 """With fewer listings in a price range, all of them are collected first and then sorted by age."""
 
 _COLUMNS = ", ".join(f"market.{name}" for name in market_entries.ENTRY_COLUMNS.split(", "))
-_CLOSED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
-_OPEN = f"market.account_id NOT IN ({_CLOSED})"  # until the next index steps hide the listings of disabled accounts
-HAS_CLOSED = f"SELECT EXISTS ({_CLOSED})"
+_DISABLED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
+# Needed until the next index steps hide the listings of disabled accounts.
+_ENABLED = f"market.account_id NOT IN ({_DISABLED})"
+HAS_DISABLED = f"SELECT EXISTS ({_DISABLED})"
 _DIRECTIONS = {"newest": "DESC", "oldest": "ASC", "price": "ASC", "-price": "DESC"}
 BY_SERIAL = {
     direction: f"""
 SELECT {_COLUMNS} FROM market_words CROSS JOIN market ON market.serial = market_words.rowid
 WHERE market_words MATCH $1 AND market_words.rowid BETWEEN $2 AND $3 AND market.price_cents BETWEEN $4 AND $5
-    AND {_OPEN}
+    AND {_ENABLED}
 ORDER BY market_words.rowid {direction} LIMIT $6
 """
     for direction in ("ASC", "DESC")
@@ -34,7 +35,7 @@ ORDER BY market_words.rowid {direction} LIMIT $6
 BY_PRICE = {
     direction: f"""
 SELECT {_COLUMNS} FROM market_prices CROSS JOIN market ON market.serial = market_prices.rowid & {LAST_SERIAL}
-WHERE market_prices MATCH $1 AND market_prices.rowid BETWEEN $2 AND $3 AND {_OPEN}
+WHERE market_prices MATCH $1 AND market_prices.rowid BETWEEN $2 AND $3 AND {_ENABLED}
 ORDER BY market_prices.rowid {direction} LIMIT $4
 """
     for direction in ("ASC", "DESC")
@@ -56,22 +57,22 @@ SELECT {_COLUMNS} FROM found CROSS JOIN market ON market.serial = found.serial O
 _TRAITS = "market.type, market.category, market.region, market.price_cents, market.serial"
 TRAITS = f"""
 SELECT {_TRAITS} FROM market_words CROSS JOIN market ON market.serial = market_words.rowid
-WHERE market_words MATCH $1 AND {_OPEN} ORDER BY market_words.rowid DESC LIMIT $2
+WHERE market_words MATCH $1 AND {_ENABLED} ORDER BY market_words.rowid DESC LIMIT $2
 """
 TRAITS_IN_RANGE = f"""
 SELECT {_TRAITS} FROM market_prices CROSS JOIN market ON market.serial = market_prices.rowid & {LAST_SERIAL}
-WHERE market_prices MATCH $1 AND market_prices.rowid BETWEEN $2 AND $3 AND {_OPEN}
+WHERE market_prices MATCH $1 AND market_prices.rowid BETWEEN $2 AND $3 AND {_ENABLED}
 ORDER BY market_prices.rowid LIMIT $4
 """
 GET_ENTRIES = f"""
 SELECT {_COLUMNS} FROM json_each($1) AS wanted CROSS JOIN market ON market.serial = wanted.value
-WHERE market.state = {market_entries.SHOWN} AND {_OPEN}
+WHERE market.state = {market_entries.SHOWN} AND {_ENABLED}
 """
 SPELLINGS = """
 SELECT word, listings FROM market_spellings WHERE skeleton IN (SELECT value FROM json_each($1)) LIMIT $2
 """
 SITEMAP = f"""
-SELECT serial, listing_id, updated_at FROM market WHERE serial > $1 AND state = {market_entries.SHOWN} AND {_OPEN}
+SELECT serial, listing_id, updated_at FROM market WHERE serial > $1 AND state = {market_entries.SHOWN} AND {_ENABLED}
 ORDER BY serial LIMIT $2
 """
 
@@ -146,7 +147,7 @@ def _has_few_matches(read: Read, query: MarketQuery, version: int, rowids: tuple
     still shown, because `BY_SERIAL_OF_FEW` does not exclude them.
     """
     filters = _build_match([market_entries.build_filter_term(query, version)])
-    return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_CLOSED, ())[0][0]
+    return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_DISABLED, ())[0][0]
 
 
 def _build_match(words: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Build the mails that a use case queues in its own transaction."""
+"""Compose the mails that a use case queues in its own transaction."""
 
 import secrets
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from listings.contract.mail import MailKind, NewMail
 from listings.domain.model import Account
 
 
-class Outbox:
-    """Builds mails if mail is on. The methods return None if it is off."""
+class MailComposer:
+    """Composes mails if mail is on. The methods return None if it is off."""
 
     def __init__(self, clock: Callable[[], float], *, is_on: bool, operator: str) -> None:
         """`operator` is the operator's address, or empty if there is none."""
@@ -18,15 +18,15 @@ class Outbox:
         self._operator = operator
         self._clock = clock
 
-    def write(self, kind: MailKind, account: Account, recipient: str = "", **detail: str) -> NewMail | None:
+    def compose(self, kind: MailKind, account: Account, recipient: str = "", **detail: str) -> NewMail | None:
         """Return a mail to the owner of an account, by default at the account's address."""
         return self._build(kind, recipient or account.email, account.id, detail)
 
-    def write_to_address(self, kind: MailKind, address: str) -> NewMail | None:
+    def compose_to_address(self, kind: MailKind, address: str) -> NewMail | None:
         """Return a mail to the owner of the account with an address, which is looked up when the mail is sent."""
         return self._build(kind, address, None, {})
 
-    def write_plan_request(self, account: Account) -> NewMail | None:
+    def compose_plan_request(self, account: Account) -> NewMail | None:
         """Return the mail that asks the operator for an account's plan, or None if the operator has no address."""
         return self._build("plan_request", self._operator, account.id, {}) if self._operator else None
 
