@@ -167,6 +167,29 @@ def test_counts_depend_on_the_other_filters(harness: Harness, monkeypatch: pytes
     assert (total, facets["type"].is_complete) == (3, False)
 
 
+def test_counts_of_too_many_results_are_cached_but_pages_are_not(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "MAX_COUNTED", 2)
+    alice, market, query = authenticate(harness), harness.services.market, MarketQuery(type="product")
+    listings = [add_listing(harness, alice, category="Tools") for _ in range(3)]
+    harness.run(market.index())
+    assert harness.run(market.find(query)).facets["category"].listings == {"Tools": 3}
+
+    for listing in listings:
+        harness.run(harness.services.listings.delete(alice, listing.id))
+    bike = add_listing(harness, alice, category="Bikes")
+    harness.run(market.index())
+    page, total, facets = harness.run(market.find(query))
+    assert ([it.id for it in page.entries], total, facets["category"].listings) == ([bike.id], 3, {"Tools": 3})
+    assert harness.run(market.find(MarketQuery(type="product", category="Bikes"))).facets["type"].listings == {
+        "product": 1
+    }
+    harness.clock.now += 10
+    page, total, facets = harness.run(market.find(query))
+    assert ([it.id for it in page.entries], total, facets["category"].listings) == ([bike.id], 1, {"Bikes": 1})
+
+
 def test_the_spellings_of_a_category_are_counted_together(harness: Harness) -> None:
     alice, market = authenticate(harness), harness.services.market
     for category in ("bikes", "Tools", "Bikes", "Tools", "Bikes"):

@@ -90,6 +90,7 @@ class Market:
         self.index_failed_at: float | None = None  # the first failure since the last success, in seconds since 1970
         self._facets: tuple[float, MarketFacets] | None = None
         self._highlights: tuple[float, list[list[MarketEntry]]] | None = None
+        self._counts = results.CountCache(clock)
 
     # Public reads
 
@@ -103,10 +104,10 @@ class Market:
     async def find(self, query: MarketQuery, *, is_backwards: bool = False) -> MarketResults:
         """Return the page of results after the query's cursor, or before it, and count the results.
 
-        Those with other values of one of the filters are counted as well. If the page before the cursor is not full,
-        the first page is returned.
+        Those with other values of one of the filters are counted as well. The counts of more than 1,000 are cached for
+        ten seconds. If the page before the cursor is not full, the first page is returned.
         """
-        return await results.find(self._store, query, is_backwards=is_backwards)
+        return await results.find(self._store, self._counts, query, is_backwards=is_backwards)
 
     async def suggest(self, query: MarketQuery) -> Suggestion:
         """Return what to try instead of a query without results."""

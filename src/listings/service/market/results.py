@@ -2,7 +2,7 @@
 
 First, the type, category, region, price and serial of up to 1,001 matches are read. If there are at most 1,000 matches,
 the page is chosen from them in memory. That avoids a second search of the index, which is slow for common words that
-never occur together.
+never occur together. If there are more, the counts are minimums, and are cached.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.service.listings import search_unpriced_last
 
 MAX_COUNTED = 1_000  # listings; of more, the number is not known
+_CACHE_SECONDS = 10
+_MAX_CACHED = 64  # searches
 
 FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": fold_category, "region": fold_region}
 """The fields of `MarketTraits` that can be filtered, and how a filter's value is compared."""
@@ -66,16 +68,44 @@ class MarketResults(NamedTuple):
     facets: Mapping[str, FacetCounts]  # by the field of `MarketTraits`
 
 
-async def find(store: MarketStore, query: MarketQuery, *, is_backwards: bool) -> MarketResults:
+class _Found(NamedTuple):
+    """The matches of a search, or None if there are more than `MAX_COUNTED`, and their counts by some filters."""
+
+    matches: _Matches | None
+    facets: Mapping[str, FacetCounts]
+
+
+class CountCache:
+    """The counts of searches with more than `MAX_COUNTED` matches. They are valid for ten seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._counts: dict[tuple[MarketQuery, tuple[str, ...]], tuple[float, Mapping[str, FacetCounts]]] = {}
+
+    def find(self, query: MarketQuery, names: tuple[str, ...]) -> Mapping[str, FacetCounts] | None:
+        """Return the counts by the filters `names` if they are valid."""
+        since, counts = self._counts.get((_without_page(query), names), (0.0, None))
+        return counts if 0 <= self._clock() - since < _CACHE_SECONDS else None
+
+    def store(self, query: MarketQuery, names: tuple[str, ...], counts: Mapping[str, FacetCounts]) -> None:
+        """Add counts. If there are too many, forget all others."""
+        if len(self._counts) >= _MAX_CACHED:
+            self._counts.clear()
+        self._counts[_without_page(query), names] = (self._clock(), counts)
+
+
+async def find(store: MarketStore, cache: CountCache, query: MarketQuery, *, is_backwards: bool) -> MarketResults:
     """Return the page of results after the query's cursor, or before it, with the counts."""
-    broader = await _read_without_each_filter(store, query)
-    matches = await _read_matches(store, query, broader)
-    if len(matches) <= MAX_COUNTED:
-        page = await _choose_page(store, query, matches, is_backwards=is_backwards)
+    broader = await _read_without_each_filter(store, cache, query)
+    found = await _read_matches(store, cache, query, broader)
+    if found.matches is not None:
+        page = await _choose_page(store, query, found.matches, is_backwards=is_backwards)
+        total = len(found.matches)
     else:
         page = await (search_backwards if is_backwards else search)(store, query)
-    facets = {name: _count_values(broader.get(name, matches), name) for name in FILTERS}
-    return MarketResults(page, len(matches), facets)
+        total = MAX_COUNTED + 1
+    facets = {name: broader.get(name, found).facets[name] for name in FILTERS}
+    return MarketResults(page, total, facets)
 
 
 async def search(store: MarketStore, query: MarketQuery) -> MarketPage:
@@ -123,12 +153,12 @@ async def _find_before(store: MarketStore, query: MarketQuery) -> list[MarketEnt
     return unpriced + await store.search_market(priced)
 
 
-async def _read_without_each_filter(store: MarketStore, query: MarketQuery) -> dict[str, _Matches]:
-    """Return, for each filter in use, the first matches of the query without that filter."""
-    found: dict[str, _Matches] = {}
+async def _read_without_each_filter(store: MarketStore, cache: CountCache, query: MarketQuery) -> dict[str, _Found]:
+    """Return, for each filter in use, what the query finds without that filter."""
+    found: dict[str, _Found] = {}
     for name in FILTERS:
         if getattr(query, name) is not None:
-            found[name] = await store.list_market_traits(_without(query, name), MAX_COUNTED + 1)
+            found[name] = await _read(store, cache, _without(query, name), (name,))
             await asyncio.sleep(0)  # let other requests run
     return found
 
@@ -138,13 +168,31 @@ def _without(query: MarketQuery, name: str) -> MarketQuery:
     return msgspec.structs.replace(query, **changes)
 
 
-async def _read_matches(store: MarketStore, query: MarketQuery, broader: Mapping[str, _Matches]) -> _Matches:
-    """Return the first matches of the query. They are read only if no broader search is complete."""
+def _without_page(query: MarketQuery) -> MarketQuery:
+    return msgspec.structs.replace(query, sort="newest", after=None, limit=0)
+
+
+async def _read_matches(
+    store: MarketStore, cache: CountCache, query: MarketQuery, broader: Mapping[str, _Found]
+) -> _Found:
+    """Return what the query finds, counted by the other filters. It is read only if no broader search is complete."""
+    others = tuple(name for name in FILTERS if name not in broader)
     for name, found in broader.items():
-        if len(found) <= MAX_COUNTED:
+        if found.matches is not None:
             value = FILTERS[name](getattr(query, name))
-            return [it for it in found if FILTERS[name](getattr(it, name)) == value]
-    return await store.list_market_traits(query, MAX_COUNTED + 1)
+            return _count([it for it in found.matches if FILTERS[name](getattr(it, name)) == value], others)
+    return await _read(store, cache, query, others)
+
+
+async def _read(store: MarketStore, cache: CountCache, query: MarketQuery, names: tuple[str, ...]) -> _Found:
+    """Return what a query finds, counted by the filters `names`."""
+    cached = cache.find(query, names)
+    if cached is not None:
+        return _Found(None, cached)
+    found = _count(await store.list_market_traits(query, MAX_COUNTED + 1), names)
+    if found.matches is None:
+        cache.store(query, names, found.facets)
+    return found
 
 
 async def _choose_page(store: MarketStore, query: MarketQuery, matches: _Matches, *, is_backwards: bool) -> MarketPage:
@@ -170,9 +218,13 @@ def _find_start(query: MarketQuery, keys: Sequence[tuple[int, ...]], *, is_backw
     return max(bisect_left(keys, key) - query.limit, 0) if is_backwards else bisect_right(keys, key)
 
 
-def _count_values(matches: _Matches, name: str) -> FacetCounts:
-    values = Counter(filter(None, map(attrgetter(name), matches)))
-    return FacetCounts(merge_spellings(values, FILTERS[name]), is_complete=len(matches) <= MAX_COUNTED)
+def _count(matches: _Matches, names: tuple[str, ...]) -> _Found:
+    is_complete = len(matches) <= MAX_COUNTED
+    facets: dict[str, FacetCounts] = {}
+    for name in names:
+        values = Counter(filter(None, map(attrgetter(name), matches)))
+        facets[name] = FacetCounts(merge_spellings(values, FILTERS[name]), is_complete)
+    return _Found(matches if is_complete else None, facets)
 
 
 def merge_spellings(values: Mapping[str, int], fold: Callable[[str], str]) -> dict[str, int]:
