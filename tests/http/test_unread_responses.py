@@ -11,7 +11,7 @@ import pytest
 
 from listings.api import lists
 from listings.http import connection as connections
-from listings.http import unsent_bytes
+from listings.http import pace, unsent_bytes
 from listings.http.connection import ConnectionLimits
 from listings.http.unsent_bytes import UnsentBytes
 from tests.api.test_large_lists import count_files
@@ -98,16 +98,29 @@ def test_a_client_that_reads_at_the_minimum_rate_gets_everything(service: Runnin
     assert size > 1_000_000
 
 
+@pytest.mark.as_written
+def test_a_client_that_waits_for_its_turn_is_not_slow(
+    service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_MIN_READ_RATE", 1_000_000)
+    monkeypatch.setattr(pace, "_INTERVAL_SECONDS", 0.2)  # a third of that rate
+    monkeypatch.setattr(pace, "_BURST_SECONDS", 0.0)
+    started = time.monotonic()
+    with Connection(service).send(request("GET", PATH, cast.alice.key)) as connection:
+        assert len(connection.read_response().json()["listings"]) == 10
+    assert time.monotonic() - started > 2 * WRITE_SECONDS
+
+
 @pytest.mark.parametrize("path", [f"{PATH}?limit=2", "/"])
 def test_pipelined_responses_arrive_at_the_clients_pace(service: RunningService, cast: Cast, path: str) -> None:
     """A response that is sent in one piece counts too, of the API (200 kB each) and of the pages."""
     started, size = time.monotonic(), 0
-    requests = request("GET", path, cast.alice.key) * 400
-    with Connection(service, SMALL_BUFFER).send(requests[: len(requests) // (20 if "?" in path else 1)]) as connection:
+    requests = request("GET", path, cast.alice.key) * (18 if "?" in path else 400)
+    with Connection(service, SMALL_BUFFER).send(requests) as connection:
         connection.socket.shutdown(1)
         while data := connection.socket.recv(20_000):
             size += len(data)
-            time.sleep(0.02)
+            time.sleep(0.005)
     assert time.monotonic() - started > 3 * WRITE_SECONDS
     assert size > 3_000_000
 

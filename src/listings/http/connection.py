@@ -557,9 +557,12 @@ class HttpConnection(BaseConnection):
             self.drop()
 
     def _check_reader(self, now: float) -> None:
-        """Drop a client that takes its responses too slowly."""
+        """Drop a client that takes its responses too slowly. One that has taken everything waits for the service."""
         unread = self.transport.get_write_buffer_size()
         self._count_unsent(unread)
+        if not unread:
+            self._window = None
+            return
         taken = self._written_bytes - unread
         since, before = self._window = self._window or (now, taken)
         seconds = self._limits.write_seconds
