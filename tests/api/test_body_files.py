@@ -32,15 +32,17 @@ def test_the_file_of_a_body_that_is_not_released_is_closed_without_a_warning(tmp
 
 
 class RecordedFile(FileIO):
-    """A file that records its calls. A write waits for `may_write`."""
+    """A file that records its calls. A write sets `has_begun` and waits for `may_write`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "wb")
         self.calls: list[tuple[str, str]] = []
+        self.has_begun = Event()
         self.may_write = Event()
         self.was_closed = Event()
 
     def write(self, data: Any) -> int:
+        self.has_begun.set()
         assert self.may_write.wait(TIMEOUT)
         count = super().write(data)
         self.calls.append(("write", current_thread().name))
@@ -58,7 +60,7 @@ def test_a_file_is_closed_by_the_thread_after_its_last_write(tmp_path: Path) -> 
     async def write_and_leave() -> None:
         body = BodyFile(FolderWithFile(tmp_path, cast("IO[bytes]", file)))
         write = asyncio.ensure_future(body.write(bytes(1 << 20)))
-        await asyncio.sleep(0)
+        await asyncio.to_thread(file.has_begun.wait, TIMEOUT)
         write.cancel()
         body.release()
 

@@ -9,11 +9,11 @@ BURST = 64
 
 
 async def send(pace: Pace, count: int) -> float:
-    """Take this many turns; return the seconds it took."""
+    """Send this many pieces; return the seconds it took."""
     began = monotonic()
     for _ in range(count):
-        async with pace:
-            pass
+        async with pace.turn(1):
+            await pace.rest()
     return monotonic() - began
 
 
@@ -25,17 +25,19 @@ def test_the_pieces_of_a_burst_do_not_wait() -> None:
     assert min(asyncio.run(send(Pace(), BURST)) for _ in range(5)) < BURST / 2 / 1000
 
 
-def test_clients_take_turns() -> None:
+def test_owners_take_turns_however_many_connections_they_have() -> None:
     turns = []
 
-    async def take(client: str, pace: Pace) -> None:
-        for _ in range(3):
-            async with pace:
-                turns.append(client)
+    async def take(owner: int, pace: Pace) -> None:
+        for _ in range(2):
+            async with pace.turn(owner):
+                turns.append(owner)
+                await pace.rest()
 
-    async def take_both() -> None:
+    async def take_all() -> None:
         pace = Pace()
-        await asyncio.gather(take("alice", pace), take("bob", pace))
+        await asyncio.gather(*(take(owner, pace) for owner in (1, 1, 1, 2)))
 
-    asyncio.run(take_both())
-    assert turns == ["alice", "bob"] * 3
+    asyncio.run(take_all())
+    assert turns[:4] == [1, 2, 1, 2]
+    assert turns[4:] == [1] * 4

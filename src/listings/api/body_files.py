@@ -29,7 +29,7 @@ class BodyFolder:
     def __init__(self, path: Path | None, max_bytes: int) -> None:
         self._path = path or Path(tempfile.gettempdir())
         self._max_bytes = max_bytes
-        self._thread = ThreadPoolExecutor(1, "listings-files")  # only one: a file is closed after its last use
+        self._thread = ThreadPoolExecutor(1, "listings-files")  # only one: a file is closed after its last write
         self.bytes = 0
 
     @property
@@ -94,7 +94,7 @@ class BodyFile:
         except OSError as error:
             if error.errno not in _WAITS:
                 raise
-            size = await self._folder.run(lambda: os.preadv(descriptor, [buffer], offset))
+            size = await asyncio.to_thread(os.preadv, descriptor, [buffer], offset)
         if not size:
             raise EOFError(f"The file has less than {self.size} bytes")
         del buffer[size:]

@@ -10,6 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -465,6 +466,9 @@ class HttpConnection(BaseConnection):
         """Count unsent bytes for `owner`, and return whether they leave room for a large response."""
         self._owner = owner
         return not self._unsent.total or self._unsent.has_room(owner)
+
+    def take_turn(self) -> AbstractAsyncContextManager[None]:
+        return self.pace.turn(self._owner)
 
     def begin_body(self) -> None:
         """Prepare for pieces of a body: as long as any bytes are unsent, writing is paused."""

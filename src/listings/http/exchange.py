@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
@@ -23,6 +24,9 @@ class ExchangeConnection(Protocol):
     flow: FlowControl
     pace: Pace
     stopping: bool  # the connection closes after the pending responses
+
+    def take_turn(self) -> AbstractAsyncContextManager[None]:
+        """Wait until this connection may send a piece of a body."""
 
     def may_send(self, owner: int) -> bool:
         """Count the connection's unsent bytes for `owner`, and return whether a large response may be sent."""
@@ -187,10 +191,12 @@ class HttpExchange(BaseExchange):
         connection.begin_body()
         offset = 0
         while offset < source.size and not self._has_left():
-            async with connection.pace:
-                piece = await source.read(offset, PIECE_BYTES)
-                connection.write_body(piece)
-            offset += len(piece)
+            async with connection.take_turn():
+                if not self._has_left():
+                    piece = await source.read(offset, PIECE_BYTES)
+                    connection.write_body(piece)
+                    offset += len(piece)
+                    await connection.pace.rest()
             if self.flow.write_paused and not self._has_left():
                 await self.flow.drain()
         connection.end_body()

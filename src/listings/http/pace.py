@@ -1,28 +1,31 @@
 """Limit how fast pieces of large bodies are sent, because copying them at full speed delays all other requests."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from time import monotonic
+from weakref import WeakValueDictionary
 
 _INTERVAL_SECONDS = 0.001  # 64 MB/s; at full speed, p99 of other requests is three times as high
 _BURST_SECONDS = 0.064  # 4 MiB are sent at full speed
 
 
 class Pace:
-    """The turns of all connections of an event loop to send a piece, one per iteration and, in the long run, per ms."""
+    """Lets one connection of the event loop at a time send a piece, on average at most one per millisecond."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._owner_locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._due = 0.0
 
-    async def __aenter__(self) -> None:
-        """Wait for the turn."""
-        await self._lock.acquire()
+    @asynccontextmanager
+    async def turn(self, owner: int) -> AsyncIterator[None]:
+        """Wait for a turn. Owners, such as API keys, take turns, however many connections they have."""
+        async with self._owner_locks.setdefault(owner, asyncio.Lock()), self._lock:
+            yield
 
-    async def __aexit__(self, *_: object) -> None:
-        """Give the turn to the next connection when it is due."""
+    async def rest(self) -> None:
+        """Wait until another piece may be sent. Call it at the end of a turn in which a piece was sent."""
         now = monotonic()
         self._due = max(self._due, now - _BURST_SECONDS) + _INTERVAL_SECONDS
-        try:
-            await asyncio.sleep(max(0.0, self._due - now))
-        finally:
-            self._lock.release()
+        await asyncio.sleep(max(0.0, self._due - now))

@@ -464,7 +464,7 @@ def test_a_writer_closes_even_if_it_cannot_acquire_the_lock(path: Path, monkeypa
 def test_a_closing_writer_waits_for_a_lock_that_another_process_takes_meanwhile(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 2.0)
     has_begun, is_locked = threading.Event(), threading.Event()
 
     def lock_between_batches() -> None:
@@ -477,7 +477,7 @@ def test_a_closing_writer_waits_for_a_lock_that_another_process_takes_meanwhile(
 
         def release_after_most_of_the_time(connection: apsw.Connection) -> None:
             has_begun.set()
-            sleep(0.25)
+            sleep(1.9)
             fcntl.flock(writer.lock._descriptor, fcntl.LOCK_UN)  # noqa: SLF001 - or this thread may be first again
             assert is_locked.wait(TIMEOUT)
             insert("a")(connection)

@@ -198,13 +198,19 @@ class Writer:
             self._signals.put(_EXIT)
         began = perf_counter()
         while self._thread.is_alive():
-            blocked_since = self._blocked_since
-            waited = 0.0 if blocked_since is None else perf_counter() - max(began, blocked_since)
-            if blocked_since is not None and (self._rejecting or waited >= _LOCK_TIMEOUT_SECONDS):
+            if self._is_locked_out(began):
                 _log.warning("Another process holds the write lock: the final checkpoint is left to the next start")
                 self._reject_queued()
                 return
-            await asyncio.to_thread(self._thread.join, _LOCK_TIMEOUT_SECONDS - waited)
+            await asyncio.to_thread(self._thread.join, _LOCK_TIMEOUT_SECONDS / _LOCK_CHECKS)
+
+    def _is_locked_out(self, began: float) -> bool:
+        """Return whether `close` has waited since `began` for too long, and for the current holder of the lock too."""
+        now, blocked_since = perf_counter(), self._blocked_since
+        if blocked_since is None:
+            return False
+        is_late = now - began >= _LOCK_TIMEOUT_SECONDS and now - blocked_since >= _LOCK_TIMEOUT_SECONDS / _LOCK_CHECKS
+        return self._rejecting or is_late
 
     def _gather(self) -> None:
         self._phase = "gathering"
