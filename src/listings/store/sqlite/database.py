@@ -110,9 +110,9 @@ class Database:
 
         For a second after that, the account's reads have less time.
         """
-        is_slow = perf_counter() < self._slow_until.get(account_id, 0.0)
-        timer = _start_timer(_SHORT_READ_SECONDS if is_slow else _MAX_READ_SECONDS)
-        self.reader.set_progress_handler(timer, _STEPS_PER_CHECK)
+        is_slow = self._slow_until and perf_counter() < self._slow_until.get(account_id, 0.0)
+        seconds = _SHORT_READ_SECONDS if is_slow else _MAX_READ_SECONDS
+        self.reader.set_progress_handler(_start_timer(seconds), _STEPS_PER_CHECK)
         try:
             return read()
         except LargeListError:
