@@ -13,7 +13,7 @@ async def send(pace: Pace, count: int) -> float:
     began = monotonic()
     for _ in range(count):
         async with pace.turn(1):
-            await pace.rest()
+            await pace.wait()
     return monotonic() - began
 
 
@@ -32,7 +32,7 @@ def test_owners_take_turns_however_many_connections_they_have() -> None:
         for _ in range(2):
             async with pace.turn(owner):
                 turns.append(owner)
-                await pace.rest()
+                await pace.wait()
 
     async def take_all() -> None:
         pace = Pace()

@@ -42,7 +42,7 @@ class BodyFolder:
         return tempfile.TemporaryFile(dir=self._path, buffering=0)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do in the thread what may wait for the disk."""
+        """Do work in the thread: it may wait for the disk, or compress."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self, file: IO[bytes]) -> None:

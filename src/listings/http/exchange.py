@@ -196,7 +196,7 @@ class HttpExchange(BaseExchange):
                     piece = await source.read(offset, PIECE_BYTES)
                     connection.write_body(piece)
                     offset += len(piece)
-                    await connection.pace.rest()
+                    await connection.pace.wait()
             if self.flow.write_paused and not self._has_left():
                 await self.flow.drain()
         connection.end_body()

@@ -24,7 +24,7 @@ class Pace:
         async with self._owner_locks.setdefault(owner, asyncio.Lock()), self._lock:
             yield
 
-    async def rest(self) -> None:
+    async def wait(self) -> None:
         """Wait until another piece may be sent. Call it at the end of a turn in which a piece was sent."""
         now = monotonic()
         self._due = max(self._due, now - _BURST_SECONDS) + _INTERVAL_SECONDS

@@ -39,7 +39,7 @@ _MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event
 _MAX_WAIT_SECONDS = 0.02  # in addition, for the disk and the processor
 _SHORT_READ_SECONDS = 0.0005  # for the account of a list that took longer, enough for a small page of an index
 _SLOW_SECONDS = 1.0  # how long such an account has less time
-_MAX_SLOW_ACCOUNTS = 1_000
+_MAX_SLOW_ACCOUNTS = 1_000  # with more, all are forgotten
 _STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
 
 
@@ -191,7 +191,7 @@ class DatabaseStore(ScriptedStore):
 
 
 def _start_timer(seconds: float) -> Callable[[], bool]:
-    """Return a function that tells whether a read has taken too long: these seconds of CPU time, or 20 ms more."""
+    """Return a function that tells whether a read has taken too long: this much CPU time, or 20 ms more in total."""
     end, processor_end = perf_counter() + seconds, thread_time() + seconds
 
     def is_over() -> bool:

@@ -42,7 +42,7 @@ class OnBatch(Protocol):
 _MAX_BATCH_SIZE = 256
 _MAX_QUEUED_WRITES = 1024
 _MAX_GATHER_SECONDS = 0.005
-_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `close` waits as long again
+_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `close` waits at least as long again
 _LOCK_CHECKS = 5  # per timeout
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
 _CHECK_TIMEOUT_SECONDS = 1.0
@@ -205,7 +205,10 @@ class Writer:
             await asyncio.to_thread(self._thread.join, _LOCK_TIMEOUT_SECONDS / _LOCK_CHECKS)
 
     def _is_locked_out(self, began: float) -> bool:
-        """Return whether `close` has waited since `began` for too long, and for the current holder of the lock too."""
+        """Return whether `close`, which began at that time, must give up the last writes.
+
+        It must after five seconds, the last of which the same process has held the lock.
+        """
         now, blocked_since = perf_counter(), self._blocked_since
         if blocked_since is None:
             return False
