@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 
 from listings.cli import main
-from listings.contract.freshness import Revisions
 from listings.contract.listings import AddResult
+from listings.contract.revisions import Revisions
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import Listing, bucket_of
 from listings.store import sql

@@ -10,7 +10,7 @@ import pytest
 
 from listings.api.codec import Response
 from listings.api.response_cache import WHOLE_LIST, ResponseCache
-from listings.contract.freshness import Freshness
+from listings.contract.revisions import RevisionStore
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person
 from tests.postgres_server import PostgresServer
@@ -32,7 +32,7 @@ def fetch_titles(harness: Harness, person: Person, listing_id: int) -> list[Any]
 
 
 def build_cache(max_bytes: int) -> ResponseCache:
-    return ResponseCache(cast("Freshness", None), max_bytes)  # `find` and `store` do not use it
+    return ResponseCache(cast("RevisionStore", None), max_bytes)  # `find` and `store` do not use it
 
 
 def build_response(size: int = 100) -> Response:

@@ -219,16 +219,16 @@ def test_a_listing_is_read_with_its_accounts_revision(store: Store, run: Run, ac
     assert run(store.get_listing_and_revision(listing_id + 1024)) is None
 
 
-def test_no_listing_has_changed_since_the_settled_revision(store: Store, run: Run, account: Account) -> None:
+def test_no_listing_has_changed_since_the_last_change_revision(store: Store, run: Run, account: Account) -> None:
     partition = (bucket_of(account.id), account.id)
     listing_id = add(run, store, account)
     for changed in (2, 4, 6):
         run(store.get_listing_and_revision(listing_id))
         run(store.change_listing(listing_id, set_values(title=str(changed))))
         for current in (changed, changed + 1):
-            known = store.get_cached_settled_revision(*partition)
+            known = store.get_cached_last_change_revision(*partition)
             assert known is None or changed <= known <= current
-            assert changed <= run(store.get_settled_revision(*partition)) <= current
+            assert changed <= run(store.get_last_change_revision(*partition)) <= current
             assert run(store.get_revisions(*partition)).revision == current
             if current == changed:
                 add(run, store, account)

@@ -71,16 +71,16 @@ class Application:
         self._limits = RateLimitHeaders(services.limiter, services.clock)
         self._ids = RequestIds()
         self._max_cache_bytes = options.max_cache_bytes
-        self._response_cache = ResponseCache(services.freshness, options.max_cache_bytes)
+        self._response_cache = ResponseCache(services.revisions, options.max_cache_bytes)
         self._lists = Lists(services, options.file_folder, options.max_file_bytes)
         self._compressor = Compressor()
-        services.freshness.on_reset(self._clear_response_cache)
+        services.revisions.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
         """Discard all cached responses, including those that running requests are about to cache."""
         self._response_cache.close()
         self._lists.clear()
-        self._response_cache = ResponseCache(self._services.freshness, self._max_cache_bytes)
+        self._response_cache = ResponseCache(self._services.revisions, self._max_cache_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI 3 request of type http."""
@@ -95,7 +95,7 @@ class Application:
         except ClientGoneError:
             return
         is_large = len(response.body) >= LARGE_BYTES or response.file is not None
-        if is_large and not exchange.may_send(_get_key_id(request)):
+        if is_large and not exchange.begin_large_response(_get_key_id(request)):
             response = self._reject_unsent(request, response)
         page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
         if page is not None:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import msgspec
 
 from listings.api import codec
-from listings.contract.freshness import Revisions
+from listings.contract.revisions import Revisions
 from listings.domain import timestamps, tokenizer
 from listings.domain.errors import Problem
 from listings.domain.fields import (

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 from listings.api.codec import Response
-from listings.contract.freshness import Freshness
+from listings.contract.revisions import RevisionStore
 from listings.domain.model import Caller
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -24,14 +24,14 @@ class _Account:
 class ResponseCache:
     """Caches responses that show an account's own listings.
 
-    Every edit raises the account's revision in its own transaction (`contract.freshness`). A cached response is
+    Every edit raises the account's revision in its own transaction (`contract.revisions`). A cached response is
     current if it was read at or after the last revision that changed its content. The least recently used account is
     evicted first.
     """
 
-    def __init__(self, freshness: Freshness, max_bytes: int = MAX_BYTES) -> None:
-        """`freshness` tells which responses are current. `max_bytes` limits all together; 0 disables the cache."""
-        self._freshness = freshness
+    def __init__(self, revisions: RevisionStore, max_bytes: int = MAX_BYTES) -> None:
+        """`revisions` tells which responses are current. `max_bytes` limits all together; 0 disables the cache."""
+        self._revisions = revisions
         self._max_bytes = max_bytes
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0
@@ -39,10 +39,10 @@ class ResponseCache:
     async def find_listing(self, caller: Caller, name: str) -> Response | None:
         """Return the response with the listing of this name if no listing of the account has changed since."""
         account_id = caller.account_id
-        settled = self._freshness.get_cached_settled_revision(caller.bucket, account_id)
-        if settled is None and self._has(account_id, name):
-            settled = await self._freshness.get_settled_revision(caller.bucket, account_id)
-        return self.find(account_id, settled, name) if settled is not None else None
+        last_change = self._revisions.get_cached_last_change_revision(caller.bucket, account_id)
+        if last_change is None and self._has(account_id, name):
+            last_change = await self._revisions.get_last_change_revision(caller.bucket, account_id)
+        return self.find(account_id, last_change, name) if last_change is not None else None
 
     def find(self, account_id: int, since: int, name: str) -> Response | None:
         """Return the response of this name if it was read at revision `since` or later."""

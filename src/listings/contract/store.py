@@ -4,7 +4,6 @@ from typing import Protocol
 
 from listings.contract.accounts import AccountStore, KeyStore
 from listings.contract.changes import ChangeStore
-from listings.contract.freshness import Freshness
 from listings.contract.history import HistoryStore, ReportStore
 from listings.contract.imports import ImportStore
 from listings.contract.listings import ListingStore
@@ -13,6 +12,7 @@ from listings.contract.market import MarketStore
 from listings.contract.members import AttemptStore, MemberStore
 from listings.contract.own_account import OwnAccountStore
 from listings.contract.reverts import RevertStore
+from listings.contract.revisions import RevisionStore
 from listings.contract.tasks import TaskStore
 
 
@@ -31,7 +31,7 @@ class Store(
     OwnAccountStore,
     TaskStore,
     ReportStore,
-    Freshness,
+    RevisionStore,
     Protocol,
 ):
     """All stores of one database.

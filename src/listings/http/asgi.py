@@ -66,7 +66,7 @@ class Exchange(Protocol):
     async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
         """Like `respond`, with a body that is read at the client's pace."""
 
-    def may_send(self, owner: int) -> bool:
+    def begin_large_response(self, owner: int) -> bool:
         """Count the connection's unsent bytes for `owner` from now on, and return whether a large response may be sent.
 
         `owner` identifies the client across connections, as the id of its API key does; 0 if it is not known.
@@ -113,7 +113,7 @@ class AsgiExchange:
             more = offset < source.size
             await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
-    def may_send(self, owner: int) -> bool:  # noqa: ARG002 - the server limits what it buffers
+    def begin_large_response(self, owner: int) -> bool:  # noqa: ARG002 - the server limits what it buffers
         return True
 
 

@@ -462,7 +462,7 @@ class HttpConnection(BaseConnection):
         self._written_bytes += size
         self.write_buffer.put(self.transport, data)
 
-    def may_send(self, owner: int) -> bool:
+    def begin_large_response(self, owner: int) -> bool:
         """Count unsent bytes for `owner`, and return whether they leave room for a large response."""
         self._owner = owner
         return not self._unsent.total or self._unsent.has_room(owner)

@@ -28,7 +28,7 @@ class ExchangeConnection(Protocol):
     def take_turn(self) -> AbstractAsyncContextManager[None]:
         """Wait until this connection may send a piece of a body."""
 
-    def may_send(self, owner: int) -> bool:
+    def begin_large_response(self, owner: int) -> bool:
         """Count the connection's unsent bytes for `owner`, and return whether a large response may be sent."""
 
     def write(self, data: bytes) -> None:
@@ -212,9 +212,9 @@ class HttpExchange(BaseExchange):
         """Return whether the client has left. A function, because mypyc takes it for unchanged after an `await`."""
         return bool(self.disconnected)
 
-    def may_send(self, owner: int) -> bool:
+    def begin_large_response(self, owner: int) -> bool:
         """Count the connection's unsent bytes for `owner`, and return whether they leave room for a large response."""
-        return self._connection.may_send(owner)
+        return self._connection.begin_large_response(owner)
 
     def _close_if_body_pending(self) -> None:
         if self.waiting_for_100_continue and self.more_body:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from listings.contract.freshness import Freshness
 from listings.contract.rate_limiter import RateLimiter
+from listings.contract.revisions import RevisionStore
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.plan import DEFAULT_PLAN, PlanTerms
@@ -105,7 +105,7 @@ class Services:
         self.clock = clock
         self.about = about
         self.plan = about.plan
-        self.freshness: Freshness = store
+        self.revisions: RevisionStore = store
         self.access = Access(store, limiter, clock, about.plan)
         self.listings = Listings(store, clock)
         self.moderation = Moderation(store, clock)

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import AddStep, IdempotencyRecord
+from listings.contract.revisions import Revisions
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Listing, NewListing
 from listings.store.scripts import listings
@@ -52,7 +52,7 @@ class CacheHarness:
 
     def find(self, account_id: int) -> tuple[int | None, int | None]:
         found = self.revisions.find_revisions(account_id)
-        return found and found.revision, self.revisions.find_settled_revision(account_id)
+        return found and found.revision, self.revisions.find_last_change_revision(account_id)
 
     def create(self, *revisions: int) -> None:
         """Let this process write a batch that raises the revision of account 1 to each of these."""
@@ -80,14 +80,14 @@ def test_a_recorded_revision_is_valid_while_no_process_writes(cache: CacheHarnes
     assert (cache.find(1), cache.find(2)) == ((5, 5), (None, None))
 
 
-def test_creates_raise_the_revision_and_keep_the_settled_revision(cache: CacheHarness) -> None:
+def test_creates_raise_the_revision_and_keep_the_last_change_revision(cache: CacheHarness) -> None:
     cache.read(1, 5)
     cache.read(2, 9)
     cache.create(6, 7)
     assert (cache.find(1), cache.find(2)) == ((7, 5), (9, 9))
 
 
-def test_only_the_settled_revision_is_valid_during_a_batch(cache: CacheHarness) -> None:
+def test_only_the_last_change_revision_is_valid_during_a_batch(cache: CacheHarness) -> None:
     cache.read(1, 5)
     with cache.lock.acquire():
         assert cache.find(1) == (None, 5)
@@ -134,7 +134,7 @@ def test_a_batch_after_another_processs_write_does_not_revalidate(cache: CacheHa
     assert cache.find(1) == (None, None)
 
 
-def test_an_expected_revision_keeps_the_settled_revision(cache: CacheHarness) -> None:
+def test_an_expected_revision_keeps_the_last_change_revision(cache: CacheHarness) -> None:
     cache.read(1, 5)
     cache.create(6)
     cache.write_in_other_process()
@@ -142,7 +142,7 @@ def test_an_expected_revision_keeps_the_settled_revision(cache: CacheHarness) ->
     assert cache.find(1) == (6, 5)
 
 
-def test_an_unexpected_revision_becomes_the_settled_revision(cache: CacheHarness) -> None:
+def test_an_unexpected_revision_becomes_the_last_change_revision(cache: CacheHarness) -> None:
     cache.read(1, 5)
     cache.write_in_other_process()
     cache.create(7)  # 6 was the other process's
@@ -249,12 +249,12 @@ def test_creates_by_this_process_keep_its_account_cached(two: TwoStores) -> None
     listing_id = run(store.add_listing(*ALICE, AddStep(BIKE, STAMP))).listing_id
     run(store.get_listing_and_revision(listing_id))
     run(store.add_listing(*ALICE, AddStep(BIKE, STAMP)))
-    assert (store.get_cached_settled_revision(*ALICE), run(store.get_revisions(*ALICE)).revision) == (1, 2)
+    assert (store.get_cached_last_change_revision(*ALICE), run(store.get_revisions(*ALICE)).revision) == (1, 2)
     run(store.index_market(10, b"i" * 16, 1_000.0))
-    assert store.get_cached_settled_revision(*ALICE) == 1
+    assert store.get_cached_last_change_revision(*ALICE) == 1
     run(other.add_listing(*ALICE, AddStep(BIKE, STAMP)))
-    assert store.get_cached_settled_revision(*ALICE) is None
-    assert (run(store.get_settled_revision(*ALICE)), run(store.get_revisions(*ALICE)).revision) == (3, 3)
+    assert store.get_cached_last_change_revision(*ALICE) is None
+    assert (run(store.get_last_change_revision(*ALICE)), run(store.get_revisions(*ALICE)).revision) == (3, 3)
 
 
 @pytest.mark.parametrize("claim", [None, IdempotencyRecord("k", b"d" * 32, 1_000, 900)], ids=["no key", "key"])
@@ -264,17 +264,17 @@ def test_a_create_raises_both_cached_revisions(two: TwoStores, claim: Idempotenc
     run(store.get_listing_and_revision(listing_id))
     assert run(store.get_revisions(*ALICE)) == (1, 0)
     run(store.add_listing(*ALICE, AddStep(BIKE, STAMP), claim, Actor(1, 1_000)))
-    assert (store.get_cached_settled_revision(*ALICE), run(store.get_revisions(*ALICE))) == (1, (2, 1))
+    assert (store.get_cached_last_change_revision(*ALICE), run(store.get_revisions(*ALICE))) == (1, (2, 1))
 
 
-def test_an_edit_keeps_the_settled_revision_of_other_accounts(two: TwoStores) -> None:
+def test_an_edit_keeps_the_last_change_revision_of_other_accounts(two: TwoStores) -> None:
     store, run = two.stores[0], two.run
     ids = [run(store.add_listing(*partition, AddStep(BIKE, STAMP))).listing_id for partition in (ALICE, BOB)]
     for listing_id in ids:
         run(store.get_listing_and_revision(listing_id))
         run(store.add_listing(*BOB, AddStep(BIKE, STAMP)))
     run(store.change_listing(ids[0], set_title("Tandem")))
-    assert [run(store.get_settled_revision(*partition)) for partition in (ALICE, BOB)] == [2, 2]
+    assert [run(store.get_last_change_revision(*partition)) for partition in (ALICE, BOB)] == [2, 2]
     assert [run(store.get_revisions(*partition)).revision for partition in (ALICE, BOB)] == [2, 3]
 
 
@@ -359,11 +359,11 @@ class Process:
     async def read_listing(self, partition: tuple[int, int], listing_id: int) -> bool:
         """Read a listing and return whether it came from the cache."""
         end_read = self._minimums.begin_read(listing_id, self._minimums.edits[listing_id])
-        settled = self.store.get_cached_settled_revision(*partition)
+        last_change = self.store.get_cached_last_change_revision(*partition)
         cached = self._cache.get(listing_id)
-        if settled is None and cached is not None:
-            settled = await self.store.get_settled_revision(*partition)
-        if cached is not None and settled is not None and cached[0] >= settled:
+        if last_change is None and cached is not None:
+            last_change = await self.store.get_last_change_revision(*partition)
+        if cached is not None and last_change is not None and cached[0] >= last_change:
             end_read(int(cached[1]))
             return True
         found = await self.store.get_listing_and_revision(listing_id)

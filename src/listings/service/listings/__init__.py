@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from listings.contract.freshness import Freshness, Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     AddResult,
@@ -23,6 +22,7 @@ from listings.contract.listings import (
     Preview,
     Step,
 )
+from listings.contract.revisions import Revisions, RevisionStore
 from listings.domain import timestamps
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem, Unavailable
@@ -78,7 +78,7 @@ EncodeOutcome: TypeAlias = Callable[[BatchOutcome], str]
 """Encodes the outcome of a batch, to be stored for a repeated request."""
 
 
-class _Store(ListingStore, Freshness, Protocol):
+class _Store(ListingStore, RevisionStore, Protocol):
     pass
 
 

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_LIST_BYTES,
@@ -22,6 +21,7 @@ from listings.contract.listings import (
     LargeListError,
     Pieces,
 )
+from listings.contract.revisions import Revisions
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
@@ -252,11 +252,11 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         row = await self._revisions.find(bucket, account_id)
         return Revisions(0, 0) if row is None else Revisions(*row[1:])
 
-    async def get_settled_revision(self, bucket: int, account_id: int) -> int:
+    async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
         # The server does not record what the last edit changed.
         return (await self.get_revisions(bucket, account_id)).revision
 
-    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
+    def get_cached_last_change_revision(self, bucket: int, account_id: int) -> int | None:
         return None  # another process may have raised it since it was read
 
     def on_reset(self, callback: Callable[[], None]) -> None:

@@ -38,7 +38,7 @@ SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
 _MAX_LOCKED_BYTES = 1024 * 1024  # of the texts that are returned together
-_LOCK_LISTINGS = f"""
+_LOCK_AND_READ_LISTINGS = f"""
 WITH locked AS MATERIALIZED (
     SELECT {sql.LISTING_COLUMNS} FROM listings
     WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
@@ -46,7 +46,7 @@ WITH locked AS MATERIALIZED (
 SELECT {sql.LISTING_COLUMNS} FROM locked
 WHERE (SELECT sum(octet_length(title) + octet_length(content)) FROM locked) <= {_MAX_LOCKED_BYTES}
 """
-_LOCK_IDS = """
+_LOCK_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
 ORDER BY bucket, id FOR UPDATE
 """
@@ -84,15 +84,15 @@ class PostgresEngine:
             yield Query(sql.SKIP_SERIALS, (bucket, 0))
             yield Query(_LOCK_COUNTER, (bucket,))
 
-    def lock_listings(
+    def lock_and_read_listings(
         self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
     ) -> Script[dict[int, Listing]]:
         if external_ids:
             ids = [*ids, *(row[0] for row in (yield Query(_FIND_EXTERNAL_IDS, (*partition, external_ids))))]
-        return {row[0]: build_listing(row) for row in (yield Query(_LOCK_LISTINGS, (*partition, ids)))}
+        return {row[0]: build_listing(row) for row in (yield Query(_LOCK_AND_READ_LISTINGS, (*partition, ids)))}
 
-    def lock_ids(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
-        yield Query(_LOCK_IDS, (*partition, ids))
+    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
+        yield Query(_LOCK_LISTINGS, (*partition, ids))
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
         """Index the account if the new listings make it large. Must run before the account's state is locked."""

@@ -140,7 +140,7 @@ def _lock_and_plan(
     """Lock the listings and the account. Return the plans and the account's edit revision."""
     ids = sorted({candidate.listing_id for candidate in step.candidates})
     if ids:
-        yield from engine.lock_ids(partition, ids)
+        yield from engine.lock_listings(partition, ids)
     state = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
     return (yield from revert_reads.plan(partition, step.candidates, options)), int(state[0][2])
 

@@ -34,7 +34,7 @@ class Engine(Protocol):
     def lock_counter(self, bucket: int) -> Script[None]:
         """Lock the bucket's counter until the end of the transaction."""
 
-    def lock_listings(
+    def lock_and_read_listings(
         self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
     ) -> Script[dict[int, Listing]]:
         """Lock the account's listings with these ids or external ids, and return them by id.
@@ -43,7 +43,7 @@ class Engine(Protocol):
         reads each listing when it needs it.
         """
 
-    def lock_ids(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
+    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
         """Lock the account's listings with these ids."""
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:

@@ -84,7 +84,7 @@ class _BatchImporter:
         ids = list(dict.fromkeys(row.listing_id for row in rows if row.listing_id is not None))
         external_ids = list(dict.fromkeys(row.external_id for row in rows if row.external_id is not None))
         if ids or external_ids:
-            self._known = yield from self._engine.lock_listings(self._partition, ids, external_ids)
+            self._known = yield from self._engine.lock_and_read_listings(self._partition, ids, external_ids)
         others = [(self._partition[0], listing_id) for listing_id in ids if listing_id not in self._known]
         if others:
             self._known |= {row[0]: build_listing(row) for row in (yield QueryMany(sql.GET_LISTING, others))}

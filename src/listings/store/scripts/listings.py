@@ -4,7 +4,6 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import asdict, astuple, replace
 
-from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_PREVIEW_CHARACTERS,
@@ -20,6 +19,7 @@ from listings.contract.listings import (
     Step,
     StepResult,
 )
+from listings.contract.revisions import Revisions
 from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
@@ -220,7 +220,7 @@ def run(
         yield from engine.prepare_account(partition, additions)
     ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
     external_ids = [step.external_id for step in batch.steps if isinstance(step, PutStep)]
-    known = (yield from engine.lock_listings(partition, ids, external_ids)) if ids or external_ids else {}
+    known = (yield from engine.lock_and_read_listings(partition, ids, external_ids)) if ids or external_ids else {}
     state = yield from _require_state(partition, batch)
     steps = _Steps(engine, partition, known, ChangeSet(partition, actor), with_previews=batch.dry_run)
     results = yield from run_all(steps.run(step) for step in batch.steps)

@@ -102,7 +102,7 @@ class EntryChange(NamedTuple):
     before: Entry | None
 
 
-class MarketStorage(Protocol):
+class MarketEngine(Protocol):
     """Reads the listings of one step, and writes their entries and words, each in the engine's own way."""
 
     next_account: str
@@ -121,7 +121,7 @@ class MarketStorage(Protocol):
         """Write the collected rows at the end of the step."""
 
 
-def run_step(storage: MarketStorage, count: int, indexer: bytes, now: float) -> Script[IndexStep]:
+def run_step(engine: MarketEngine, count: int, indexer: bytes, now: float) -> Script[IndexStep]:
     """Index at most `count` listings.
 
     Accounts that were disabled or enabled come first, so that their listings are hidden or shown before new ones.
@@ -132,15 +132,15 @@ def run_step(storage: MarketStorage, count: int, indexer: bytes, now: float) -> 
         return IndexStep(0)
     version, reindexed = lease[0]
     last = yield Query(LAST_ENTRY, ())
-    changes = _Changes(storage, count, version, _Place(*last[0]) if last else _Place(0, ""), now)
+    changes = _Changes(engine, count, version, _Place(*last[0]) if last else _Place(0, ""), now)
     while not changes.is_full:
-        accounts = yield Query(storage.next_account, ())
+        accounts = yield Query(engine.next_account, ())
         if not accounts:
             break
         yield from changes.index_account(*accounts[0])
     room, found = changes.remaining_listings, []
     if not changes.is_full:
-        found = yield from storage.read_outdated(room, changes.remaining_bytes)
+        found = yield from engine.read_outdated(room, changes.remaining_bytes)
     yield from changes.index(found)
     is_left = changes.is_full or len(found) == room
     if version < INDEX_VERSION:
@@ -177,9 +177,9 @@ def read_in_order(ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
 class _Changes:
     """The changes of a step. Listings are marked last, in the order in which all transactions lock them."""
 
-    def __init__(self, storage: MarketStorage, count: int, version: int, last: _Place, now: float) -> None:
+    def __init__(self, engine: MarketEngine, count: int, version: int, last: _Place, now: float) -> None:
         self.done = 0
-        self._storage = storage
+        self._engine = engine
         self._count = count
         self._bytes = 0
         self._version = version
@@ -209,7 +209,7 @@ class _Changes:
         rows = yield Query(LISTINGS_OF_ACCOUNT, (account_id, state, self.remaining_listings))
         if rows:
             ids = [row[0] for row in rows]
-            yield from self.index((yield from self._storage.read_listings(ids, self.remaining_bytes)))
+            yield from self.index((yield from self._engine.read_listings(ids, self.remaining_bytes)))
         yield Query(_MARK_ACCOUNT, (account_id, _PARTLY_MARKETED if self.is_full else int(is_enabled)))
 
     def index(self, listings: Sequence[Listing]) -> Script[None]:
@@ -221,7 +221,7 @@ class _Changes:
         owners = sorted({listing.account_id for listing in listings})
         disabled = dict((yield QueryMany(_GET_DISABLED, [(owner,) for owner in owners])))
         changes = [self._record(it, before.get(it.id), disabled.get(it.account_id)) for it in listings]
-        yield from self._storage.write_entries([change for change in changes if change is not None], self._version)
+        yield from self._engine.write_entries([change for change in changes if change is not None], self._version)
 
     def reindex(self, serial: int) -> Script[bool]:
         """Write the terms of the entries after a serial again, until the step is full. Return whether more may remain.
@@ -253,7 +253,7 @@ class _Changes:
         counts = [(word, market_words.build_skeleton(word), difference) for word, difference in words]
         yield QueryMany(_COUNT_SPELLING, counts)
         yield QueryMany(_DELETE_SPELLING, [(word,) for word, difference in words if difference < 0])
-        yield from self._storage.finish()
+        yield from self._engine.finish()
         marks = [(bucket_of(listing_id), listing_id, version) for listing_id, version in self._versions.items()]
         yield QueryMany(MARK_LISTING, sorted(marks))
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from apsw import Connection
 
-from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import AddResult, AddStep, IdempotencyRecord
+from listings.contract.revisions import Revisions
 from listings.domain.account_limits import AccountLimits, AccountSize, measure_new
 from listings.domain.model import BUCKETS, ImportedListing, Listing
 from listings.store import change_sql, sql
@@ -39,13 +39,13 @@ class SqliteEngine:
     def lock_counter(self, bucket: int) -> Script[None]:
         yield from ()  # the transaction has locked the whole database
 
-    def lock_listings(
+    def lock_and_read_listings(
         self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
     ) -> Script[dict[int, Listing]]:
         yield from ()  # as in `lock_counter`
         return {}
 
-    def lock_ids(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
+    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
         yield from ()  # as in `lock_counter`
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:

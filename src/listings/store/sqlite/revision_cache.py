@@ -7,7 +7,7 @@ report their changes: a new listing raises its account's revision by one and cha
 from collections.abc import Callable
 from time import monotonic
 
-from listings.contract.freshness import Revisions
+from listings.contract.revisions import Revisions
 from listings.store.sqlite.write_lock import MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, STEP_PER_WRITE, WriteLock
 
 _OWN_STEPS = (1, STEP_PER_WRITE)  # of the counter by a batch of this process: while it runs, and after it
@@ -16,7 +16,7 @@ _OWN_STEPS = (1, STEP_PER_WRITE)  # of the counter by a batch of this process: w
 class RevisionCache:
     """Cached revisions of accounts, and the revision at which their listings last changed. For the event loop's thread.
 
-    The latter is called the settled revision: the last one that changed an existing listing. New listings do not count.
+    A new listing is not a change.
     """
 
     def __init__(self, lock: WriteLock, clock: Callable[[], float] = monotonic) -> None:
@@ -26,7 +26,7 @@ class RevisionCache:
         self._sequence = lock.read_sequence()  # up to this write, the cache is complete
         self._expires_at = clock() + MAX_CACHE_SECONDS
         self._generation = 0  # entries of an earlier generation must be read again
-        self._accounts: dict[int, tuple[Revisions, int, int]] = {}  # revisions, settled revision, generation
+        self._accounts: dict[int, tuple[Revisions, int, int]] = {}  # revisions, revision of the last change, generation
         self._untracked = 0  # queued writes of this process that do not report their changes
 
     def can_record(self) -> bool:
@@ -44,16 +44,16 @@ class RevisionCache:
         entry = self._find(account_id)
         return entry[0] if entry is not None and self._lock.read_sequence() == self._sequence else None
 
-    def find_settled_revision(self, account_id: int) -> int | None:
-        """Return the account's settled revision, or None if it must be read."""
+    def find_last_change_revision(self, account_id: int) -> int | None:
+        """Return the revision at which the account's listings last changed, or None if it must be read."""
         entry = self._find(account_id)
         return entry[1] if entry is not None else None
 
     def record(self, account_id: int, revisions: Revisions) -> None:
         """Record revisions that were read directly after `can_record` returned True.
 
-        If the revision equals that of the expired entry, the account was not edited meanwhile, and the settled revision
-        stays the same.
+        If the revision equals that of the expired entry, the account was not edited meanwhile, and the revision of the
+        last change stays the same.
         """
         entry = self._accounts.get(account_id)
         if entry is not None and entry[2] == self._generation:
@@ -61,8 +61,8 @@ class RevisionCache:
         if len(self._accounts) >= MAX_CACHE_ENTRIES:
             self._accounts.clear()
         revision = revisions.revision
-        settled = entry[1] if entry is not None and entry[0].revision == revision else revision
-        self._accounts[account_id] = (revisions, settled, self._generation)
+        last_change = entry[1] if entry is not None and entry[0].revision == revision else revision
+        self._accounts[account_id] = (revisions, last_change, self._generation)
 
     def record_create(self, account_id: int, revisions: Revisions) -> None:
         """Record that this process created a listing, which raised the account's revisions to `revisions`."""

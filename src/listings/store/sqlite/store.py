@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from listings.contract.freshness import Revisions
 from listings.contract.history import Actor
 from listings.contract.listings import (
     MAX_LIST_BYTES,
@@ -18,6 +17,7 @@ from listings.contract.listings import (
     LargeListError,
     measure_listings,
 )
+from listings.contract.revisions import Revisions
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
 from listings.store import sql
@@ -146,13 +146,13 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         revisions = self._database.revisions.find_revisions(account_id)
         return revisions if revisions is not None else self._read_revisions(bucket, account_id)
 
-    async def get_settled_revision(self, bucket: int, account_id: int) -> int:
+    async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
         revision = self._read_revisions(bucket, account_id).revision
-        settled = self._database.revisions.find_settled_revision(account_id)
-        return settled if settled is not None else revision
+        last_change = self._database.revisions.find_last_change_revision(account_id)
+        return last_change if last_change is not None else revision
 
-    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
-        return self._database.revisions.find_settled_revision(account_id)
+    def get_cached_last_change_revision(self, bucket: int, account_id: int) -> int | None:
+        return self._database.revisions.find_last_change_revision(account_id)
 
     def on_reset(self, callback: Callable[[], None]) -> None:
         """Ignore the callback: the reader keeps the file that it opened, whose data can't become older."""

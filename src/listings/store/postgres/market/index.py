@@ -44,8 +44,8 @@ async def has_work(session: Session, indexer: bytes, now: float) -> Rows:
     return [] if leased and leased[0][0] else await session.fetch(HAS_WORK)
 
 
-class PostgresMarketStorage:
-    """Implements `listings.store.scripts.market_index.MarketStorage`."""
+class PostgresMarketEngine:
+    """Implements `listings.store.scripts.market_index.MarketEngine`."""
 
     next_account = NEXT_ACCOUNT
 

@@ -48,7 +48,7 @@ class PostgresMarketStore(Transactions, ScriptedMarketStore):
             return IndexStep(0)
         contended = self._written_before is not None and self._written > self._written_before
         started = monotonic()
-        storage = index.PostgresMarketStorage()
-        step = await self._run_script(lambda: run_step(storage, count, indexer, now))
+        engine = index.PostgresMarketEngine()
+        step = await self._run_script(lambda: run_step(engine, count, indexer, now))
         self._written_before = self._written
         return step._replace(seconds=monotonic() - started, contended=contended)

@@ -77,8 +77,8 @@ def _build_words(listing: Listing, version: int) -> str:
     return " ".join(market_entries.build_terms(listing, version)) if is_shown else ""
 
 
-class SqliteMarketStorage:
-    """Implements `listings.store.scripts.market_index.MarketStorage` for one step, whose next listings are prepared.
+class SqliteMarketEngine:
+    """Implements `listings.store.scripts.market_index.MarketEngine` for one step, whose next listings are prepared.
 
     Changes to the full-text indexes are collected until the end of the step: inserts in ascending order are faster.
     """

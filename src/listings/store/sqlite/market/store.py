@@ -44,7 +44,7 @@ class SqliteMarketStore(DatabaseStore, ScriptedMarketStore):
             return IndexStep(0)
 
         def step(connection: apsw.Connection) -> IndexStep:
-            return run_script(connection, run_step(index.SqliteMarketStorage(batch), count, indexer, now))
+            return run_script(connection, run_step(index.SqliteMarketEngine(batch), count, indexer, now))
 
         result = await self._run_index_step(step)
         return result._replace(left=result.left or batch.left, preparing_seconds=batch.seconds)

@@ -14,21 +14,21 @@ class Revisions(NamedTuple):
     edit_revision: int
 
 
-class Freshness(Protocol):
+class RevisionStore(Protocol):
     """Tells a cache which of its entries are current."""
 
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         """Return both revisions of the account, from one snapshot: 0 at first, and higher after every edit."""
 
-    async def get_settled_revision(self, bucket: int, account_id: int) -> int:
+    async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
         """Return the revision at which an existing listing last changed, or a higher one.
 
         A cached response with a single listing is current if it was read at this revision or later. The creation of a
         listing does not count as a change.
         """
 
-    def get_cached_settled_revision(self, bucket: int, account_id: int) -> int | None:
-        """Like `get_settled_revision`, but from memory only. Return None if a read would be needed."""
+    def get_cached_last_change_revision(self, bucket: int, account_id: int) -> int | None:
+        """Like `get_last_change_revision`, but from memory only. Return None if a read would be needed."""
 
     def on_reset(self, callback: Callable[[], None]) -> None:
         """Register the callback that empties caches, in place of an earlier one.
