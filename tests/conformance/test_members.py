@@ -7,6 +7,7 @@ import pytest
 
 from listings.contract.accounts import AccountChange, NewKey, Rotation
 from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, Payment
+from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
 from listings.contract.store import Store
 from listings.domain.model import Account, ApiKey, bucket_of
@@ -74,6 +75,16 @@ def test_a_new_password_ends_other_sessions_and_invitations(store: Store, run: R
     assert run(store.get_password(account.id)) == "second"
     assert list_handles(run, store, account) == ["handle2"]
     assert run(store.find_invitation(SUBJECT, 1_500)) is None
+
+
+def test_a_new_password_cancels_changes_of_the_email(store: Store, run: Run, account: Account) -> None:
+    for kind in ("confirm_email", "buyer_message"):
+        run(store.add_mail(NewMail(kind, kind, "intruder@example.com", account.id, "{}", 1_000)))
+    run(store.add_email_token(account.id, SUBJECT, "intruder@example.com", 1_000, 2_000))
+    run(store.set_password(account.id, "first", "second", BY_CONSOLE))
+    assert run(store.find_email_token(SUBJECT, 1_500)) is None
+    assert run(store.claim_mail(1_500, 2_000)).mail.kind == "buyer_message"
+    assert run(store.claim_mail(1_500, 2_000)) is None
 
 
 def test_an_outdated_password_opens_no_session_and_changes_nothing(store: Store, run: Run, account: Account) -> None:

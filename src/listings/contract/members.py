@@ -96,9 +96,11 @@ class MemberStore(Protocol):
         *,
         notice: NewMail | None = None,
     ) -> bool:
-        """Replace the password hash `old` by `new`, delete the account's sessions and invitations, queue the notice.
+        """Replace the password hash `old` by `new`, and queue the notice.
 
-        The session with the handle `keep` stays. Return False and store nothing if the current hash is not `old`.
+        Delete what someone who knew the old password could still use: sessions, devices, invitations, and changes of
+        the email address that are not confirmed, with their queued mail. The session with the handle `keep` stays.
+        Return False and store nothing if the current hash is not `old`.
         """
 
     async def replace_password(self, account_id: int, old: str, new: str) -> bool:

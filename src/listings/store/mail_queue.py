@@ -43,6 +43,8 @@ RETURNING account_id
 
 DELETE_PLAN_REMINDER = "DELETE FROM plan_reminders WHERE account_id = $1"
 
+DELETE_CONFIRMATIONS = "DELETE FROM mails WHERE account_id = $1 AND kind = 'confirm_email'"
+
 ERASE_MAILS = """
 DELETE FROM mails WHERE account_id = $1 OR recipient = (SELECT email FROM accounts WHERE id = $1)
 """

@@ -168,9 +168,14 @@ def _is_password(account_id: int, password_hash: str) -> Script[bool]:
 
 
 def _set_password(account_id: int, password_hash: str, actor: Actor, keep: str | None) -> Script[None]:
-    """Store a password hash and delete the sessions, devices and invitations from before it."""
+    """Store a password hash, and delete all that someone who knew the earlier password could still use."""
     yield Query(member_sql.SET_PASSWORD, (account_id, password_hash, actor.moment))
-    yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
+    for statement in (
+        member_sql.DELETE_INVITATIONS,
+        member_sql.DELETE_DEVICES,
+        own_account.DELETE_TOKENS,
+        mail_queue.DELETE_CONFIRMATIONS,
+    ):
+        yield Query(statement, (account_id,))
     yield Query(member_sql.DELETE_SESSIONS, (account_id, keep or _NO_HANDLE))
-    yield Query(member_sql.DELETE_DEVICES, (account_id,))
     yield from record_event(account_id, actor, "password_changed")
