@@ -1,5 +1,6 @@
 """Manual and Stripe payments. The tests sign their events as Stripe does, and connect only to this machine."""
 
+import asyncio
 import json
 import threading
 import time
@@ -17,7 +18,7 @@ from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.service.payments.stripe import StripeAccount, StripePayments
-from tests.harness import START, Harness, Person, unused_port
+from tests.harness import START, TIMEOUT, Harness, Person, unused_port
 
 SECRET = "whsec_of_the_tests"
 RETURN_URL = "https://market.example/console/plan"
@@ -166,15 +167,18 @@ class FakeStripe(BaseHTTPRequestHandler):
 
     requests: ClassVar[list[tuple[str, dict[str, list[str]], str]]] = []
     response: ClassVar[tuple[int, dict[str, Any]]] = (200, {})
+    is_released: ClassVar[threading.Event] = threading.Event()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         self.requests.append((self.path, parse_qs(body), self.headers["authorization"]))
+        self.is_released.wait(TIMEOUT)
         status, content = self.response
         text = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(text)))
+        self.send_header("request-id", "req_1")
         self.end_headers()
         self.wfile.write(text)
 
@@ -183,8 +187,12 @@ class FakeStripe(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def run_fake_stripe(status: int, content: dict[str, Any], plan: PlanTerms = DEFAULT_PLAN) -> Iterator[StripePayments]:
+def run_fake_stripe(
+    status: int, content: dict[str, Any], plan: PlanTerms = DEFAULT_PLAN, *, hangs: bool = False
+) -> Iterator[StripePayments]:
     FakeStripe.requests.clear()
+    if not hangs:
+        FakeStripe.is_released.set()
     FakeStripe.response = (status, content)
     with HTTPServer(("127.0.0.1", 0), FakeStripe) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -192,8 +200,10 @@ def run_fake_stripe(status: int, content: dict[str, Any], plan: PlanTerms = DEFA
         try:
             yield create_payments(f"http://127.0.0.1:{server.server_port}", plan)
         finally:
+            FakeStripe.is_released.set()
             server.shutdown()
             thread.join()
+            FakeStripe.is_released.clear()
 
 
 def create_payments(url: str, plan: PlanTerms = DEFAULT_PLAN) -> StripePayments:
@@ -245,18 +255,38 @@ def test_a_price_that_stripe_cannot_take_is_rejected(cents: int, currency: str) 
     assert caught.value.code == "invalid_setting"
 
 
-def test_errors_of_stripe_are_reported_without_their_text(harness: Harness) -> None:
+def test_errors_of_stripe_are_reported_without_their_text(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     alice = harness.person("alice").account
-    rejecting = run_fake_stripe(401, {"error": {"message": "Invalid API Key provided: sk_test"}})
-    with rejecting as payments, pytest.raises(Unavailable) as rejected:
+    error = {"code": "amount_too_small", "message": "Amount must be at least 50 cents, sk_test"}
+    with run_fake_stripe(400, {"error": error}) as payments, pytest.raises(Unavailable) as rejected:
         harness.run(payments.start_checkout(alice, 1, RETURN_URL))
+    assert rejected.value.message.endswith("contact the operator of this service")
+    assert caplog.records[-1].levelname == "ERROR"
+    assert "status 400, code amount_too_small, request req_1" in caplog.messages[-1]
+    assert "sk_test" not in caplog.text + rejected.value.message
     incomplete = run_fake_stripe(200, {"id": "cs_1", "object": "checkout.session"})
     with incomplete as payments, pytest.raises(Unavailable):
         harness.run(payments.start_checkout(alice, 1, RETURN_URL))
     with unused_port() as port, pytest.raises(Unavailable) as unreachable:
         harness.run(create_payments(f"http://127.0.0.1:{port}").start_checkout(alice, 1, RETURN_URL))
-    assert rejected.value.message == unreachable.value.message
-    assert "sk_test" not in rejected.value.message
+    assert unreachable.value.message.endswith("try again in a minute")
+    assert caplog.records[-1].levelname == "WARNING"
+
+
+def test_a_stripe_that_hangs_delays_no_other_thread(harness: Harness) -> None:
+    alice = harness.person("alice").account
+
+    async def run_beside_checkouts() -> None:
+        checkouts = [asyncio.ensure_future(payments.start_checkout(alice, 1, RETURN_URL)) for _ in range(50)]
+        while not FakeStripe.requests:  # noqa: ASYNC110 - another thread appends to it
+            await asyncio.sleep(0.001)
+        assert await asyncio.wait_for(asyncio.to_thread(int), TIMEOUT) == 0
+        assert not any(checkout.done() for checkout in checkouts)
+        FakeStripe.is_released.set()
+        await asyncio.gather(*checkouts, return_exceptions=True)
+
+    with run_fake_stripe(200, {}, hangs=True) as payments:
+        harness.run(run_beside_checkouts())
 
 
 @pytest.mark.parametrize("months", [0, -1, 25])

@@ -135,6 +135,15 @@ def test_the_password_is_confirmed_even_if_the_name_is_invalid(harness: Harness)
     assert tab.post("/console/keys", name="Till").reply.status == 201
 
 
+def test_a_confirmation_before_an_error_page_keeps_the_session(harness: Harness) -> None:
+    tab = open_console(harness)
+    harness.clock.advance(HOUR)
+    tab.get("/console/keys").post("/console/keys/999999/rotate", grace="0", password=PASSWORD)
+    assert tab.reply.status == 404
+    assert tab.get("/console/keys").reply.status == 200
+    assert tab.page.all("input", id="password") == []
+
+
 def test_a_rotated_key_works_until_the_grace_period_ends(harness: Harness) -> None:
     tab = open_console(harness)
     old = create_key(tab)

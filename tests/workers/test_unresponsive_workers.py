@@ -1,10 +1,12 @@
-"""A worker whose event loop does not respond is replaced."""
+"""A worker whose event loop does not respond is replaced, and one whose replacement cannot start at first."""
 
 import asyncio
+import os
+import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -92,3 +94,36 @@ def test_a_worker_that_starts_or_retires_slowly_is_not_killed() -> None:
             assert len(service.workers) == 2
 
     asyncio.run(run_scenario())
+
+
+def test_a_worker_is_replaced_when_files_can_be_opened_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    maintenance.migrate_database(load_test_settings(tmp_path))
+    flags = {"data_folder": str(tmp_path), "database": DatabaseUrls.build(tmp_path), "workers": "2"}
+
+    async def run_scenario() -> None:
+        service = Supervised(REAL_WORKER, flags, 2, DEADLINE)
+        async with asyncio.timeout(DEADLINE), service.run():
+            with no_more_files():
+                started = asyncio.get_running_loop().time()
+                service.workers[0].signal(signal.SIGKILL)
+                while caplog.text.count("A worker can't be started: Too many open files") < 5:  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.01)
+            assert asyncio.get_running_loop().time() - started > 1  # after three, one per second
+            while len(service.workers) < 3:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+            await service.workers[2].wait_until_ready()
+
+    asyncio.run(run_scenario())
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """Let this process open no more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -65,6 +65,19 @@ def begin(request: Request, response: Response, token: str) -> Response:
     return _set_cookie(request, response, _SESSION, token, MAX_SESSION_SECONDS)
 
 
+def renew(request: Request, token: str) -> None:
+    """Set the cookies of `begin` with any response to the request, because the earlier token is no longer valid."""
+    request.state.renewed_token = token
+
+
+def list_renewed_cookies(request: Request) -> list[tuple[bytes, bytes]]:
+    """Return the response headers that `renew` needs."""
+    token = getattr(request.state, "renewed_token", None)
+    if token is None:
+        return []
+    return [header for header in begin(request, Response(), token).raw_headers if header[0] == b"set-cookie"]
+
+
 def end(request: Request, response: Response) -> Response:
     """Delete the session cookie, and the console pages that the browser may have cached."""
     _delete_cookie(request, response, _SESSION)

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from typing import Any
 
 from listings.domain.errors import Problem
@@ -106,8 +107,8 @@ class Supervisor:
             self._spawn(self._supervise(worker))
 
     async def _launch(self) -> Worker:
-        worker = await self._start(self._metrics.record)
         self._last_start = self._loop.time()
+        worker = await self._start(self._metrics.record)
         self._workers.add(worker)
         worker.ended.add_done_callback(lambda _: self._remove(worker))
         return worker
@@ -220,9 +221,13 @@ class Supervisor:
         report = self._report()
         try:
             future = asyncio.run_coroutine_threadsafe(report, self._loop)
-            return future.result(2 * _REPORT_TIMEOUT_SECONDS)
-        except (RuntimeError, TimeoutError):  # the loop has just stopped
+        except RuntimeError:  # the loop is closed
             report.close()
+            return []
+        try:
+            return future.result(2 * _REPORT_TIMEOUT_SECONDS)
+        except (CancelledError, TimeoutError):  # the loop is stopping
+            future.cancel()
             return []
 
     async def _report(self) -> list[Family]:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from signal import SIGKILL, Signals
 from subprocess import DEVNULL, Popen
 from typing import Any, Self
@@ -62,16 +63,12 @@ class Worker:
         """Start a process that serves requests on the listener, and send it the flags. It may not be ready yet.
 
         The command gets two more arguments: the descriptors of the worker's socket and of the listener. The process has
-        its own process group, so that Ctrl-C reaches only the supervisor.
+        its own process group, so that Ctrl-C reaches only the supervisor. Raises Problem if it can't be started.
         """
-        own_end, worker_end = socket.socketpair()
-        with worker_end:
-            descriptors = (worker_end.fileno(), listener.fileno())
-            try:
-                process = _start_process(command, descriptors)
-            except OSError as error:
-                own_end.close()
-                raise Problem("unavailable", f"A worker can't be started: {error.strerror}") from error
+        try:
+            process, own_end = _start_process(command, listener)
+        except OSError as error:
+            raise Problem("unavailable", f"A worker can't be started: {error.strerror}") from error
         reader, writer = await asyncio.open_unix_connection(sock=own_end, limit=MAX_LINE_BYTES)
         worker = cls(process, reader, writer, on_report)
         worker.send(Begin(dict(flags)))
@@ -151,9 +148,16 @@ class Worker:
         reported.set_result(None)
 
 
-def _start_process(command: Sequence[str], descriptors: tuple[int, int]) -> Popen[bytes]:
-    arguments = [*command, *map(str, descriptors)]
-    return Popen(arguments, stdin=DEVNULL, pass_fds=descriptors, process_group=0)  # noqa: S603 - our own command
+def _start_process(command: Sequence[str], listener: socket.socket) -> tuple[Popen[bytes], socket.socket]:
+    """Return the process and the supervisor's end of its socket pair. Raises OSError."""
+    own_end, worker_end = socket.socketpair()
+    with worker_end, ExitStack() as on_error:
+        on_error.enter_context(own_end)
+        descriptors = (worker_end.fileno(), listener.fileno())
+        arguments = [*command, *map(str, descriptors)]
+        process = Popen(arguments, stdin=DEVNULL, pass_fds=descriptors, process_group=0)  # noqa: S603 - our own command
+        on_error.pop_all()
+    return process, own_end
 
 
 def describe_exit(code: int) -> str:

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +19,9 @@ _log = logging.getLogger(__name__)
 
 _MAX_EVENT_AGE_SECONDS = 300
 _RESPONSE_TIMEOUT_SECONDS = 10
+_MAX_THREADS = 4
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
+_PERMANENT = (stripe.InvalidRequestError, stripe.AuthenticationError, stripe.PermissionError)  # a wrong setting
 _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
 
 # https://docs.stripe.com/currencies: Stripe counts amounts in the currency's smallest unit, mostly a hundredth
@@ -59,6 +63,7 @@ class StripePayments:
         """Raises Problem("invalid_setting") for a price that Stripe can't take."""
         self._account = account
         self._monthly_units = _convert_to_units(account.plan)
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, "listings-stripe")  # its delays must not delay anything else
         self._client = stripe.StripeClient(
             account.secret_key,
             max_network_retries=1,
@@ -68,12 +73,11 @@ class StripePayments:
 
     async def start_checkout(self, account: Account, months: int, return_url: str) -> str:
         """Return the URL of a Stripe page. Stripe receives the account's id and email."""
-        parameters = self._build_parameters(account, months, return_url)
+        create = partial(self._client.v1.checkout.sessions.create, self._build_parameters(account, months, return_url))
         try:
-            session = await asyncio.to_thread(self._client.v1.checkout.sessions.create, parameters)
+            session = await asyncio.get_running_loop().run_in_executor(self._threads, create)
         except stripe.StripeError as error:
-            _log.warning("Stripe Checkout failed: %s", type(error).__name__)
-            raise Unavailable("The payment can't be started at the moment: try again in a minute") from error
+            raise _report(error) from error
         url = getattr(session, "url", None)  # the library's objects lack the fields that were not sent
         if not url:
             raise Unavailable("The payment can't be started at the moment: try again in a minute")
@@ -154,3 +158,13 @@ def _parse_number(text: object, maximum: int) -> int:
     if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or len(text) > len(str(maximum)):
         return 0
     return int(text) if int(text) <= maximum else 0
+
+
+def _report(error: stripe.StripeError) -> Unavailable:
+    """Log an error of Stripe without its text, which may contain a part of the key. Return one for the seller."""
+    is_permanent = isinstance(error, _PERMANENT)
+    level = logging.ERROR if is_permanent else logging.WARNING
+    details = (type(error).__name__, error.http_status, error.code, error.request_id)
+    _log.log(level, "Stripe Checkout failed: %s, status %s, code %s, request %s", *details)
+    advice = "contact the operator of this service" if is_permanent else "try again in a minute"
+    return Unavailable(f"The payment can't be started at the moment: {advice}")

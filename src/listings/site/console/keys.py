@@ -69,9 +69,8 @@ async def create_key(request: Request, member: Member) -> Response:
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
         values = {name: get_text(form, name) for name in ("name", "expires", "access")} if is_new else None
-        page = await show_keys(request, confirmation.member, problem, values)
-        return confirmation.apply(request, page)
-    return confirmation.apply(request, _new_key_page(request, issued))
+        return await show_keys(request, confirmation.member, problem, values)
+    return _new_key_page(request, issued)
 
 
 async def show_key(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
@@ -105,9 +104,9 @@ async def rotate_key(request: Request, member: Member) -> Response:
         services, key_id = site_of(request).services, _id_of(request)
         issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, idempotency_key(form))
     except Problem as problem:
-        return confirmation.apply(request, await show_key(request, confirmation.member, problem, seconds))
+        return await show_key(request, confirmation.member, problem, seconds)
     note = f"The old key stops working {GRACES[seconds].lower()}." if seconds else "The old key no longer works."
-    return confirmation.apply(request, _new_key_page(request, issued, note))
+    return _new_key_page(request, issued, note)
 
 
 @for_member
@@ -127,10 +126,9 @@ ROUTES = [
 
 
 class _Confirmation(NamedTuple):
-    """The outcome of a password confirmation: the member, and the session's new token or why it failed."""
+    """The outcome of a password confirmation: the member, and why it failed."""
 
     member: Member
-    token: str = ""
     problem: Problem | None = None
 
     def require(self) -> Member:
@@ -138,10 +136,6 @@ class _Confirmation(NamedTuple):
         if self.problem is not None:
             raise self.problem
         return self.member
-
-    def apply(self, request: Request, response: Response) -> Response:
-        """Set the session's new token, if there is one."""
-        return session.begin(request, response, self.token) if self.token else response
 
 
 async def _confirm(request: Request, member: Member, form: FormData) -> _Confirmation:
@@ -151,9 +145,10 @@ async def _confirm(request: Request, member: Member, form: FormData) -> _Confirm
     try:
         token = await services.sessions.confirm_password(member, password)
     except Problem as problem:
-        return _Confirmation(member, problem=problem)
+        return _Confirmation(member, problem)
+    session.renew(request, token)
     request.state.member = await services.sessions.find_member(token) or member
-    return _Confirmation(request.state.member, token)
+    return _Confirmation(request.state.member)
 
 
 def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Response:
