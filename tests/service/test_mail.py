@@ -256,7 +256,7 @@ def test_sellers_are_reminded_once_at_each_time_before_the_end_of_the_plan(harne
         harness.clock.advance(DAY // 4)
     sent = [parsedate_to_datetime(message["Date"]).timestamp() for message in mailbox.messages]
     assert [(end - moment) / DAY for moment in sent] == [14, 7, 1, 0]
-    assert mailbox.subjects[-2:] == ["Your Business plan ends on 2026-10-21", "Your Business plan has ended"]
+    assert mailbox.subjects[-2:] == ["Your Business plan ends on 22 Oct 2026", "Your Business plan has ended"]
 
 
 def test_a_renewed_plan_cancels_its_queued_reminder(harness: Harness, mailbox: Mailbox) -> None:

@@ -149,6 +149,12 @@ def test_a_payment_for_an_unknown_account_is_rejected(shop: Shop) -> None:
     assert "unknown account" in shop.reject(shop.build_event(client_reference_id="999"))
 
 
+def test_a_payment_for_a_disabled_account_is_logged(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.harness.run(shop.harness.services.accounts.disable(shop.alice.account.email))
+    shop.receive(shop.build_event())
+    assert "Payment cs_1 is for the disabled account 1: refund it" in caplog.messages
+
+
 @pytest.mark.parametrize(
     ("kind", "status"),
     [("checkout.session.completed", "unpaid"), ("checkout.session.expired", "paid"), ("other", "paid")],

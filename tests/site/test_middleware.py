@@ -158,11 +158,15 @@ def test_an_unknown_path_is_404_before_the_origin_check(harness: Harness) -> Non
 
 
 def test_page_errors_are_json_for_other_clients(harness: Harness) -> None:
-    message = "This listing does not exist or is no longer available"
+    message = "This page does not exist or is no longer available"
     assert get(harness, "/listings/0").headers["content-type"] == "text/html; charset=utf-8"
     reply = get(harness, "/listings/0", Accept="*/*")
     assert (reply.status, reply.json()) == (404, {"error": message})
     assert reply.headers["x-error-code"] == "listing_not_found"
+
+
+def test_only_pages_of_the_console_lead_back_to_it(harness: Harness) -> None:
+    assert [b"Back to the console" in get(harness, path).body for path in ("/console/x", "/consolex")] == [True, False]
 
 
 def test_head_has_the_headers_of_get_and_no_body(harness: Harness) -> None:

@@ -102,6 +102,15 @@ def test_the_email_of_an_account_can_be_confirmed_later(mailing: Harness, mailbo
     assert tab.post(f"{PATH}/email/confirm").reply.status == 429
 
 
+def test_with_mail_the_present_email_gets_a_link_too(mailing: Harness, mailbox: Mailbox) -> None:
+    tab = open_mailing_console(mailing, mailbox)
+    tab.post(f"{PATH}/email", email="alice@example.com", password=PASSWORD)
+    assert "A link was sent" in tab.follow().text
+    send(mailing)
+    tab.get(mailbox.link).post(mailbox.link)
+    assert "Your email is confirmed." in tab.follow().text
+
+
 def test_an_address_that_was_taken_meanwhile_is_not_confirmed(mailing: Harness, mailbox: Mailbox) -> None:
     tab = open_mailing_console(mailing, mailbox)
     tab.post(f"{PATH}/email", email=NEW, password=PASSWORD)

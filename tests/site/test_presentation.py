@@ -70,10 +70,10 @@ def without_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(__import__("sys").modules, "tzdata", None)
     zoneinfo.reset_tzpath(to=[])
     zoneinfo.ZoneInfo.clear_cache()
-    presentation._zone.cache_clear()  # noqa: SLF001 - forget the cached zone
+    timestamps.get_zone.cache_clear()
     yield
     zoneinfo.reset_tzpath(to=paths)
-    presentation._zone.cache_clear()  # noqa: SLF001
+    timestamps.get_zone.cache_clear()
 
 
 @pytest.mark.usefixtures("without_zones")

@@ -7,6 +7,7 @@ import logging
 import os
 import select
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -179,6 +180,39 @@ def test_a_blocked_stream_does_not_block_events() -> None:
     events = [json.loads(line)["event"] for line in b"".join(chunks).splitlines()]
     assert events[0] == "Event 0"
     assert 10_000 <= len(events) < 20_000
+
+
+class CountedWrites(io.FileIO):
+    """A file that counts the calls of `write`."""
+
+    writes = 0
+
+    def write(self, data: Any) -> int | None:  # type: ignore[override]  # typeshed leaves out None
+        self.writes += 1
+        return super().write(data)
+
+
+@pytest.mark.usefixtures("restore_logging")
+def test_an_event_waits_for_room_in_a_pipe_that_does_not_block() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    chunks: list[bytes] = []
+    with CountedWrites(writer, "wb") as stream:
+        logs.configure(stream, logging.INFO, as_json=True)
+        while stream.write(bytes(select.PIPE_BUF)) is not None:
+            pass
+        stream.writes = 0
+        thread = threading.Thread(target=logging.getLogger("listings").warning, args=("The last",))
+        thread.start()
+        while not stream.writes:
+            time.sleep(0.001)
+        drain = threading.Thread(target=lambda: chunks.extend(iter(lambda: os.read(reader, 65_536), b"")))
+        drain.start()
+        thread.join()
+    drain.join()
+    os.close(reader)
+    assert stream.writes <= 3
+    assert json.loads(b"".join(chunks).strip(b"\0"))["event"] == "The last"
 
 
 @pytest.mark.usefixtures("restore_logging")

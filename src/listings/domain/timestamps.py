@@ -1,11 +1,15 @@
-"""UTC timestamps: seconds since 1970 in the program, `YYYY-MM-DD HH:MM:SS` outside it (decision G7)."""
+"""UTC timestamps: seconds since 1970 in the program, `YYYY-MM-DD HH:MM:SS` outside it (decision G7).
+
+Pages and mail show the time in New Zealand.
+"""
 
 import calendar
 import re
 import time
-from datetime import MAXYEAR, UTC, datetime
-from functools import lru_cache
+from datetime import MAXYEAR, UTC, datetime, tzinfo
+from functools import cache, lru_cache
 from math import floor
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from listings.domain.errors import Problem
 
@@ -51,3 +55,23 @@ def add_months(seconds: float, months: int) -> int:
         )
     day = min(start.day, calendar.monthrange(year, month + 1)[1])
     return int(start.replace(year=year, month=month + 1, day=day, microsecond=0).timestamp())
+
+
+@cache
+def get_zone() -> tzinfo:
+    """Return the time zone of New Zealand, or UTC on a system without the time zone database."""
+    try:
+        return ZoneInfo("Pacific/Auckland")
+    except ZoneInfoNotFoundError:
+        return UTC
+
+
+def to_local(moment: int) -> datetime:
+    """Return a Unix time as date and time in New Zealand."""
+    return datetime.fromtimestamp(moment, get_zone())
+
+
+def format_date(moment: int) -> str:
+    """Return the short date in New Zealand, such as "9 Nov 2026"."""
+    day = to_local(moment)
+    return f"{day.day} {day:%b %Y}"

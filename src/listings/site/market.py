@@ -59,7 +59,7 @@ async def show_home(request: Request) -> Response:
 
 
 async def _list_rails(market: Market) -> list[_Rail]:
-    """Return the newest listings, and those of the highlights that are filled; nothing if the market is empty."""
+    """Return the newest listings, and each highlight with at least four; nothing if the market is empty."""
     newest = (await market.search(MarketQuery(limit=_NEWEST))).entries
     rails = [_Rail("Just listed", search.Search().url(), newest)] if newest else []
     for (heading, query), entries in zip(HIGHLIGHTS.items(), await market.list_highlights(), strict=True):
@@ -168,7 +168,7 @@ def id_of(request: Request) -> int:
     """Return the id in the path. Raises Problem("listing_not_found")."""
     number = parse_id(request.path_params["id"])
     if number is None:
-        raise Problem("listing_not_found", "This listing does not exist or is no longer available")
+        raise Problem("listing_not_found", "This page does not exist or is no longer available")
     return number
 
 

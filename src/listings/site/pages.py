@@ -17,6 +17,7 @@ from starlette.types import Scope
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
 from listings.domain.market.regions import REGIONS
+from listings.domain.timestamps import format_date
 from listings.site import assets, presentation, search, security, session
 from listings.site.context import Brand, site_of
 from listings.site.pictures.drawings import choose_art
@@ -70,7 +71,7 @@ _FILTERS = {
     "browser": presentation.describe_browser,
     "contact_url": presentation.contact_url,
     "counted": presentation.format_count,
-    "date": presentation.format_date,
+    "date": format_date,
     "day": presentation.format_day,
     "iso_moment": presentation.moment_to_iso,
     "iso_time": presentation.timestamp_to_iso,
@@ -168,6 +169,7 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
         heading="This link no longer works" if is_bad_link else _HEADINGS.get(status, HTTPStatus(status).phrase),
         message=_VISITOR_MESSAGES.get(status, problem.message) if request.method in _SAFE_METHODS else problem.message,
         is_bad_link=is_bad_link,
+        is_console=bool(find_console_page(request)),
         back=_back_link(request, status),
     )
 

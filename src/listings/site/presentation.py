@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cache
+from datetime import UTC, datetime, timedelta
 from math import ceil
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -14,6 +12,7 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess, Listing
+from listings.domain.timestamps import format_date, get_zone, to_local
 from listings.service.market import MAX_SELLER_COUNT
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
@@ -92,7 +91,7 @@ def format_seller_count(number: int) -> str:
 
 def format_month(moment: int) -> str:
     """Return the month in New Zealand, such as "November 2026"."""
-    return f"{_local(moment):%B %Y}"
+    return f"{to_local(moment):%B %Y}"
 
 
 def contact_url(contact: str) -> str:
@@ -128,19 +127,13 @@ def format_recent_age(created_at: str, now: float) -> str:
 
 def format_day(created_at: str) -> str:
     """Return the date in New Zealand, such as "9 November 2026"."""
-    day = datetime.fromtimestamp(timestamps.parse_timestamp(created_at), _zone())
+    day = to_local(timestamps.parse_timestamp(created_at))
     return f"{day.day} {day:%B %Y}"
-
-
-def format_date(moment: int) -> str:
-    """Return the short date in New Zealand, such as "9 Nov 2026"."""
-    day = _local(moment)
-    return f"{day.day} {day:%b %Y}"
 
 
 def format_moment(moment: int) -> str:
     """Return date and time in New Zealand, such as "9 Nov 2026, 2:05 pm"."""
-    return f"{format_date(moment)}, {_format_time(_local(moment))}"
+    return f"{format_date(moment)}, {_format_time(to_local(moment))}"
 
 
 def describe_plan_end(plan_expires_at: int | None, now: float) -> str:
@@ -155,7 +148,7 @@ def describe_plan_end(plan_expires_at: int | None, now: float) -> str:
 
 def format_hour(moment: int) -> str:
     """Return day and hour in New Zealand, such as "9 Nov, 2 pm"."""
-    hour = _local(moment)
+    hour = to_local(moment)
     return f"{hour.day} {hour:%b}, {_format_time(hour).replace(':00', '')}"
 
 
@@ -173,7 +166,7 @@ def parse_end_of_day(text: str) -> int | None:
     if not text.strip():
         return None
     try:
-        day = datetime.fromisoformat(text.strip()).replace(hour=0, minute=0, second=0, tzinfo=_zone())
+        day = datetime.fromisoformat(text.strip()).replace(hour=0, minute=0, second=0, tzinfo=get_zone())
         return int((day + timedelta(days=1)).timestamp())
     except (ValueError, OverflowError):
         raise Problem("invalid_request", "Enter the date as year-month-day, for example 2027-03-31") from None
@@ -282,21 +275,9 @@ def sort_names(names: Sequence[str]) -> list[str]:
     return sorted(names, key=lambda name: (name.casefold(), name))
 
 
-def _local(moment: int) -> datetime:
-    return datetime.fromtimestamp(moment, _zone())
-
-
 def _format_time(moment: datetime) -> str:
     return f"{moment.hour % 12 or 12}:{moment:%M} {('am', 'pm')[moment.hour // 12]}"
 
 
 def _ago(number: int, unit: str) -> str:
     return f"{format_count(number, unit)} ago"
-
-
-@cache
-def _zone() -> tzinfo:
-    try:
-        return ZoneInfo("Pacific/Auckland")
-    except ZoneInfoNotFoundError:  # a system without the time zone database
-        return UTC

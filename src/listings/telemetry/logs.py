@@ -166,7 +166,10 @@ class _LinesHandler(logging.Handler):
 def _write(stream: BinaryIO, data: bytes) -> None:
     """Write all of `data`, of which an unbuffered stream may accept only a part."""
     while data:
-        data = data[stream.write(data) :]
+        written: int | None = stream.write(data)
+        if written is None:  # another program has set the full pipe to not block
+            select.select([], [stream], [])
+        data = data[written or 0 :]
 
 
 class _EventQueue(logging.Handler):

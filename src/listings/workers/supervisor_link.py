@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 from listings.http.server import Server
@@ -39,6 +39,8 @@ class SupervisorLink:
             yield cls(reader, writer)
         finally:
             writer.close()
+            with suppress(ConnectionError):  # the supervisor has ended
+                await writer.wait_closed()
 
     async def receive_begin(self) -> Begin | None:
         """Receive the first command, or None if the supervisor has ended."""

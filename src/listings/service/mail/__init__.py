@@ -11,7 +11,7 @@ from listings.contract.mail import MailStore, NewMail, QueuedMail
 from listings.contract.members import MemberStore
 from listings.contract.own_account import OwnAccountStore
 from listings.domain.model import Account
-from listings.service.mail.server import Letter, MailError, SmtpServer
+from listings.service.mail.server import MailError, OutgoingMail, SmtpServer
 from listings.service.mail.texts import Context, write_text
 from listings.service.tokens import create_token, hash_token
 
@@ -99,7 +99,7 @@ class Mailer:
         else:
             _log.warning("Mail %s (%s) was not sent, next attempt in %d s: %s", mail.id, mail.kind, delay, error)
 
-    async def _write(self, mail: NewMail) -> Letter | None:
+    async def _write(self, mail: NewMail) -> OutgoingMail | None:
         """Return the mail with its text, or None if it is no longer needed."""
         account = await self._find_account(mail)
         detail = msgspec.json.decode(mail.detail)
@@ -108,7 +108,7 @@ class Mailer:
         link = await self._create_link(mail, account)
         context = Context(account, detail, self._base_url, int(self._clock()), self._contact, link)
         reply_to = (detail["name"], detail["email"]) if mail.kind == "buyer_message" else None
-        return Letter(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at, reply_to)
+        return OutgoingMail(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at, reply_to)
 
     async def _find_account(self, mail: NewMail) -> Account | None:
         if mail.account_id is None:

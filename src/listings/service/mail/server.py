@@ -26,8 +26,8 @@ class SmtpServer(NamedTuple):
     base_url: str
 
 
-class Letter(NamedTuple):
-    """A mail with its text. `moment` is the Unix time at which it was queued, and `id` is the same in each attempt.
+class OutgoingMail(NamedTuple):
+    """A mail with its text. `queued_at` is the Unix time at which it was queued, and `id` is the same in each attempt.
 
     `reply_to` is the name and the address of the person to reply to.
     """
@@ -36,5 +36,5 @@ class Letter(NamedTuple):
     recipient: str
     subject: str
     text: str
-    moment: int
+    queued_at: int
     reply_to: tuple[str, str] | None = None

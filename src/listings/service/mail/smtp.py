@@ -9,21 +9,21 @@ from urllib.parse import urlsplit
 
 import aiosmtplib
 
-from listings.service.mail.server import Letter, MailError, SmtpServer
+from listings.service.mail.server import MailError, OutgoingMail, SmtpServer
 
 _TIMEOUT_SECONDS = 30
 _PERMANENT = 500
 _INVALID = (ValueError, MessageError, IndexError, AttributeError)  # of the email package, for an unusual address
 
 
-async def send(server: SmtpServer, letter: Letter) -> None:
+async def send(server: SmtpServer, mail: OutgoingMail) -> None:
     """Send a mail. Raises MailError."""
     try:
-        message = _build_message(server, letter)
+        message = _build_message(server, mail)
         await aiosmtplib.send(
             message,
             sender=server.sender,
-            recipients=[letter.recipient],
+            recipients=[mail.recipient],
             hostname=server.host,
             port=server.port,
             username=server.user or None,
@@ -44,16 +44,16 @@ async def send(server: SmtpServer, letter: Letter) -> None:
         raise MailError(type(error).__name__, is_permanent=True) from error
 
 
-def _build_message(server: SmtpServer, letter: Letter) -> EmailMessage:
+def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:
     message = EmailMessage(SMTP)
     message["From"] = Address(server.sender_name, addr_spec=server.sender)
-    message["To"] = Address(addr_spec=letter.recipient)
-    if letter.reply_to is not None:
-        name, address = letter.reply_to
+    message["To"] = Address(addr_spec=mail.recipient)
+    if mail.reply_to is not None:
+        name, address = mail.reply_to
         message["Reply-To"] = Address(name, addr_spec=address)
-    message["Subject"] = letter.subject
-    message["Date"] = formatdate(letter.moment)
-    message["Message-ID"] = f"<{letter.id}@{server.sender.rpartition('@')[2]}>"
+    message["Subject"] = mail.subject
+    message["Date"] = formatdate(mail.queued_at)
+    message["Message-ID"] = f"<{mail.id}@{server.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic replies
-    message.set_content(letter.text)
+    message.set_content(mail.text)
     return message

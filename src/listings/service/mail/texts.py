@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from listings.contract.mail import MailKind
 from listings.domain.model import Account
-from listings.domain.timestamps import format_timestamp
+from listings.domain.timestamps import format_date
 
 
 class Text(NamedTuple):
@@ -127,7 +127,7 @@ If you need help, contact us{context.contact}.
 
 def _write_plan_reminder(context: Context) -> Text:
     end = context.account.plan_expires_at or 0
-    day = format_timestamp(end).partition(" ")[0]
+    day = format_date(end)
     if end <= context.now:
         return Text(
             "Your Business plan has ended",

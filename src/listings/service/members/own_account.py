@@ -50,17 +50,18 @@ class OwnAccount:
     async def change_email(self, member: Member, email: str, password: str) -> None:
         """Change the email address: with mail, only after the owner opens the link that is sent to it.
 
+        The present address can be confirmed that way, too.
+
         Raises Problem: invalid_request, email_taken, wrong_credentials, too_many_attempts.
         """
         email = validate_email(email)
         await self._sessions.require_password(member, password)
-        if email == member.account.email:
-            return
-        if await self._store.find_account(email) is not None:
+        is_new = email != member.account.email
+        if is_new and await self._store.find_account(email) is not None:
             raise _email_taken(email)
         if self._composer.is_on:
             await self._send_link(member, email)
-        elif await self._store.change_email(member.account.id, email, self._by_console()) is None:
+        elif is_new and await self._store.change_email(member.account.id, email, self._by_console()) is None:
             raise _email_taken(email)
 
     async def send_confirmation(self, member: Member) -> None:
@@ -92,6 +93,7 @@ class OwnAccount:
         account, email = await self.find_confirmation(token)
         notice = self._composer.compose("email_changed", account, email=email)
         if await self._store.confirm_email(hash_token(token), int(self._clock()), notice) is None:
+            await self.find_confirmation(token)  # raises if the link was used meanwhile
             raise _email_taken(email)
         _log.info("Confirmed the email of account %d", account.id)
 

@@ -46,4 +46,7 @@ class Payments:
         if account is None:
             _log.error("Payment %s is for the unknown account %d", paid.payment_id, paid.account_id)
             raise Problem("payment_refused", "The payment is for an unknown account")
+        if account.disabled_at is not None:
+            _log.error("Payment %s is for the disabled account %d: refund it", paid.payment_id, account.id)
+            return
         _log.info("Received payment %s for account %d", paid.payment_id, account.id)

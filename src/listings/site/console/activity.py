@@ -12,6 +12,7 @@ from starlette.routing import Route
 from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey
+from listings.domain.timestamps import format_date
 from listings.service import Services
 from listings.service.history.activity import ActivityPage
 from listings.service.members.sessions import Member
@@ -174,7 +175,7 @@ def _join(texts: Sequence[str]) -> str:
 def _describe_account_change(changes: Mapping[str, Any]) -> str:
     if "plan_expires_at" in changes:
         end = changes["plan_expires_at"]
-        return f"set the plan to end on {presentation.format_date(end)}" if end is not None else "removed the plan"
+        return f"set the plan to end on {format_date(end)}" if end is not None else "removed the plan"
     if "disabled_at" in changes:
         return "enabled the account" if changes["disabled_at"] is None else "disabled the account"
     if "public_contact" in changes:

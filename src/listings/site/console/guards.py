@@ -65,11 +65,11 @@ def for_member(page: MemberPage) -> Page:
             security.require_form_token(member.csrf_secret, (await read_form(request)).get("token"))
         return await page(request, member)
 
-    return for_writer(checked)
+    return for_member_unchecked(checked)
 
 
-def for_writer(page: MemberPage) -> Page:
-    """Like `for_member`, for a long form: the page calls `require_current_session`, and keeps the values on error."""
+def for_member_unchecked(page: MemberPage) -> Page:
+    """Require a signed-in member, but leave the form's token to the page: see `require_current_session`."""
 
     @wraps(page)
     async def guarded(request: Request) -> Response:
@@ -174,7 +174,7 @@ def _notice(name: str) -> str | None:
 
 
 def _redirect_to_sign_in(request: Request) -> Response:
-    if request.method != "GET":
+    if request.method not in {"GET", "HEAD"}:
         page = pages.find_console_page(request)
         if not page:
             return redirect("/sign-in")

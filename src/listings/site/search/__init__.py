@@ -18,7 +18,7 @@ SORTS: dict[Sort, str] = {"newest": "Newest first", "price": "Lowest price", "-p
 Cursor: TypeAlias = tuple[int, int]
 
 _MAX_LENGTH = 200
-_USUAL_ORDER = {"sort": "newest"}
+_DEFAULT_SORT = {"sort": "newest"}
 _quote = lru_cache(1024)(quote_plus)  # a page of results repeats its values in about 50 URLs
 _CURSOR = re.compile(r"([0-9]{1,11})-([0-9]{1,18})")
 
@@ -64,14 +64,14 @@ class Search(NamedTuple):
         return self.first_page()._replace(**values)
 
     def url(self) -> str:
-        """Return the URL of this page. It has the usual order only if it has nothing else."""
+        """Return the URL of this page. The default sort order is omitted, unless it would be the only parameter."""
         parameters = {name: value for name, value in self.first_page()._asdict().items() if value}
         for name, cursor in (("after", self.after), ("before", self.before)):
             if cursor is not None:
                 parameters[name] = f"{cursor[0]}-{cursor[1]}"
         if self.sort == "newest":
             del parameters["sort"]
-        return "/?" + "&".join(f"{name}={_quote(value)}" for name, value in (parameters or _USUAL_ORDER).items())
+        return "/?" + "&".join(f"{name}={_quote(value)}" for name, value in (parameters or _DEFAULT_SORT).items())
 
     def query(self) -> tuple[MarketQuery, dict[str, str]]:
         """Return the query, and an error message for each invalid field. The query ignores these fields."""

@@ -79,7 +79,7 @@ for (const share of document.querySelectorAll("[data-share]")) {
   send.addEventListener("click", () => navigator.share({ title: document.title, url: link }).catch(() => {}));
 }
 
-// Omit empty fields, and the usual order, from the URL of a search, so that people can read and share it.
+// Omit empty fields, and the default sort order, from the URL of a search, so that people can read and share it.
 document.addEventListener("formdata", (event) => {
   if (event.target.method !== "get") return;
   for (const [name, value] of [...event.formData]) {
