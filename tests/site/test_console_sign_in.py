@@ -246,6 +246,12 @@ def test_console_pages_need_a_session_and_are_not_cached(harness: Harness) -> No
         assert (tab.get(path).reply.status, tab.reply.headers["cache-control"]) == (200, "no-store"), path
 
 
+def test_a_head_request_of_a_visitor_is_not_a_lost_form(harness: Harness) -> None:
+    reply = harness.fetch("HEAD", "/console", headers={"Host": "localhost", "Accept": "text/html"})
+    assert (reply.status, reply.headers["location"]) == (303, "/sign-in?next=%2Fconsole")
+    assert "set-cookie" not in reply.headers
+
+
 @pytest.mark.decision("G25")
 def test_no_api_key_opens_the_console(harness: Harness) -> None:
     alice = harness.person("alice")
