@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from listings.contract.listings import IdempotencyRecord
 from listings.domain import fields
+from listings.domain.errors import Unavailable
+from listings.site.console.listings import bulk
 from tests.harness import MONTH, Harness
 from tests.site.console import Tab, create, form_values, load_listing, open_console, open_harness
 
@@ -396,6 +399,49 @@ def test_all_listings_that_match_are_changed_after_a_confirmation(harness: Harne
     assert "120 listings deleted." in alice.follow().text
     assert all(load_listing(harness, one).deleted_at for one in ids)
     assert [load_listing(harness, one).deleted_at for one in (chair, bobs)] == [None, None]
+
+
+def fail_third_slice(harness: Harness, patch: pytest.MonkeyPatch) -> None:
+    """Change two listings in each slice, and let the third one fail."""
+    run_batch: Any = harness.store.run_batch
+
+    async def fail(bucket: int, account_id: int, batch: Any, idempotency: IdempotencyRecord, actor: Any) -> Any:
+        if idempotency.key.endswith(" 2"):
+            raise Unavailable("The database can't be reached")
+        return await run_batch(bucket, account_id, batch, idempotency, actor)
+
+    patch.setattr(bulk, "MAX_SELECTED", 2)
+    patch.setattr(harness.store, "run_batch", fail)
+
+
+def test_a_bulk_change_sent_again_changes_what_had_failed(
+    harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [create(harness) for _ in range(5)]
+    sent = {"action": "pause", "status": "active", "all": "1", "confirmed": "pause", "once": "a"}
+    with monkeypatch.context() as patch:
+        fail_third_slice(harness, patch)
+        assert alice.post(PATH, **sent).reply.status == 503
+        assert sum(load_listing(harness, one).is_active for one in ids) == 1
+    monkeypatch.setattr(bulk, "MAX_SELECTED", 2)
+    for _ in range(2):
+        assert "5 listings paused." in alice.post(PATH, **sent).follow().text
+        assert sum(load_listing(harness, one).is_active for one in ids) == 0
+
+
+def test_a_percentage_sent_again_is_applied_once_to_each_listing(
+    harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [create(harness, price=10) for _ in range(5)]
+    sent = {"action": "price", "mode": "percent", "amount": "10", "all": "1", "once": "a"}
+    with monkeypatch.context() as patch:
+        fail_third_slice(harness, patch)
+        alice.post(PATH, confirmed="price percent 10", **sent)
+    monkeypatch.setattr(bulk, "MAX_SELECTED", 2)
+    later = create(harness, price=10)  # moves the others to other slices of a new search
+    alice.post(PATH, confirmed="price percent 10", **sent)
+    assert "Price changed on 5 listings." in alice.follow().text
+    assert [load_listing(harness, one).price_cents for one in (*ids, later)] == [1100] * 5 + [1000]
 
 
 def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, alice: Tab) -> None:

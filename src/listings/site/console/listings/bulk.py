@@ -1,6 +1,6 @@
 """Bulk changes: the selected listings, or all that match a search, in slices of one transaction each."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -60,6 +60,7 @@ class _SliceResult(msgspec.Struct):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_SliceResult).decode
+_decode_ids = msgspec.json.Decoder(list[int]).decode
 
 
 async def run(services: Services, member: Member, change: BulkChange) -> BulkResult:
@@ -68,10 +69,9 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
     Each slice is a transaction of its own. If a later one fails, the form can be submitted again: slices that were
     stored take no second effect.
     """
-    total, number = BulkResult(), 0
-    async for ids in _iterate_slices(services, member, change.selection):
-        result = await _run_slice(services, member, change, ids, number)
-        number += 1
+    total, ids = BulkResult(), await _store_selection(services, member, change)
+    for number, start in enumerate(range(0, len(ids), MAX_SELECTED)):
+        result = await _run_slice(services, member, change, ids[start : start + MAX_SELECTED], number)
         total.changed += result.changed
         total.unchanged += result.unchanged
         total.rejected += len(result.rejected)
@@ -90,20 +90,33 @@ async def find_first(services: Services, member: Member, selection: Selection, c
     return [listing for listing in found if listing is not None and listing.deleted_at is None]
 
 
-async def _iterate_slices(services: Services, member: Member, selection: Selection) -> AsyncIterator[Sequence[int]]:
-    if selection.query is None:
-        yield selection.ids
-        return
-    after, left = None, MAX_MATCHING
-    while left > 0:
-        query = _build_page(selection.query, after, min(left, MAX_SELECTED))
-        page = await services.listings.find_summaries(member.caller, query)
-        if page.listings:
-            yield [listing.id for listing in page.listings]
-        left -= len(page.listings)
+async def _store_selection(services: Services, member: Member, change: BulkChange) -> Sequence[int]:
+    """Return the ids of the selection. If the form was submitted before, these are the ids that were stored then.
+
+    A new search would miss the listings that the first slices changed, and its slices would begin at other listings.
+    """
+    if change.selection.query is None:
+        return change.selection.ids
+    ids = await _find_ids(services, member, change.selection.query)
+    key = f"console {change.form_id} ids" if change.form_id else None
+    options = WriteOptions(idempotency_key=key, digest=change.digest)
+    stored = await services.listings.run_batch(
+        member.caller, [], lambda _: _encode(ids).decode(), options, atomic=False
+    )
+    return _decode_ids(stored) if isinstance(stored, str) else ids
+
+
+async def _find_ids(services: Services, member: Member, query: ListingQuery) -> list[int]:
+    ids: list[int] = []
+    after = None
+    while len(ids) < MAX_MATCHING:
+        limit = min(MAX_MATCHING - len(ids), MAX_SELECTED)
+        page = await services.listings.find_summaries(member.caller, _build_page(query, after, limit))
+        ids += [listing.id for listing in page.listings]
         after = page.next_cursor
         if after is None:
-            return
+            break
+    return ids
 
 
 def _build_page(query: ListingQuery, after: tuple[str | int, int] | None, limit: int) -> ListingQuery:
