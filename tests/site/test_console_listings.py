@@ -429,6 +429,18 @@ def test_a_bulk_change_sent_again_changes_what_had_failed(
         assert sum(load_listing(harness, one).is_active for one in ids) == 0
 
 
+def test_a_failed_bulk_change_shows_what_was_changed(
+    harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        create(harness)
+    fail_third_slice(harness, monkeypatch)
+    alice.post(PATH, action="pause", all="1", confirmed="pause", once="a")
+    assert (alice.reply.status, "The database can't be reached." in alice.text) == (503, True)
+    assert "4 listings paused. Undo The change was not completed." in alice.text
+    assert '<a href="/console/activity">Undo</a>' in alice.reply.body.decode()
+
+
 def test_a_percentage_sent_again_is_applied_once_to_each_listing(
     harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

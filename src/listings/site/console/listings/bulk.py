@@ -42,13 +42,17 @@ class BulkChange(NamedTuple):
 
 
 class BulkResult(msgspec.Struct):
-    """The numbers of listings by outcome, title and reason of the first rejected ones, and the change sets."""
+    """The numbers of listings by outcome, title and reason of the first rejected ones, and the change sets.
+
+    `problem` is the reason why later slices were not changed.
+    """
 
     changed: int = 0
     unchanged: int = 0
     rejected: int = 0
     reasons: list[tuple[str, str]] = []
     change_sets: list[int] = []
+    problem: Problem | None = None
 
 
 class _SliceResult(msgspec.Struct):
@@ -66,18 +70,17 @@ _decode_ids = msgspec.json.Decoder(list[int]).decode
 async def run(services: Services, member: Member, change: BulkChange) -> BulkResult:
     """Change all listings of the selection. A rejected listing does not stop the others.
 
-    Each slice is a transaction of its own. If a later one fails, the form can be submitted again: slices that were
-    stored take no second effect.
+    Each slice is a transaction of its own. If one fails, the result has its problem, and the form can be submitted
+    again: slices that were stored take no second effect.
     """
-    total, ids = BulkResult(), await _store_selection(services, member, change)
-    for number, start in enumerate(range(0, len(ids), MAX_SELECTED)):
-        result = await _run_slice(services, member, change, ids[start : start + MAX_SELECTED], number)
-        total.changed += result.changed
-        total.unchanged += result.unchanged
-        total.rejected += len(result.rejected)
-        total.change_sets += [result.change_set] if result.change_set else []
-        for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
-            total.reasons.append((await _describe(services, member, listing_id), reason))
+    total = BulkResult()
+    try:
+        ids = await _store_selection(services, member, change)
+        for number, start in enumerate(range(0, len(ids), MAX_SELECTED)):
+            result = await _run_slice(services, member, change, ids[start : start + MAX_SELECTED], number)
+            await _add(services, member, total, result)
+    except Problem as problem:
+        total.problem = problem
     return total
 
 
@@ -151,6 +154,15 @@ async def _run_slice(
     steps = [build(listing_id) for listing_id in ids]
     outcome = await services.listings.run_batch(member.caller, steps, encode, options, atomic=False)
     return _decode(outcome if isinstance(outcome, str) else encode(outcome))
+
+
+async def _add(services: Services, member: Member, total: BulkResult, result: _SliceResult) -> None:
+    total.changed += result.changed
+    total.unchanged += result.unchanged
+    total.rejected += len(result.rejected)
+    total.change_sets += [result.change_set] if result.change_set else []
+    for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
+        total.reasons.append((await _describe(services, member, listing_id), reason))
 
 
 async def _describe(services: Services, member: Member, listing_id: int) -> str:

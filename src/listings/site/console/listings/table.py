@@ -101,12 +101,9 @@ async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
     except Problem as problem:
         return await _confirmation_page(request, member, form, problem)
     change = BulkChange(form.selection, form.action, price, form.once, form.digest)
-    try:
-        result = await bulk.run(site_of(request).services, member, change)
-    except Problem as problem:
-        return await _listings_page(request, member, form.search, problem)
-    if result.rejected:
-        return await _listings_page(request, member, form.search, result=(form.action, result))
+    result = await bulk.run(site_of(request).services, member, change)
+    if result.problem is not None or result.rejected:
+        return await _listings_page(request, member, form.search, result.problem, (form.action, result))
     notice = f"{form.action}.{result.changed}.{result.unchanged}"
     return redirect_with_notice(request, form.search.url(form.search.after), notice, _find_change(result))
 
