@@ -485,6 +485,17 @@ def test_prices_are_set_for_all_selected_listings(harness: Harness, alice: Tab) 
     assert [load_listing(harness, one).price_cents for one in ids] == [125_050, 125_050]
 
 
+def test_a_form_of_prices_is_not_sent_again_with_another_amount(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness, price=10)
+    for selected in ({"all": "1", "once": "a"}, {"id": str(listing_id), "once": "b"}):
+        sent = {"action": "price", "mode": "set", **selected}
+        alice.get(PATH).post(PATH, **sent, amount="20", confirmed="price set 20")
+        alice.post(PATH, **sent, amount="30", confirmed="price set 30")
+        assert (alice.reply.status, "already submitted with another change. Select the" in alice.text) == (409, True)
+        assert "not completed" not in alice.text
+    assert load_listing(harness, listing_id).price_cents == 2000
+
+
 def test_an_invalid_price_change_stores_nothing(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness, price=900_000_000)
     form = {"action": "price", "id": str(listing_id)}

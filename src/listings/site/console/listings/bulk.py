@@ -80,7 +80,7 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
             result = await _run_slice(services, member, change, ids[start : start + MAX_SELECTED], number)
             await _add(services, member, total, result)
     except Problem as problem:
-        total.problem = problem
+        total.problem = _explain(problem)
     return total
 
 
@@ -163,6 +163,13 @@ async def _add(services: Services, member: Member, total: BulkResult, result: _S
     total.change_sets += [result.change_set] if result.change_set else []
     for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
         total.reasons.append((await _describe(services, member, listing_id), reason))
+
+
+def _explain(problem: Problem) -> Problem:
+    """Return the problem in the console's words."""
+    if problem.code != "idempotency_key_reused":
+        return problem
+    return Problem(problem.code, "This form was already submitted with another change. Select the listings again")
 
 
 async def _describe(services: Services, member: Member, listing_id: int) -> str:
