@@ -401,6 +401,31 @@ def test_all_listings_that_match_are_changed_after_a_confirmation(harness: Harne
     assert [load_listing(harness, one).deleted_at for one in (chair, bobs)] == [None, None]
 
 
+@pytest.mark.decision("G43")
+def test_all_that_match_include_the_listing_with_the_external_id(harness: Harness, alice: Tab) -> None:
+    lamp = create(harness, title="Lamp", external_id="SKU-1")
+    ids = [create(harness, title="Bicycle SKU-1", external_id=f"{number}") for number in range(51)]
+    chair = create(harness, title="Chair", external_id="SKU-2")
+    form = form_values(alice.get(f"{PATH}?q=SKU-1"))
+    alice.post(PATH, action="delete", all="1", **form)
+    for text in ("Delete 52 listings?", "The first 10", "Lamp"):
+        assert text in alice.text
+    confirm(alice)
+    assert "52 listings deleted." in alice.follow().text
+    assert all(load_listing(harness, one).deleted_at for one in (lamp, *ids))
+    assert load_listing(harness, chair).deleted_at is None
+
+
+@pytest.mark.decision("G43")
+def test_a_listing_with_the_external_id_in_its_title_counts_once(harness: Harness, alice: Tab) -> None:
+    create(harness, title="Lamp SKU-1", external_id="SKU-1")
+    alice.get(PATH).post(PATH, action="pause", all="1", q="SKU-1")
+    assert "Pause 1 listing?" in alice.text
+    assert alice.text.count("Lamp SKU-1") == 1
+    confirm(alice)
+    assert "1 listing paused." in alice.follow().text
+
+
 def fail_third_slice(harness: Harness, patch: pytest.MonkeyPatch) -> None:
     """Change two listings in each slice, and let the third one fail."""
     run_batch: Any = harness.store.run_batch

@@ -13,6 +13,7 @@ from listings.service.listings.steps import StateCondition, WriteOptions
 from listings.service.members.sessions import Member
 from listings.site.console.listings.actions import PriceChange, build_step
 from listings.site.console.listings.form import label_problem
+from listings.site.console.listings.search import Search, find_exact_query
 
 MAX_SELECTED = 100
 """The largest number of listings that a form selects one by one, and of listings in a slice."""
@@ -25,10 +26,10 @@ _ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
 
 class Selection(NamedTuple):
-    """The listings to change: those with `ids`, or all that match `query`."""
+    """The listings to change: those with `ids`, or all that match `search`, on every page."""
 
     ids: Sequence[int]
-    query: ListingQuery | None = None
+    search: Search | None = None
 
 
 class BulkChange(NamedTuple):
@@ -86,11 +87,38 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
 
 async def find_first(services: Services, member: Member, selection: Selection, count: int) -> list[Listing]:
     """Return at most `count` listings of the selection that are not deleted, for a preview."""
-    if selection.query is not None:
-        page = await services.listings.find_summaries(member.caller, _build_page(selection.query, None, count))
-        return page.listings
+    if selection.search is not None:
+        first = await _find_by_external_id_only(services, member, selection.search)
+        page = await services.listings.find_summaries(member.caller, _build_page(selection.search, None, count))
+        return (first + page.listings)[:count]
     found = [await services.listings.find_own(member.caller, listing_id) for listing_id in selection.ids[:count]]
     return [listing for listing in found if listing is not None and listing.deleted_at is None]
+
+
+async def count_selected(services: Services, member: Member, selection: Selection) -> int:
+    """Return the number of selected listings. A number above 1,000 is not exact."""
+    if selection.search is None:
+        return len(selection.ids)
+    query = msgspec.structs.replace(_build_page(selection.search, None, 1), count=True)
+    total = (await services.listings.find_summaries(member.caller, query)).total or 0
+    return total + len(await _find_by_external_id_only(services, member, selection.search))
+
+
+async def find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
+    """Return the listings whose external id is the searched text."""
+    query = find_exact_query(search)
+    return [] if query is None else (await services.listings.find_summaries(member.caller, query)).listings
+
+
+async def _find_by_external_id_only(services: Services, member: Member, search: Search) -> list[Listing]:
+    """Return the listings whose external id is the searched text, without those whose title or content match it."""
+    found = await find_by_external_id(services, member, search._replace(after=None))
+    if not found:
+        return []
+    query = msgspec.structs.replace(_build_page(search, None, len(found)), ids=tuple(one.id for one in found))
+    page = await services.listings.find_summaries(member.caller, query)
+    matching = {listing.id for listing in page.listings}
+    return [listing for listing in found if listing.id not in matching]
 
 
 async def _store_selection(services: Services, member: Member, change: BulkChange) -> Sequence[int]:
@@ -98,9 +126,9 @@ async def _store_selection(services: Services, member: Member, change: BulkChang
 
     A new search would miss the listings that the first slices changed, and its slices would begin at other listings.
     """
-    if change.selection.query is None:
+    if change.selection.search is None:
         return change.selection.ids
-    ids = await _find_ids(services, member, change.selection.query)
+    ids = await _find_ids(services, member, change.selection.search)
     key = f"console {change.form_id} ids" if change.form_id else None
     options = WriteOptions(idempotency_key=key, digest=change.digest)
     stored = await services.listings.run_batch(
@@ -109,12 +137,12 @@ async def _store_selection(services: Services, member: Member, change: BulkChang
     return _decode_ids(stored) if isinstance(stored, str) else ids
 
 
-async def _find_ids(services: Services, member: Member, query: ListingQuery) -> list[int]:
-    ids: list[int] = []
+async def _find_ids(services: Services, member: Member, search: Search) -> list[int]:
+    ids = [listing.id for listing in await _find_by_external_id_only(services, member, search)]
     after = None
     while len(ids) < MAX_MATCHING:
         limit = min(MAX_MATCHING - len(ids), MAX_SELECTED)
-        page = await services.listings.find_summaries(member.caller, _build_page(query, after, limit))
+        page = await services.listings.find_summaries(member.caller, _build_page(search, after, limit))
         ids += [listing.id for listing in page.listings]
         after = page.next_cursor
         if after is None:
@@ -122,8 +150,9 @@ async def _find_ids(services: Services, member: Member, query: ListingQuery) -> 
     return ids
 
 
-def _build_page(query: ListingQuery, after: tuple[str | int, int] | None, limit: int) -> ListingQuery:
+def _build_page(search: Search, after: tuple[str | int, int] | None, limit: int) -> ListingQuery:
     """Return a page of the search in the order of the ids, which no change moves."""
+    query, _ = search.query()
     return msgspec.structs.replace(query, sort="id", descending=True, after=after, limit=limit, count=False)
 
 

@@ -13,7 +13,6 @@ from starlette.routing import Route
 from listings.domain import fields
 from listings.domain.errors import Problem
 from listings.domain.model import Listing
-from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.site.console.guards import (
     build_undo_url,
@@ -36,7 +35,7 @@ from listings.site.console.listings.actions import (
     read_price_change,
 )
 from listings.site.console.listings.bulk import BulkChange, BulkResult, Selection
-from listings.site.console.listings.search import PAGE_SIZE, SORTS, STATUSES, Search, find_exact_query, read
+from listings.site.console.listings.search import PAGE_SIZE, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
 _PATH = "/console/listings"
@@ -58,7 +57,7 @@ class _BulkForm(NamedTuple):
     @property
     def selection(self) -> Selection:
         """The selected listings."""
-        return Selection(self.ids, self.search.query()[0] if self.all_matching else None)
+        return Selection(self.ids, self.search if self.all_matching else None)
 
     @property
     def digest(self) -> bytes:
@@ -153,7 +152,7 @@ async def _confirmation_page(
         once=form.once or secrets.token_urlsafe(16),
         preview=[(listing, _preview_price(listing, price)) for listing in first],
         has_preview=price is not None,
-        count=await _count(services, member, form),
+        count=await bulk.count_selected(services, member, form.selection),
         maximum=bulk.MAX_MATCHING,
         price_modes=PRICE_MODES,
     )
@@ -165,14 +164,6 @@ def _preview_price(listing: Listing, price: PriceChange | None) -> int | str:
         return listing.price_cents if price is None else price.apply(listing.price_cents)
     except Problem as problem:
         return problem.message
-
-
-async def _count(services: Services, member: Member, form: _BulkForm) -> int:
-    """Return the number of selected listings. A number above 1,000 is reported as 1,001."""
-    if not form.all_matching:
-        return len(form.ids)
-    query = msgspec.structs.replace(form.search.query()[0], sort="id", after=None, limit=1, count=True)
-    return (await services.listings.find_summaries(member.caller, query)).total or 0
 
 
 async def _listings_page(
@@ -188,7 +179,7 @@ async def _listings_page(
         page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
     else:
         page = await services.listings.find_summaries(member.caller, query)
-    exact = await _find_by_external_id(services, member, search)
+    exact = await bulk.find_by_external_id(services, member, search)
     others = [] if exact and errors else page.listings  # the text has no words to search for
     return console_page(
         request,
@@ -208,8 +199,3 @@ async def _listings_page(
         orders=SORTS,
         once=secrets.token_urlsafe(16),
     )
-
-
-async def _find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
-    query = find_exact_query(search)
-    return [] if query is None else (await services.listings.find_summaries(member.caller, query)).listings
