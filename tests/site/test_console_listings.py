@@ -500,6 +500,14 @@ def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, al
     assert [load_listing(harness, one).price_cents for one in ids] == [1799, 0, 1]
 
 
+def test_the_preview_of_prices_says_which_listings_are_deleted(harness: Harness, alice: Tab) -> None:
+    lamp, chair = create(harness, title="Lamp", price=5), create(harness, title="Chair", price=5)
+    alice.get(PATH).post(PATH, action="delete", id=str(lamp))
+    for selected in ({"id": [str(chair), str(lamp)]}, {"all": "1"}):
+        sent: dict[str, Any] = {"action": "price", "mode": "percent", "amount": "10", **selected}
+        assert "Chair $5 $5.50 Lamp $5 It is deleted. Restore it first" in alice.post(PATH, **sent).text
+
+
 def test_prices_are_set_for_all_selected_listings(harness: Harness, alice: Tab) -> None:
     ids = [create(harness, price=price) for price in (5, 0)]
     form: dict[str, Any] = {"action": "price", "id": [str(one) for one in ids], "mode": "set", "amount": "$1,250.50"}

@@ -86,13 +86,13 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
 
 
 async def find_first(services: Services, member: Member, selection: Selection, count: int) -> list[Listing]:
-    """Return at most `count` listings of the selection that are not deleted, for a preview."""
+    """Return at most `count` listings of the selection, deleted or not, for a preview."""
     if selection.search is not None:
         first = await _find_by_external_id_only(services, member, selection.search)
         page = await services.listings.find_summaries(member.caller, _build_page(selection.search, None, count))
         return (first + page.listings)[:count]
     found = [await services.listings.find_own(member.caller, listing_id) for listing_id in selection.ids[:count]]
-    return [listing for listing in found if listing is not None and listing.deleted_at is None]
+    return [listing for listing in found if listing is not None]
 
 
 async def count_selected(services: Services, member: Member, selection: Selection) -> int:

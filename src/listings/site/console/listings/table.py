@@ -33,6 +33,7 @@ from listings.site.console.listings.actions import (
     PriceChange,
     describe_bulk_change,
     read_price_change,
+    require_state,
 )
 from listings.site.console.listings.bulk import BulkChange, BulkResult, Selection
 from listings.site.console.listings.search import PAGE_SIZE, SORTS, STATUSES, Search, read
@@ -160,8 +161,11 @@ async def _confirmation_page(
 
 def _preview_price(listing: Listing, price: PriceChange | None) -> int | str:
     """Return the new price in cents, or why it is not possible."""
+    if price is None:
+        return listing.price_cents
     try:
-        return listing.price_cents if price is None else price.apply(listing.price_cents)
+        require_state(listing, PRICE)
+        return price.apply(listing.price_cents)
     except Problem as problem:
         return problem.message
 
