@@ -125,6 +125,13 @@ def test_a_page_of_large_listings_is_shown_in_any_order(harness: Harness, alice:
         assert len(list_titles(alice.get(f"{PATH}?sort={sort}"))) == 3
 
 
+def test_a_large_listing_with_the_external_id_is_shown_once(harness: Harness, alice: Tab) -> None:
+    for number in range(3):
+        create(harness, title=f"Lamp {number}", content="\N{BUTTERFLY}" * 50_000, external_id=f"{number}")
+    create(harness, title="Lamp", external_id="lamp")
+    assert list_titles(alice.get(f"{PATH}?q=lamp")) == ["Lamp", "Lamp 2", "Lamp 1", "Lamp 0"]
+
+
 def test_counts_per_status_follow_edits(harness: Harness, alice: Tab) -> None:
     def counts() -> list[str]:
         return re.findall(r'class="count">(\d+)<', alice.get(PATH).reply.body.decode())

@@ -184,6 +184,7 @@ async def _listings_page(
     else:
         page = await services.listings.find_summaries(member.caller, query)
     exact = await bulk.find_by_external_id(services, member, search)
+    shown = {listing.id for listing in exact}
     others = [] if exact and errors else page.listings  # the text has no words to search for
     return console_page(
         request,
@@ -196,7 +197,7 @@ async def _listings_page(
         describe_bulk_change=describe_bulk_change,
         search=search,
         errors={} if exact else errors,
-        listings=exact + [listing for listing in others if listing not in exact],
+        listings=exact + [listing for listing in others if listing.id not in shown],
         counts=await site_of(request).counts.get(services, member),
         next_url=search.url(page.next_cursor) if others and page.next_cursor is not None else "",
         statuses=STATUSES,
