@@ -62,6 +62,17 @@ def test_the_notice_of_a_deletion_offers_undo(harness: Harness, alice: Tab) -> N
     assert load_listing(harness, listing_id).deleted_at is not None
 
 
+def test_a_notice_does_not_offer_to_undo_an_earlier_change(harness: Harness, alice: Tab) -> None:
+    path = f"{PATH}/{create(harness, is_active=False)}"
+    version = form_values(alice.get(path))["version"]
+    alice.post(path, version=version, **{name: text for name, text in FORM.items() if name != "is_active"}, price="6")
+    alice.post(f"{path}/state", action="pause").follow()
+    assert "Listing paused." in alice.text
+    assert find_undo_links(alice) == []
+    alice.post(f"{path}/state", action="resume").follow()
+    assert len(find_undo_links(alice)) == 1
+
+
 def test_the_notice_of_a_bulk_change_offers_undo(harness: Harness, alice: Tab) -> None:
     ids = [str(create(harness)) for _ in range(2)]
     alice.get(PATH).post(PATH, action="pause", id=ids)

@@ -100,8 +100,8 @@ async def change_state(request: Request, member: Member) -> Response:
         return await _edit_error_page(
             request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
         )
-    notice = ACTIONS[action]
-    return redirect_with_notice(request, f"{PATH}/{listing.id}", notice, await _find_own_change(request, listing.id))
+    change = await _find_own_change(request, member, listing)
+    return redirect_with_notice(request, f"{PATH}/{listing.id}", ACTIONS[action], change)
 
 
 ROUTES = [
@@ -160,9 +160,11 @@ async def _change(services: Services, member: Member, action: str, listing_id: i
         await services.listings.update(member.caller, listing_id, {"is_active": action == "resume"})
 
 
-async def _find_own_change(request: Request, listing_id: int) -> int | None:
-    """Return the last change set of a listing if a member of the account wrote it."""
-    page = await site_of(request).services.changes.read_of_listing(listing_id, MAX_ID, 1)
+async def _find_own_change(request: Request, member: Member, listing: Listing) -> int | None:
+    """Return the last change set of a listing if it changed since it was read, by a member of the account."""
+    if (await get_own_listing(request, member)).version == listing.version:
+        return None
+    page = await site_of(request).services.changes.read_of_listing(listing.id, MAX_ID, 1)
     last = next(iter(page.changes), None)
     return last.edit_revision if last is not None and last.actor == CONSOLE else None
 
