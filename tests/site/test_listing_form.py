@@ -94,6 +94,22 @@ def test_field_errors_use_the_forms_labels() -> None:
     assert rejected.value.message == "; ".join(rejected.value.errors.values())
 
 
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("1.jpg", "must be the whole address of a picture"),
+        ("ftp://x.example/1.jpg", "must be the whole address of a picture"),
+        ("https://x.example/a b.jpg", "must be a URL without spaces, control characters or backslashes, got"),
+        (f"https://x.example/{'x' * 2100}", "must be a URL of 1 to 2048 characters, got"),
+        ("https://me@x.example/1.jpg", "must have a host and no user name or password, got"),
+    ],
+)
+def test_an_error_of_an_image_says_which_rule_it_breaks(url: str, message: str) -> None:
+    with pytest.raises(fields.InvalidFieldsError) as rejected:
+        fields.parse_new_listing(listing_form.new_body({**listing_form.EMPTY, "images": url}), strict=True)
+    assert listing_form.field_errors(rejected.value)["images"].startswith(f"Image 1 {message}")
+
+
 def test_a_form_with_title_and_description_is_valid() -> None:
     body = listing_form.new_body({**listing_form.EMPTY, "title": "Lamp", "content": "A lamp."})
     new, _ = fields.parse_new_listing(body, strict=True)

@@ -24,7 +24,7 @@ from listings.domain.price_text import parse_price
 
 _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
 _LINE_BREAK = re.compile(r"\r\n|\r")
-_IMAGE_INDEX = re.compile(r"\[([0-9]+)\]")
+_IMAGE_ERROR = re.compile(r"\[([0-9]+)\]( must be an (?:absolute )?http or https URL)?")
 _MULTILINE = {"content", "images"}
 
 FormValues = Mapping[str, str]
@@ -104,10 +104,11 @@ def _label_error(name: str, error: str) -> str:
     """Return the form's message for an error of a field's rule. Images are counted from 1."""
     if error.startswith(" is required"):
         return f"Enter a {FIELDS[name].label.lower()}"
-    index = _IMAGE_INDEX.match(error)
-    if index is not None:
-        return f"Image {int(index[1]) + 1} must be the whole address of a picture, beginning with https:// or http://"
-    return f"{FIELDS[name].label}{error}"
+    image = _IMAGE_ERROR.match(error)
+    if image is None:
+        return f"{FIELDS[name].label}{error}"
+    rule = " must be the whole address of a picture, beginning with https:// or http://"
+    return f"Image {int(image[1]) + 1}{rule if image[2] else error[image.end() :]}"
 
 
 def _display(name: str, text: str) -> str:
