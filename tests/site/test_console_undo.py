@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from listings.contract.reverts import MAX_FIRST_LISTINGS
+from listings.site.console.history import undo as undo_pages
 from tests.harness import MONTH, Harness
 from tests.site.console import Tab, create, form_values, load_listing, open_console, open_harness
 from tests.site.test_console_transfer import preview, run_import
@@ -164,6 +165,24 @@ def test_a_large_undo_shows_its_progress(harness: Harness, alice: Tab) -> None:
     harness.run(harness.services.reverts.run())
     (reload,) = alice.page.values("a", "href", class_="button plain")
     assert "Done: 210 listings changed, 0 conflicts." in alice.get(reload or "").text
+
+
+def test_the_progress_of_an_undo_keeps_the_page_of_conflicts(
+    harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo_pages, "_SHOWN", 1)
+    import_rows(alice, MAX_FIRST_LISTINGS + 10)
+    (link,) = find_undo_links(alice)
+    for listing_id in alice.get(PATH).page.values("input", "value", name="id")[:3]:
+        edit(alice, int(listing_id or ""), price="9")
+    undo(alice.get(link))
+    (path,) = alice.page.values("div", "hx-get", id="undo")
+    (polled,) = alice.get(f"{path}?after=1").page.values("div", "hx-get", id="undo")
+    assert polled == f"{path}?after=1"
+    harness.run(harness.services.reverts.run())
+    polled_part = alice.get(polled or "").reply.body.decode().split('<div id="undo"')[1].split("</div>")[0]
+    assert f'href="{path}">First page' in polled_part
+    assert f'href="{path}?after=2" rel="next">Next page' in polled_part
 
 
 def test_a_confirmation_sent_twice_undoes_once(harness: Harness, alice: Tab) -> None:
