@@ -130,6 +130,13 @@ def test_the_history_of_a_listing_has_its_changes(harness: Harness, alice: Tab) 
     assert bob.get(f"{PATH}/{listing_id}/history").reply.status == 404
 
 
+def test_an_empty_history_says_how_long_changes_are_stored(tmp_path: Path) -> None:
+    with open_harness(tmp_path, change_days="365") as harness:
+        alice = open_console(harness)
+        alice.get(f"{PATH}/{create(harness)}/history?before=1")
+        assert "Changes are shown here for 365 days." in alice.text
+
+
 def test_an_undone_import_keeps_what_was_edited_since(alice: Tab) -> None:
     import_rows(alice, 5)
     (link,) = find_undo_links(alice)

@@ -112,7 +112,7 @@ class Changes:
         """`days`: how long change sets are stored."""
         self._store = store
         self._clock = clock
-        self._days = days
+        self.days = days
         self._next_bucket = 0
 
     async def get_last_id(self, caller: Caller) -> int:
@@ -183,7 +183,7 @@ class Changes:
         """Delete old change sets. Each call purges some of the buckets in batches."""
         first = self._next_bucket
         self._next_bucket = (first + _PURGE_BUCKETS) % BUCKETS
-        oldest, deleted = int(self._clock()) - self._days * _DAY, _PURGED_CHANGE_SETS
+        oldest, deleted = int(self._clock()) - self.days * _DAY, _PURGED_CHANGE_SETS
         with suppress(Unavailable):
             while deleted >= _PURGED_CHANGE_SETS:
                 buckets = range(first, first + _PURGE_BUCKETS)

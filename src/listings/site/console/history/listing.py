@@ -45,6 +45,7 @@ async def show_history(request: Request, member: Member) -> Response:
         listing=listing,
         change_sets=[(number, list(group)) for number, group in groupby(entries, lambda entry: entry.id)],
         is_first=before == MAX_ID,
+        days=services.changes.days,
         next_before=entries[-1].id if page.more and entries else 0,
     )
 
