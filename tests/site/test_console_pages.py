@@ -354,7 +354,7 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     for sentence in (
         f"You restored listing {listing_id}",
         f"You resumed listing {listing_id}",
-        f"updated description of, and paused or resumed, listing {listing_id}",
+        f"updated description of listing {listing_id} and paused or resumed it",
         f"{key_name} undid changes of 1 listing",
         f"{key_name} deleted listing {listing_id}",
         f"{key_name} updated price and title of listing {listing_id}",

@@ -31,14 +31,16 @@ _CHANGING = {"created", "updated", "deleted", "restored", "reverted"}  # outcome
 class ActivityEntry(NamedTuple):
     """An event as a sentence; `listing_id` is 0 unless the event is about one listing.
 
-    `changes` are the first ones of its change set, `more` is the number of further changed listings, `undo_url` is ""
-    if it can't be undone, and `undo_id` is the id of the undo that it is, or 0.
+    The listing comes after `what`, and `rest` after the listing. `changes` are the first ones of its change set, `more`
+    is the number of further changed listings, `undo_url` is "" if it can't be undone, and `undo_id` is the id of the
+    undo that it is, or 0.
     """
 
     moment: int
     who: str
     what: str
     listing_id: int
+    rest: str = ""
     changes: Sequence[ChangedListing] = ()
     more: int = 0
     undo_url: str = ""
@@ -113,13 +115,14 @@ def describe_actor(key_id: int, keys: Mapping[int, ApiKey]) -> str:
 
 def _describe(event: Event, keys: Mapping[int, ApiKey]) -> ActivityEntry:
     who = describe_actor(event.actor, keys)
-    text = _TEXTS[event.kind]
+    text, rest = _TEXTS[event.kind], ""
     if isinstance(text, str):
         what = text.format(key=_key_name(event.subject, keys))
     else:
-        what = text(msgspec.json.decode(event.detail) or {} if event.detail else {})
+        detail = msgspec.json.decode(event.detail) or {} if event.detail else {}
+        what, _, rest = text(detail).partition(_LISTING)
     is_listing = event.kind in {"created", "updated", "deleted", "restored"}
-    return ActivityEntry(event.moment, who, what, event.subject if is_listing else 0)
+    return ActivityEntry(event.moment, who, what, event.subject if is_listing else 0, rest)
 
 
 def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
@@ -136,7 +139,8 @@ def _describe_update(detail: Sequence[str]) -> str:
         return "updated"
     if not labels:
         return _PAUSED_OR_RESUMED
-    return f"updated {labels} of, and {_PAUSED_OR_RESUMED}," if _IS_ACTIVE in names else f"updated {labels} of"
+    rest = f"{_LISTING} and {_PAUSED_OR_RESUMED} it" if _IS_ACTIVE in names else ""
+    return f"updated {labels} of{rest}"
 
 
 def _describe_batch(detail: Mapping[str, Any]) -> str:
@@ -190,6 +194,7 @@ def _describe_payment(detail: Mapping[str, Any]) -> str:
 
 
 _IS_ACTIVE = "is_active"
+_LISTING = "{listing}"  # is replaced by the event's listing, which otherwise comes last
 _PAUSED_OR_RESUMED = "paused or resumed"  # the event does not store which of the two
 _FIELD_LABELS = {"content": "description", "price_cents": "price", "price_type": "price type"}
 _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
