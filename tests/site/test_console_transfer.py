@@ -169,6 +169,8 @@ def test_ids_of_other_accounts_are_rejected_unless_ignored(harness: Harness, ali
     assert counts(alice) == [0, 0, 0, 2]
     assert "remove it, or import every row as a new listing" in alice.text
     assert alice.page.all("button", class_="x") == []
+    label = "Ignore the id column. Each row creates a listing, unless one of your listings has its external_id"
+    assert label in alice.get(PATH).text
     preview(alice, content, new_ids="on")
     assert counts(alice) == [2, 0, 0, 0]
     assert "Done: 2 created" in run_import(alice).text

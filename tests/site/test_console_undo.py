@@ -154,6 +154,15 @@ def test_an_undone_import_keeps_what_was_edited_since(alice: Tab) -> None:
     assert "And 1 more listing." in alice.text
 
 
+@pytest.mark.decision("G43")
+def test_a_conflict_names_the_listing_that_has_the_external_id(harness: Harness, alice: Tab) -> None:
+    deleted = create(harness, external_id="A")
+    alice.get(PATH).post(f"{PATH}/{deleted}/state", action="delete")
+    (link,) = find_undo_links(alice.follow())
+    holder = create(harness, external_id="A")
+    assert f"Another listing now has this “Your own ID”: listing {holder}" in alice.get(link).text
+
+
 def test_later_changes_are_overwritten_if_the_box_is_checked(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness, price=5)
     for price in ("6", "7"):

@@ -13,10 +13,10 @@ from listings.site.console.listings.form import describe_value
 _MAX_FIELDS = 6  # of a listing
 _STATES = {"deleted", "paused", "resumed"}  # outcomes that say whether the listing is on the market
 _REASONS: Mapping[ConflictReason, str] = {
-    "changed_later": "changed later",
-    "external_id_taken": "another listing has the same ID of yours now",
-    "account_full": "your account has no room for it",
-    "too_many_changes": "changed too often since then",
+    "changed_later": "Changed later",
+    "external_id_taken": f"Another listing now has this “{FIELDS['external_id'].label}”",
+    "account_full": "Your account has no room for it",
+    "too_many_changes": "Changed too often since then",
 }
 
 
@@ -42,7 +42,7 @@ class ChangedListing(NamedTuple):
 
 
 class KeptListing(NamedTuple):
-    """A conflict: what of a listing stays as it is, the reason, and the listing that has its own ID now, if any."""
+    """A conflict: what of a listing stays as it is, the reason, and the listing that has its external ID, if any."""
 
     listing_id: int
     title: str
