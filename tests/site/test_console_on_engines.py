@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Harness
-from tests.site.console import Tab, open_console, open_harness
+from tests.site.console import Tab, form_values, open_console, open_harness
 
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\n,No title,cheap\nChair,A chair.,30\n"
 
@@ -20,6 +20,7 @@ def test_the_console_is_the_same_on_both_engines(tmp_path: Path, engine: str) ->
         assert harness.fetch("GET", f"/api/v1/listings/{listing_id}", key=key).status == 200
         edit_listing(tab, listing_id)
         import_file(tab)
+        change_all_that_match(tab, listing_id)
         undo_import(tab, listing_id)
         check_other_pages(harness, tab, key)
 
@@ -54,6 +55,17 @@ def import_file(tab: Tab) -> None:
     tab.upload("/console/import/run", "", b"", **form)
     assert "Done: 2 created, 0 updated, 0 unchanged, 1 rejected." in tab.text
     assert tab.get("/console/export?format=csv").reply.body.count(b"\r\n") == 4
+
+
+def change_all_that_match(tab: Tab, listing_id: str) -> None:
+    form = {"action": "price", "mode": "percent", "amount": "10", "confirmed": "price percent 10", "all": "1"}
+    version = form_values(tab.get(f"/console/listings/{listing_id}"))["version"]
+    bowl = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "external_id": "B-1"}
+    tab.post(f"/console/listings/{listing_id}", version=version, price="60", **bowl)
+    for _ in range(2):  # a form that is submitted twice takes effect once
+        tab.post("/console/listings", **form, q="B-1", once="a")
+        assert "Price changed on 1 listing." in tab.follow().text
+    assert form_values(tab.get(f"/console/listings/{listing_id}"))["price"] == "66.00"
 
 
 def undo_import(tab: Tab, listing_id: str) -> None:
