@@ -161,6 +161,15 @@ def test_a_file_can_be_imported_again_after_a_warning(alice: Tab) -> None:
     assert "Done: 2 created" in run_import(alice).text
 
 
+def test_a_reloaded_import_shows_that_the_file_was_imported(alice: Tab) -> None:
+    form = hidden_fields(preview(alice, BAD))
+    for _ in range(2):
+        alice.upload(f"{PATH}/run", "", b"", **form)
+    assert "This file was imported on 2026-09-21 14:13:20. Nothing was imported this time." in alice.text
+    assert "choose the file again" in alice.text
+    assert ("--again" in alice.text, "Before that" in alice.text) == (False, False)
+
+
 def test_ids_of_other_accounts_are_rejected_unless_ignored(harness: Harness, alice: Tab) -> None:
     bob = open_console(harness, "bob@example.com")
     run_import(preview(bob, BAD))

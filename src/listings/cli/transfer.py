@@ -104,7 +104,8 @@ def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bo
             source = ImportFile(opened, detect_format(file))
             reporter = _Reporter(file, source.size, progress)
             options = importer.ImportOptions(new_ids=new_ids, dry_run=dry_run, again=again)
-            done = await services.transfer.run_import(owner, source, reporter, options)
+            with _suggesting_again():
+                done = await services.transfer.run_import(owner, source, reporter, options)
         return {"account_id": owner.id, "file": str(file)} | {
             "created": done.created,
             "updated": done.updated,
@@ -167,6 +168,17 @@ def _reporting_errors(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise Problem("invalid_request", f"{file} can't be used: {error.strerror}") from None
+
+
+@contextmanager
+def _suggesting_again() -> Iterator[None]:
+    """Add the option --again to the error that the file was imported."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.code != "already_imported":
+            raise
+        raise Problem(problem.code, f"{problem.message}: use --again to import it again") from None
 
 
 @contextmanager

@@ -165,9 +165,10 @@ async def _stream_import(
 async def _find_stopped(
     services: Services, account: Account, upload: Upload, options: importer.ImportOptions
 ) -> ImportProgress | None:
-    """Return what a failed import has stored, or None if that is nothing or the store still fails."""
+    """Return the progress of an unfinished import, or None if there is none or the store still fails."""
     with suppress(Problem):
-        return await services.transfer.find_import(account, upload, new_ids=options.new_ids)
+        found = await services.transfer.find_import(account, upload, new_ids=options.new_ids)
+        return found if found is not None and found.finished_at is None else None
     return None
 
 
