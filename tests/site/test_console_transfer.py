@@ -48,6 +48,11 @@ def run_import(tab: Tab) -> Tab:
     return tab.upload(f"{PATH}/run", "", b"", **hidden_fields(tab))
 
 
+def download_rejected(tab: Tab) -> bytes:
+    """Return the file of rejected rows that the page offers."""
+    return tab.post(f"{PATH}/rejected", **hidden_fields(tab)).reply.body
+
+
 def counts(tab: Tab) -> list[int]:
     """Return how many rows are to create, to update, unchanged and rejected."""
     return [int(found) for found in re.findall(r'<p class="number">([0-9,]+)</p>', tab.reply.body.decode())]
@@ -94,14 +99,11 @@ def test_the_valid_rows_are_imported(alice: Tab) -> None:
 def test_the_rejected_rows_can_be_downloaded(alice: Tab) -> None:
     content = b'title,content,price\r\n"Two\r\nlines",x,cheap\r\nLamp,A lamp.,5\r\n\r\n,,\xff\r\n'
     expected = b'title,content,price\r\n"Two\r\nlines",x,cheap\r\n,,\xff\r\n'
-    form = hidden_fields(preview(alice, content))
-    assert alice.post("/console/import/rejected", **form).reply.body == expected
+    assert download_rejected(preview(alice, content)) == expected
     assert alice.reply.headers["content-disposition"] == 'attachment; filename="rejected.csv"'
-    form = hidden_fields(run_import(preview(alice, content)))
-    assert alice.post("/console/import/rejected", **form).reply.body == expected
+    assert download_rejected(run_import(preview(alice, content))) == expected
     lines = b'{"title":"Lamp"}\n{"title":"Lamp","content":"x"}\n'
-    preview(alice, lines, "bikes.jsonl")
-    assert alice.post("/console/import/rejected", **hidden_fields(alice)).reply.body == b'{"title":"Lamp"}\n'
+    assert download_rejected(preview(alice, lines, "bikes.jsonl")) == b'{"title":"Lamp"}\n'
 
 
 def test_the_progress_of_one_row_is_in_the_singular(alice: Tab) -> None:
@@ -254,9 +256,11 @@ class Stopped(Exception):
     """Interrupts an import, like a closed page."""
 
 
-def interrupt_import(harness: Harness) -> bytes:
-    """Import 200 of 300 rows, and return the file."""
-    content = b"title,content\n" + b"".join(b"Lamp %d,A lamp.\n" % number for number in range(300))
+LAMPS = b"title,content\n" + b"".join(b"Lamp %d,A lamp.\n" % number for number in range(300))
+
+
+def interrupt_import(harness: Harness, content: bytes = LAMPS) -> bytes:
+    """Import the first 200 rows of a file, and return it."""
     account = harness.run(harness.services.accounts.find("alice@example.com"))
 
     def stop(_: int) -> None:
@@ -276,6 +280,13 @@ def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
     assert rows(alice)[0][:3] == ("202", "will be created", "Lamp 200")
     assert "Done: 300 created" in run_import(alice).text
     assert len(export(alice).splitlines()) == 301
+
+
+def test_rows_rejected_before_an_interruption_can_be_downloaded(harness: Harness, alice: Tab) -> None:
+    content = interrupt_import(harness, LAMPS.replace(b"Lamp 7,", b",7 ").replace(b"Lamp 250,", b",250 "))
+    expected = b"title,content\n,7 A lamp.\n,250 A lamp.\n"
+    assert download_rejected(preview(alice, content)) == expected
+    assert download_rejected(run_import(preview(alice, content))) == expected
 
 
 def find_undo_links(tab: Tab) -> list[str]:

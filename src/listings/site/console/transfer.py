@@ -21,7 +21,7 @@ from listings.service.transfer import importer
 from listings.service.transfer.file_formats import Format
 from listings.site import pages
 from listings.site.console.guards import console_page, for_member, get_text, read_form, require_plan
-from listings.site.console.upload import ImportReport, Upload, find_format, pack, unpack
+from listings.site.console.upload import ImportReport, Upload, find_format, pack, pack_rows, unpack
 from listings.site.context import site_of
 
 _PATH = "/console/import"
@@ -46,22 +46,21 @@ async def preview_import(request: Request, member: Member) -> Response:
         upload = await _read_upload(form)
         packed = pack(upload, site_of(request).options.max_body_bytes)
         report, result, warning = await _dry_run(services, member.account, upload, new_ids=new_ids)
+        rejected = await _pack_rejected(request, member.account, upload, report, new_ids=new_ids)
     except Problem as problem:
         return _page(request, problem, new_ids=new_ids)
-    context: dict[str, Any] = {"report": report, "result": result, "packed": packed, "new_ids": new_ids}
-    return console_page(request, "import_preview.html", name=upload.name, warning=warning, **context)
+    files = {"name": upload.name, "packed": packed, "rejected": rejected}
+    context: dict[str, Any] = {"report": report, "result": result, "new_ids": new_ids, **files}
+    return console_page(request, "import_preview.html", warning=warning, **context)
 
 
 @for_member
-async def download_rejected(request: Request, member: Member) -> Response:
-    """Send a file with the rows of the uploaded file that an import would reject."""
+async def download_rejected(request: Request, member: Member) -> Response:  # noqa: ARG001 - the form has the rows
+    """Send the rejected rows of a file, which the page of its import contains."""
     form, max_bytes = await read_form(request), site_of(request).options.max_body_bytes
-    upload = unpack(get_text(form, "name"), get_text(form, "packed"), max_bytes)
-    new_ids = get_text(form, "new_ids") == "on"
-    report, _, _ = await _dry_run(site_of(request).services, member.account, upload, new_ids=new_ids)
-    content = upload.select_rows(report.rejected_lines)
+    upload = unpack(get_text(form, "name"), get_text(form, "rejected"), max_bytes)
     headers = {"Content-Disposition": f'attachment; filename="rejected.{upload.format}"', "Cache-Control": "no-store"}
-    return Response(content, 200, headers, _FORMATS[upload.format][1])
+    return Response(upload.content, 200, headers, _FORMATS[upload.format][1])
 
 
 @for_member
@@ -133,6 +132,22 @@ async def _dry_run(
     return report, result, warning
 
 
+async def _pack_rejected(
+    request: Request, account: Account, upload: Upload, report: ImportReport, *, new_ids: bool
+) -> str:
+    """Return the file with only its rejected rows as text for a form field, or "" if there are none.
+
+    The rows before an interruption are validated again, because only the number of the rejected ones is stored.
+    """
+    lines = report.rejected_lines
+    if report.rejected_before:
+        options = importer.ImportOptions(new_ids=new_ids, dry_run=True, again=True, actor=CONSOLE)
+        whole = ImportReport()
+        await site_of(request).services.transfer.run_import(account, upload, whole, options)
+        lines = lines | {line for line in whole.rejected_lines if line <= report.resumed_after_line}
+    return pack_rows(upload, lines, site_of(request).options.max_body_bytes)
+
+
 async def _stream_import(
     request: Request, services: Services, account: Account, upload: Upload, options: importer.ImportOptions
 ) -> AsyncIterator[str]:
@@ -150,15 +165,16 @@ async def _stream_import(
             yield pages.render(request, "console/parts/import_progress.html", rows=report.count, percent=percent)
     finally:
         task.cancel()
-    result, problem = None, None
+    result, problem, rejected = None, None, ""
     try:
         result = await task
     except Problem as caught:
         result, problem = await _find_stopped(services, account, upload, options), caught
-    packed = pack(upload, site_of(request).options.max_body_bytes) if report.rejected else ""
-    outcome = {"result": result, "problem": problem, "report": report}
-    form = {"name": upload.name, "packed": packed, "new_ids": options.new_ids}
-    yield pages.render(request, "console/parts/import_result.html", **outcome, **form)
+    else:
+        with suppress(Problem):
+            rejected = await _pack_rejected(request, account, upload, report, new_ids=options.new_ids)
+    outcome = {"result": result, "problem": problem, "report": report, "name": upload.name, "rejected": rejected}
+    yield pages.render(request, "console/parts/import_result.html", **outcome)
     yield rest
 
 

@@ -83,6 +83,11 @@ def pack(upload: Upload, max_body_bytes: int) -> str:
     return text
 
 
+def pack_rows(upload: Upload, lines: Collection[int], max_body_bytes: int) -> str:
+    """Return `pack` of the file with only the rows that begin in `lines`, or "" without any."""
+    return pack(Upload(upload.name, upload.select_rows(lines)), max_body_bytes) if lines else ""
+
+
 def unpack(name: str, text: str, max_bytes: int) -> Upload:
     """Return the file that was packed. The text comes from a browser, so it can be anything.
 
@@ -125,10 +130,12 @@ class ImportReport:
         self.count = 0
         self.resumed_after_line = 0
         self.resumed_import_id: int | None = None
+        self.rejected_before = 0  # rows that were rejected before the interruption
         self._on_batch = on_batch
 
     def on_resume(self, done: ImportProgress) -> None:
         self.resumed_after_line, self.resumed_import_id = done.line, done.import_id
+        self.rejected_before = done.rejected
 
     def on_progress(self, doing: str, place: Position) -> None:
         if self._on_batch is not None and doing == "Importing":
