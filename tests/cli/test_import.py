@@ -297,6 +297,19 @@ def test_a_dry_run_prints_the_same_and_writes_nothing(cli: Cli) -> None:
     assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
 
 
+def test_a_dry_run_rejects_rows_for_which_there_is_no_room(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(cli, row(1), row(2))  # 22 bytes each
+    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_LISTINGS", "3")
+    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_BYTES", "70")
+    rows = [row(3), row(4), {"id": 1025, "deleted_at": "2026-01-01 00:00:00"}, row(5)]
+    file = write_lines(cli, "more.jsonl", *rows, *({"id": 2049, "content": "x" * length} for length in (16, 15)))
+    dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
+    done, messages_again = run_import(cli, "1", file, code=1)
+    assert dry_run == done
+    assert counts(done) == (2, 2, 0, 2)
+    assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
+
+
 # Importing a file again
 
 

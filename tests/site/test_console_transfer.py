@@ -172,6 +172,15 @@ def test_a_reloaded_import_shows_that_the_file_was_imported(alice: Tab) -> None:
     assert ("--again" in alice.text, "Before that" in alice.text) == (False, False)
 
 
+def test_rows_for_which_the_account_has_no_room_are_rejected(tmp_path: Path) -> None:
+    with open_harness(tmp_path, max_account_listings="2") as harness:
+        alice = open_console(harness)
+        content = b"title,content\n1,x\n2,x\n3,x\n"
+        preview(alice, content)
+        assert (counts(alice), "An account can have at most 2 listings" in alice.text) == ([2, 0, 0, 1], True)
+        assert download_rejected(run_import(alice)) == b"title,content\n3,x\n"
+
+
 def test_ids_of_other_accounts_are_rejected_unless_ignored(harness: Harness, alice: Tab) -> None:
     bob = open_console(harness, "bob@example.com")
     run_import(preview(bob, BAD))

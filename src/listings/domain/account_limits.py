@@ -61,9 +61,11 @@ def measure_new(new: NewListing) -> AccountSize:
     return AccountSize(1, _count_bytes(new.title) + _count_bytes(new.content) + _count_bytes(new.images))
 
 
-def measure_imported(listing: ImportedListing) -> AccountSize:
-    """Return the size of an imported listing."""
-    return measure_new(listing.new) if listing.deleted_at is None else NO_GROWTH
+def measure_imported(listing: Listing | None, decision: ImportedListing | Mapping[str, Any]) -> AccountSize:
+    """Return how much an imported row makes its account larger: a new listing, or changes of `listing`."""
+    if isinstance(decision, ImportedListing):
+        return measure_new(decision.new) if decision.deleted_at is None else NO_GROWTH
+    return NO_GROWTH if listing is None else measure_growth(listing, decision)
 
 
 def measure_growth(listing: Listing, changes: Mapping[str, Any]) -> AccountSize:

@@ -24,6 +24,7 @@ from listings.contract.imports import (
 )
 from listings.contract.listings import ListingStore
 from listings.domain import fields, timestamps
+from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_imported
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.fields import FieldError, preview
@@ -97,6 +98,7 @@ class Import:
     options: ImportOptions
     created_ids: _IdSet = field(default_factory=_IdSet)  # by earlier rows of a dry run
     created_external_ids: set[int] = field(default_factory=set)  # hashes of those, which take less memory
+    size: AccountSize = NO_GROWTH  # of the account after the earlier rows of a dry run
 
     async def run(self) -> ImportProgress:
         """Import the remaining rows of the file. Returns the counts of all its rows, including earlier runs.
@@ -105,6 +107,8 @@ class Import:
         """
         key = await build_import_key(self.account, self.source, new_ids=self.options.new_ids)
         done = await self._begin(key)
+        if self.options.dry_run:
+            self.size = await self._measure_account()
         for rows in _split_into_batches(self.source.rows(done.position), done.position):
             done = await self._import(key, done, rows)
             self.watch.on_progress("Validating" if self.options.dry_run else "Importing", done.position)
@@ -179,11 +183,12 @@ class Import:
         )
 
     async def _dry_run(self, row: ImportRow) -> RowOutcome:
-        """Return the outcome that an import would have. It is approximate if an id appears in the file twice."""
+        """Return the outcome that an import would have. It is approximate if an id or external id appears twice."""
         found = await self._find_listing(row)
         try:
             decision = row.decide(found)
             await self._require_free(found, decision)
+            self._grow(found, decision)
         except Problem as problem:
             return problem
         if not isinstance(decision, ImportedListing):
@@ -213,6 +218,16 @@ class Import:
         holder = None if claimed is None else await self._find_holder(claimed)
         if claimed is not None and holder is not None and (listing is None or holder.id != listing.id):
             raise build_taken_problem(claimed, holder.id)
+
+    async def _measure_account(self) -> AccountSize:
+        counts = await self.store.count_listings(bucket_of(self.account.id), self.account.id)
+        return AccountSize(counts.active + counts.inactive, counts.text_bytes)
+
+    def _grow(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
+        """Add the growth of the account by one row of a dry run. Raises Problem("account_full")."""
+        growth = measure_imported(listing, decision)
+        self.store.account_limits.require_room(self.size, growth)
+        self.size = self.size.add(growth)
 
     def _now(self) -> int:
         return int(self.clock())

@@ -137,7 +137,8 @@ async def _pack_rejected(
 ) -> str:
     """Return the file with only its rejected rows as text for a form field, or "" if there are none.
 
-    The rows before an interruption are validated again, because only the number of the rejected ones is stored.
+    The rows before an interruption are validated again, because only the number of the rejected ones is stored. If the
+    account is full by now, imported ones may be among them.
     """
     lines = report.rejected_lines
     if report.rejected_before:

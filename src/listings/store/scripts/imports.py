@@ -7,7 +7,7 @@ from msgspec.structs import astuple
 
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
-from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_imported
+from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_imported
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange
@@ -163,10 +163,7 @@ class _BatchImporter:
 
     def _grow(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
         """Add the growth of the account by one row. Raises Problem("account_full")."""
-        if isinstance(decision, ImportedListing):
-            growth = measure_imported(decision)
-        else:
-            growth = NO_GROWTH if listing is None else measure_growth(listing, decision)
+        growth = measure_imported(listing, decision)
         self._engine.limits.require_room(self._size.add(self._growth), growth)
         self._growth = self._growth.add(growth)
 
