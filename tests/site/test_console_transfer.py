@@ -129,6 +129,13 @@ def test_the_preview_shows_500_rows_and_counts_all(alice: Tab) -> None:
     assert "Rejected rows" in alice.text
 
 
+def test_500_rejected_rows_are_shown_and_the_others_counted(alice: Tab) -> None:
+    preview(alice, b"title,content\n" + b",\n" * 502 + b"Lamp,A lamp.\n")
+    rejected_rows, _, all_rows = alice.text.partition("All rows")
+    assert ("And 2 more rows." in rejected_rows, "And 3 more rows." in all_rows) == (True, True)
+    assert "And 2 more rows." in run_import(alice).text
+
+
 @pytest.mark.parametrize("file_format", ["csv", "jsonl"])
 def test_an_export_can_be_imported_without_changes(alice: Tab, file_format: str) -> None:
     odd = 'Ünïcode ☃, "quotes" \'=1+1'

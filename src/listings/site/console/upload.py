@@ -133,6 +133,11 @@ class ImportReport:
         self.rejected_before = 0  # rows that were rejected before the interruption
         self._on_batch = on_batch
 
+    @property
+    def rejected_count(self) -> int:
+        """The number of rejected rows, including those before an interruption."""
+        return self.rejected_before + len(self.rejected_lines)
+
     def on_resume(self, done: ImportProgress) -> None:
         self.resumed_after_line, self.resumed_import_id = done.line, done.import_id
         self.rejected_before = done.rejected
