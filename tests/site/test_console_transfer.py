@@ -4,8 +4,11 @@ import csv
 import io
 import json
 import re
+import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +107,26 @@ def test_the_rejected_rows_can_be_downloaded(alice: Tab) -> None:
     assert download_rejected(run_import(preview(alice, content))) == expected
     lines = b'{"title":"Lamp"}\n{"title":"Lamp","content":"x"}\n'
     assert download_rejected(preview(alice, lines, "bikes.jsonl")) == b'{"title":"Lamp"}\n'
+
+
+def test_files_are_packed_and_unpacked_in_other_threads(alice: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, set[int]] = {"compress": set(), "decompressobj": set()}
+
+    def record(name: str) -> None:
+        original = getattr(zlib, name)
+
+        def recorded(*arguments: Any) -> Any:
+            threads[name].add(threading.get_ident())
+            return original(*arguments)
+
+        monkeypatch.setattr(zlib, name, recorded)
+
+    for name in threads:
+        record(name)
+    download_rejected(preview(alice, BAD))
+    download_rejected(run_import(preview(alice, BAD)))
+    assert all(threads.values())
+    assert threading.get_ident() not in set.union(*threads.values())
 
 
 def test_the_progress_of_one_row_is_in_the_singular(alice: Tab) -> None:

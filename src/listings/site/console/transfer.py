@@ -44,7 +44,7 @@ async def preview_import(request: Request, member: Member) -> Response:
     try:
         require_plan(request, member)
         upload = await _read_upload(form)
-        packed = pack(upload, site_of(request).options.max_body_bytes)
+        packed = await asyncio.to_thread(pack, upload, site_of(request).options.max_body_bytes)
         report, result, warning = await _dry_run(services, member.account, upload, new_ids=new_ids)
         rejected = await _pack_rejected(request, member.account, upload, report, new_ids=new_ids)
     except Problem as problem:
@@ -57,8 +57,7 @@ async def preview_import(request: Request, member: Member) -> Response:
 @for_member
 async def download_rejected(request: Request, member: Member) -> Response:  # noqa: ARG001 - the form has the rows
     """Send the rejected rows of a file, which the page of its import contains."""
-    form, max_bytes = await read_form(request), site_of(request).options.max_body_bytes
-    upload = unpack(get_text(form, "name"), get_text(form, "rejected"), max_bytes)
+    upload = await _unpack(request, await read_form(request), "rejected")
     headers = {"Content-Disposition": f'attachment; filename="rejected.{upload.format}"', "Cache-Control": "no-store"}
     return Response(upload.content, 200, headers, _FORMATS[upload.format][1])
 
@@ -71,7 +70,7 @@ async def run_import(request: Request, member: Member) -> Response:
     flags = {name: get_text(form, name) == "on" for name in ("new_ids", "again")}
     try:
         require_plan(request, member)
-        upload = unpack(get_text(form, "name"), get_text(form, "packed"), site_of(request).options.max_body_bytes)
+        upload = await _unpack(request, form, "packed")
     except Problem as problem:
         return _page(request, problem, new_ids=flags["new_ids"])
     options = importer.ImportOptions(actor=CONSOLE, **flags)
@@ -111,6 +110,12 @@ async def _read_upload(form: FormData) -> Upload:
     return Upload(file.filename, await file.read())
 
 
+async def _unpack(request: Request, form: FormData, field: str) -> Upload:
+    """Return the file in a field of a form. It is unpacked in a thread, because a large one takes a second."""
+    max_bytes = site_of(request).options.max_body_bytes
+    return await asyncio.to_thread(unpack, get_text(form, "name"), get_text(form, field), max_bytes)
+
+
 async def _dry_run(
     services: Services, account: Account, upload: Upload, *, new_ids: bool
 ) -> tuple[ImportReport, ImportProgress, str]:
@@ -146,7 +151,7 @@ async def _pack_rejected(
         whole = ImportReport()
         await site_of(request).services.transfer.run_import(account, upload, whole, options)
         lines = lines | {line for line in whole.rejected_lines if line <= report.resumed_after_line}
-    return pack_rows(upload, lines, site_of(request).options.max_body_bytes)
+    return await asyncio.to_thread(pack_rows, upload, lines, site_of(request).options.max_body_bytes)
 
 
 async def _stream_import(

@@ -6,8 +6,11 @@ import io
 import zlib
 from binascii import Error
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+
+from markupsafe import Markup
 
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
@@ -47,13 +50,17 @@ class Upload:
     def rows(self, start: Position) -> Iterator[Row]:
         return self._format.read_rows(_NamedBytes(self.content, self.name), start)
 
-    def select_rows(self, lines: Collection[int]) -> bytes:
-        """Return the file with its header, if it has one, and of its rows only those that begin in `lines`."""
-        text, rows = io.BytesIO(self.content).readlines(), list(self.rows(Position()))
-        header = text[: rows[0].line - 1] if rows else []
-        return b"".join(
-            header + [line for row in rows if row.line in lines for line in text[row.line - 1 : row.end.line]]
-        )
+    def select_rows(self, lines: Collection[int]) -> Iterator[bytes]:
+        """Yield the lines of the header, if the file has one, and those of the rows that begin in `lines`."""
+        text, read = io.BytesIO(self.content), 0
+        for row in self.rows(Position()):
+            before = list(islice(text, row.line - 1 - read))
+            content = list(islice(text, row.end.line - row.line + 1))
+            if not read:
+                yield from before
+            if row.line in lines:
+                yield from content
+            read = row.end.line
 
 
 class _NamedBytes(io.BytesIO):
@@ -73,11 +80,11 @@ def find_format(name: str) -> Format:
 
 
 def pack(upload: Upload, max_body_bytes: int) -> str:
-    """Return the file as text for a form field.
+    """Return the file as text for a form field, which takes seconds if the file is large.
 
     Raises Problem("body_too_large") if the form would be too large to submit.
     """
-    text = base64.b64encode(zlib.compress(upload.content, 6)).decode()
+    text = Markup(base64.b64encode(zlib.compress(upload.content, 6)).decode())  # noqa: S704 - base64
     if len(text) > max_body_bytes - _FORM_OVERHEAD_BYTES:
         raise Problem("body_too_large", "The file is too large for one import. Split it into several files")
     return text
@@ -85,7 +92,7 @@ def pack(upload: Upload, max_body_bytes: int) -> str:
 
 def pack_rows(upload: Upload, lines: Collection[int], max_body_bytes: int) -> str:
     """Return `pack` of the file with only the rows that begin in `lines`, or "" without any."""
-    return pack(Upload(upload.name, upload.select_rows(lines)), max_body_bytes) if lines else ""
+    return pack(Upload(upload.name, b"".join(upload.select_rows(lines))), max_body_bytes) if lines else ""
 
 
 def unpack(name: str, text: str, max_bytes: int) -> Upload:
