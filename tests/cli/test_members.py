@@ -204,7 +204,8 @@ def test_an_export_contains_everything_but_secrets(cli: Cli, seller: Data) -> No
     for secret in (seller["key"], seller["session"], PASSWORD, "argon2"):
         assert secret not in text
     data = json.loads(text)
-    assert list(data) == ["account", "keys", "sessions", "activity", "usage", "refusals", "listings"]
+    sections = ["keys", "sessions", "activity", "usage", "rejected_requests", "changes", "listings"]
+    assert list(data) == ["account", *sections]
     assert (data["account"]["name"], data["account"]["email"]) == (seller["name"], seller["email"])
     assert [key["name"] for key in data["keys"]] == ["Alice's phone"]
     assert [session["browser"] for session in data["sessions"]] == ["Firefox"]
@@ -220,17 +221,42 @@ def test_an_export_contains_everything_but_secrets(cli: Cli, seller: Data) -> No
     ]
     assert data["activity"][1]["detail"] == ["price_cents"]
     assert {(row["status"], row["requests"]) for row in data["usage"]} == {(201, 3), (200, 2), (404, 1)}
-    assert [(one["code"], one["path"]) for one in data["refusals"]] == [
+    assert [(one["code"], one["path"]) for one in data["rejected_requests"]] == [
         ("listing_not_found", "/api/v1/listings/999999")
     ]
     assert [listing["state"] for listing in data["listings"]] == ["active", "active", "deleted"]
+
+
+def test_an_export_has_the_values_before_and_after_each_change(cli: Cli, seller: Data) -> None:
+    cli.run_ok("account", "export", seller["email"], "alice.json")
+    changes = json.loads((cli.folder / "alice.json").read_text("utf-8"))["changes"]
+    assert [(one["what"], one["by"]) for one in changes] == [
+        *[("created", "key 1")] * 3,
+        ("updated", "key 1"),
+        ("deleted", "key 1"),
+    ]
+    update = changes[3]["listing"]
+    assert (update["id"], update["before"]["price"], update["after"]["price"]) == (seller["ids"][0], 0, 5)
+
+
+def test_an_export_has_the_contact_and_the_setting_of_messages(cli: Cli, alice: Data) -> None:
+    async def change(services: Services) -> None:
+        owner = await services.accounts.find(alice["email"])
+        await services.accounts.set_public_contact(owner, "shop@example.com")
+        await services.accounts.set_messages(owner, is_on=False)
+
+    use(cli, change)
+    cli.run_ok("account", "export", alice["email"], "alice.json")
+    account = json.loads((cli.folder / "alice.json").read_text("utf-8"))["account"]
+    assert account["public_contact"] == "shop@example.com"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", account["messages_off_at"])
 
 
 def test_an_empty_account_is_exported(cli: Cli, alice: Data) -> None:
     cli.run_ok("account", "export", alice["email"], "alice.json")
     data = json.loads((cli.folder / "alice.json").read_text("utf-8"))
     del data["account"]
-    assert list(data.values()) == [[]] * 6
+    assert list(data.values()) == [[]] * 7
 
 
 def test_an_existing_file_is_overwritten_only_with_force(cli: Cli, alice: Data) -> None:

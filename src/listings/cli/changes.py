@@ -39,7 +39,7 @@ def changes(account: str, count: int) -> None:
         owner = await services.accounts.find(account)
         names = {key.id: f"{key.name} (key {key.id})" for key in await services.keys.list_of(owner)}
         names |= {OPERATOR: "operator", CONSOLE: "console"}
-        found = await services.changes.list_latest(owner, count)
+        found = [change async for change in services.changes.read_latest(owner, count)]
         return [_describe_set(list(group), names) for _, group in groupby(found, lambda change: change.edit_revision)]
 
     show_rows(("id", "time", "by", "kind", "part_of", "listings"), with_service(use))

@@ -1,5 +1,6 @@
 """`listings account invite`, `erase` and `export`: access to the console, and a person's data."""
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -7,12 +8,21 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
-from listings.cli.output import json_option, listed_key_data, listing_data, print_message, show_json, status_data
+from listings.cli.output import (
+    format_date,
+    json_option,
+    listed_key_data,
+    listing_data,
+    print_message,
+    show_json,
+    status_data,
+)
 from listings.cli.parameters import Parsed, load_settings, with_service
 from listings.cli.resumable_file import require_absent, resolve_target
 from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest, UsageCount
 from listings.contract.members import Session
 from listings.domain import timestamps
+from listings.domain.changes import Change, build_record
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.files import replace_file
@@ -94,15 +104,18 @@ def erase(account: str, *, yes: bool) -> None:
     print_message(f"Account {erased.id} was already erased" if was_erased else f"Erased account {erased.id}")
 
 
-@click.command(short_help="Export everything stored about an account.")
+@click.command(short_help="Export the data of an account.")
 @click.argument("account")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 def export(account: str, file: Path, *, force: bool) -> None:
-    """Export everything stored about ACCOUNT to FILE, as one JSON object.
+    """Export the data of ACCOUNT to FILE, as one JSON object.
 
-    FILE contains the account and its keys, sessions, activity, usage, rejected requests and listings, including deleted
-    ones. It contains no secrets: no API keys, passwords or session tokens. To move listings, use `listings export`.
+    FILE contains the account and its keys, sessions, activity, usage, rejected requests, changes of listings with the
+    values before and after, and listings, including deleted ones. To move listings, use `listings export`.
+
+    FILE does not contain queued mail, known browsers, or payments and imports except those in the activity. It contains
+    no secrets: no API keys, passwords or session tokens.
 
     \b
     Example: listings account export alice@example.com alice.json
@@ -142,7 +155,9 @@ async def _account_data(services: Services, owner: Account) -> Mapping[str, obje
     requested_at = await services.plan_requests.find(owner)
     return {
         **status_data(owner),
-        "plan_requested_at": timestamps.format_timestamp(requested_at) if requested_at is not None else None,
+        "public_contact": owner.public_contact,
+        "messages_off_at": format_date(owner.messages_off_at),
+        "plan_requested_at": format_date(requested_at),
         "email_confirmed": await services.own_account.is_email_confirmed(owner),
     }
 
@@ -153,7 +168,8 @@ def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], A
         "sessions": lambda: _convert_rows(services.sessions.list_stored(owner), _session_data),
         "activity": lambda: _read_activity(services, owner),
         "usage": lambda: _convert_rows(services.usage.list_hours(owner), _usage_data),
-        "refusals": lambda: _convert_rows(services.usage.list_rejected(owner), _rejected_data),
+        "rejected_requests": lambda: _convert_rows(services.usage.list_rejected(owner), _rejected_data),
+        "changes": lambda: (_change_data(one) async for one in services.changes.read_latest(owner, sys.maxsize)),
         "listings": lambda: (listing_data(one) async for page in services.transfer.read_pages(owner) for one in page),
     }
 
@@ -186,10 +202,24 @@ def _event_data(event: Event) -> Mapping[str, object]:
     return {
         "at": timestamps.format_timestamp(event.moment),
         "what": event.kind,
-        "by": {OPERATOR: "operator", CONSOLE: "console"}.get(event.actor, f"key {event.actor}"),
+        "by": _name_actor(event.actor),
         "id": event.subject or None,
         "detail": msgspec.json.decode(event.detail) if event.detail else None,
     }
+
+
+def _change_data(change: Change) -> Mapping[str, object]:
+    return {
+        "change": change.edit_revision,
+        "at": timestamps.format_timestamp(change.moment),
+        "what": change.kind,
+        "by": _name_actor(change.actor),
+        "listing": build_record(change),
+    }
+
+
+def _name_actor(actor: int) -> str:
+    return {OPERATOR: "operator", CONSOLE: "console"}.get(actor, f"key {actor}")
 
 
 def _usage_data(row: UsageCount) -> Mapping[str, object]:

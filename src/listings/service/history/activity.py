@@ -162,16 +162,16 @@ class Changes:
             after = page.end.edit_revision  # skips the rest of a large change set
         return found
 
-    async def list_latest(self, account: Account, count: int) -> list[Change]:
-        """Return the changes of an account's last `count` change sets, oldest first."""
+    async def read_latest(self, account: Account, count: int) -> AsyncIterator[Change]:
+        """Yield the changes of an account's last `count` change sets, oldest first."""
         partition = (bucket_of(account.id), account.id)
         last, purged = await self._store.get_edit_state(*partition)
-        position, found = ChangePosition(max(purged, last - count)), list[Change]()
+        position = ChangePosition(max(purged, last - count))
         while position < ChangePosition(last):
             page = await self._store.page_changes(*partition, position, last)
-            found += page.changes
+            for change in page.changes:
+                yield change
             position = page.end
-        return found
 
     async def list_actors(self, account_id: int) -> Mapping[int, ChangeActor]:
         """Return the possible actors of an account's change sets, by `Actor.key_id`."""
