@@ -120,6 +120,13 @@ def test_an_address_that_was_taken_meanwhile_is_not_confirmed(mailing: Harness, 
     assert tab.get(link).post(link).reply.status == 409
 
 
+def test_both_pages_say_that_deleted_listings_stay_stored(harness: Harness) -> None:
+    tab = open_console(harness)
+    for path in (PATH, f"{PATH}/close"):
+        assert "stay stored with their texts and image URLs, but only we can see them." in tab.get(path).text
+    assert "Export as JSON Lines" in tab.text
+
+
 def test_a_closed_account_is_erased_in_the_background(harness: Harness) -> None:
     tab = open_console(harness)
     account = harness.run(harness.services.accounts.find("alice@example.com"))
