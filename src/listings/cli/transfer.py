@@ -133,8 +133,8 @@ class _Reporter:
         rows = done.created + done.updated + done.unchanged + done.rejected
         print_message(f"Continuing after line {done.line} of {self._path}: {rows} rows are done")
 
-    def on_progress(self, doing: str, place: Position) -> None:
-        self._progress.update(self._task, description=doing, completed=place.offset)
+    def on_progress(self, phase: str, position: Position) -> None:
+        self._progress.update(self._task, description=phase, completed=position.offset)
 
     def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
         if isinstance(outcome, Problem):

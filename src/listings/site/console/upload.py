@@ -149,9 +149,9 @@ class ImportReport:
         self.resumed_after_line, self.resumed_import_id = done.line, done.import_id
         self.rejected_before = done.rejected
 
-    def on_progress(self, doing: str, place: Position) -> None:
-        if self._on_batch is not None and doing == "Importing":
-            self._on_batch(place.offset)
+    def on_progress(self, phase: str, position: Position) -> None:
+        if self._on_batch is not None and phase == "Importing":
+            self._on_batch(position.offset)
 
     def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
         self.count += 1
