@@ -44,5 +44,5 @@ def format_migrations(migrations: Iterable[Migration]) -> list[str]:
 
 
 def report_backup(backup: Path) -> None:
-    """Print where the database was backed up before a migration."""
+    """Print where the previous database was saved."""
     print_message(f"Saved the previous database as {backup}")
