@@ -123,7 +123,7 @@ def test_a_running_service_is_ok(alice: Data, cli: Cli, program: Program, monkey
         found = run_doctor(cli)
     assert found["service"]["found"] == f"Ready at 127.0.0.1:{port}"
     assert {row["verdict"] for row in found.values()} == {"ok"}
-    assert found["rate limit files"]["found"] == "1, of this database"
+    assert found["rate limit files"]["found"] == "1 file, of this database"
 
 
 # Without changes
@@ -335,8 +335,12 @@ def test_an_altered_schema(cli: Cli, database: Path) -> None:
 
 
 def test_an_older_schema(cli: Cli, database: Path) -> None:
+    change(database, "DELETE FROM schema_migrations WHERE version = (SELECT max(version) FROM schema_migrations)")
+    assert get_problem(cli, "schema", "warning")["found"] == "1 migration is pending"
     change(database, "DELETE FROM schema_migrations")
-    assert "`listings migrate`" in get_problem(cli, "schema", "warning")["advice"]
+    row = get_problem(cli, "schema", "warning")
+    assert row["found"].endswith(" migrations are pending")
+    assert "`listings migrate`" in row["advice"]
 
 
 @pytest.mark.usefixtures("alice")
@@ -457,7 +461,12 @@ def test_rate_limit_files_are_read_without_changes(cli: Cli, limits: Path, datab
     assert (file.path, file.is_valid) == (limits, True)
     assert databases.rows(database, "SELECT id FROM database_id") == [(file.database_id,)]
     assert limits.stat().st_mtime_ns == before.st_mtime_ns
-    assert run_doctor(cli)["rate limit files"]["found"] == "1, of this database"
+    assert run_doctor(cli)["rate limit files"]["found"] == "1 file, of this database"
+
+
+def test_several_rate_limit_files_are_counted(cli: Cli, limits: Path) -> None:
+    shutil.copy(limits, limits.with_name("listings.db.limits-0001"))
+    assert run_doctor(cli)["rate limit files"]["found"] == "2 files, all of this database"
 
 
 def overwrite(path: Path, offset: int, content: bytes) -> None:

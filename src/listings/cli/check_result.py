@@ -51,7 +51,7 @@ def check_schema(mismatch: str | None, pending: int) -> Finding:
         return fault(mismatch, "Run the version of Listings that created it, or restore a backup")
     if pending:
         advice = "Run `listings migrate`, or start the service, which does the same"
-        return warning(f"{pending} migrations are pending", advice)
+        return warning("1 migration is pending" if pending == 1 else f"{pending} migrations are pending", advice)
     return ok("It is up to date")
 
 

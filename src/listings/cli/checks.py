@@ -245,7 +245,7 @@ def _check_rate_limit_files(settings: Settings, database_id: str | None) -> Find
     accessible = [str(file.path) for file in files if file.path.stat().st_mode & (_OTHERS_READ | _OTHERS_WRITE)]
     if accessible:
         return warning(f"Other users can access {', '.join(accessible)}", _chmod(accessible))
-    return ok(f"{len(files)}, of this database")
+    return ok("1 file, of this database" if len(files) == 1 else f"{len(files)} files, all of this database")
 
 
 def _check_unfinished_backups(settings: Settings) -> Finding:
