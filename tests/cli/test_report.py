@@ -1,4 +1,4 @@
-"""`listings report`: the business of the last 24 hours."""
+"""`listings report`: key figures of the last 24 hours."""
 
 import pytest
 

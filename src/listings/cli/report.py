@@ -1,4 +1,4 @@
-"""`listings report`: the business of the last 24 hours on one screen."""
+"""`listings report`: key figures of the last 24 hours on one screen."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from listings.domain import timestamps
 _MIB = 1024**2
 
 
-@click.command(short_help="Show the business of the last 24 hours.")
+@click.command(short_help="Show key figures of the last 24 hours.")
 @json_option
 def report() -> None:
     """Show accounts, plans, requests, the market and the database on one screen.

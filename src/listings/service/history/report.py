@@ -1,4 +1,4 @@
-"""The operator's report about the business of the last 24 hours."""
+"""The operator's report with key figures of the last 24 hours."""
 
 from collections.abc import Callable
 
