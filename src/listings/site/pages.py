@@ -43,7 +43,7 @@ _HEADINGS = {
     503: "Back in a moment",
 }
 _VISITOR_MESSAGES = {  # of requests that only read, instead of texts for programs and operators
-    405: "This page follows a form, so it can't be opened or reloaded by itself. Go back and send the form again",
+    405: "This page is the result of a form, so it can't be opened directly. Go back and send the form again",
     503: "We can't show this page right now. Try again in a minute",
 }
 _INTERNAL_SERVER_ERROR = 500
