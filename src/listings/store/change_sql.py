@@ -1,6 +1,6 @@
 """The SQL statements for change sets. See `sql` for the conventions."""
 
-from listings.store.sql import LISTING_COLUMNS
+from listings.store.sql import LISTING_COLUMNS, build_page
 
 CHANGE_COLUMNS = "edit_revision, number, listing_id, moment, author, kind, import_id, fields, detail"
 
@@ -41,14 +41,9 @@ WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) >= ($3, $4) AN
 ORDER BY edit_revision, number
 """
 
-PAGE_CREATES = """
-SELECT id, author, edit_revision, octet_length(title) + octet_length(content) + octet_length(images) FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id > $3 AND is_active AND deleted_at IS NULL
-UNION ALL
-SELECT id, author, edit_revision, octet_length(title) + octet_length(content) + octet_length(images) FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id > $3 AND NOT (is_active AND deleted_at IS NULL)
-ORDER BY id LIMIT $4
-"""
+PAGE_CREATES = build_page(
+    "id, author, edit_revision, octet_length(title) + octet_length(content) + octet_length(images)"
+)
 
 MEASURE_LISTING = """
 SELECT octet_length(title) + octet_length(content) + octet_length(images) FROM listings WHERE bucket = $1 AND id = $2

@@ -1,6 +1,6 @@
 """The SQL statements for members, sessions, activity and usage. See `sql` for the conventions."""
 
-from listings.store.sql import ACCOUNT_COLUMNS
+from listings.store.sql import ACCOUNT_COLUMNS, build_page
 
 SESSION_COLUMNS = "account_id, handle, csrf_secret, created_at, seen_at, confirmed_at, agent"
 EVENT_COLUMNS = "revision, number, moment, author, kind, subject, detail"
@@ -156,14 +156,7 @@ WHERE bucket = $1 AND account_id = $2 AND revision IS NOT NULL AND (revision, nu
 ORDER BY revision DESC, number DESC LIMIT $5
 """
 
-PAGE_CREATIONS = """
-SELECT id, author, revision, created_at, edit_revision FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id < $3 AND is_active AND deleted_at IS NULL
-UNION ALL
-SELECT id, author, revision, created_at, edit_revision FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id < $3 AND NOT (is_active AND deleted_at IS NULL)
-ORDER BY id DESC LIMIT $4
-"""
+PAGE_CREATIONS = build_page("id, author, revision, created_at, edit_revision", descending=True)
 
 PURGE_EVENTS = """
 DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (

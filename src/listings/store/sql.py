@@ -18,6 +18,23 @@ ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at, pu
 IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at, edit_revision"
 KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at, access"
 
+HALVES = ("is_active AND deleted_at IS NULL", "NOT (is_active AND deleted_at IS NULL)")
+"""The conditions of the two partial indexes that together have all listings of an account."""
+
+
+def build_page(columns: str, *, descending: bool = False) -> str:
+    """Return the statement that reads both halves of an account's listings after an id, in the order of their ids.
+
+    Its parameters are the bucket, the account, the id, and the number of listings.
+    """
+    comparison, order = ("<", "id DESC") if descending else (">", "id")
+    halves = "UNION ALL\n".join(
+        f"SELECT {columns} FROM listings\nWHERE bucket = $1 AND account_id = $2 AND id {comparison} $3 AND {half}\n"
+        for half in HALVES
+    )
+    return f"\n{halves}ORDER BY {order} LIMIT $4\n"
+
+
 GET_DATABASE_ID = "SELECT id FROM database_id"
 
 FIND_CALLER = """
@@ -77,14 +94,7 @@ INSERT INTO listings ({", ".join(_NEW_COLUMNS)})
 VALUES ({", ".join(f"${number}" for number, _ in enumerate(_NEW_COLUMNS, 1))})
 """
 
-PAGE_LISTINGS = f"""
-SELECT {LISTING_COLUMNS} FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id > $3 AND is_active AND deleted_at IS NULL
-UNION ALL
-SELECT {LISTING_COLUMNS} FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id > $3 AND NOT (is_active AND deleted_at IS NULL)
-ORDER BY id LIMIT $4
-"""
+PAGE_LISTINGS = build_page(LISTING_COLUMNS)
 
 SKIP_SERIALS = """
 INSERT INTO listing_ids (bucket, last) VALUES ($1, $2)
@@ -146,15 +156,13 @@ IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2
 
 INDEX_ACCOUNT = "UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2"
 
-INDEX_ACTIVE = """
-UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+INDEX_ACTIVE, INDEX_HIDDEN = (
+    f"""
+UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND {half}
 RETURNING id, title, content
 """
-
-INDEX_HIDDEN = """
-UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
-RETURNING id, title, content
-"""
+    for half in HALVES
+)
 
 GET_REVISIONS = "SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 

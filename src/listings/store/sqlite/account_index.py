@@ -10,7 +10,7 @@ from typing import NamedTuple
 from listings.contract.market import IndexStep
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Query, Script
-from listings.store.sql import IS_INDEXED
+from listings.store.sql import IS_INDEXED, build_page
 from listings.store.sqlite.search import index_words
 
 INDEXING, INDEXED = 2, 1  # values of account_state.indexed
@@ -20,14 +20,7 @@ NEXT_ACCOUNT = """
 SELECT bucket, account_id FROM account_state INDEXED BY account_state_indexing WHERE indexed = 2
 ORDER BY bucket, account_id LIMIT 1
 """
-NEXT_LISTINGS = """
-SELECT id, indexed FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id > $3 AND is_active AND deleted_at IS NULL
-UNION ALL
-SELECT id, indexed FROM listings
-WHERE bucket = $1 AND account_id = $2 AND id > $3 AND NOT (is_active AND deleted_at IS NULL)
-ORDER BY id LIMIT $4
-"""
+NEXT_LISTINGS = build_page("id, indexed")
 _INDEX_LISTING = "UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND id = $2 RETURNING title, content"
 
 

@@ -15,7 +15,7 @@ import apsw
 
 from listings.store.mapping import Row
 from listings.store.postgres.search import build_account_words
-from listings.store.sql import LISTING_COLUMNS
+from listings.store.sql import HALVES, LISTING_COLUMNS
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -165,10 +165,7 @@ def build_select(table: Table, *, words: bool = False) -> str:
     columns = ", ".join(table.columns)
     if not table.has_words:
         return f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.columns[: table.keys])}"
-    halves = " UNION ALL ".join(
-        f"SELECT {columns} FROM listings WHERE {half}"
-        for half in ("is_active AND deleted_at IS NULL", "NOT (is_active AND deleted_at IS NULL)")
-    )
+    halves = " UNION ALL ".join(f"SELECT {columns} FROM listings WHERE {half}" for half in HALVES)
     order = "ORDER BY bucket, account_id, id DESC"
     if not words:
         return f"{halves} {order}"

@@ -7,6 +7,7 @@ away, they are collected from one part of the order after the other, until the p
 Expressions such as `serial + 0` keep the planner from using an index on that column.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -46,26 +47,14 @@ _AFTER: Mapping[SortOrder, str] = {  # $4, $5: the cursor
     "price": "(price_cents, serial) > ($4, $5)",
     "-price": "(price_cents, serial) < ($4, $5)",
 }
-_AFTER_UNINDEXED: Mapping[SortOrder, str] = {
-    "newest": "serial + 0 < $5 AND CAST($4 AS bigint) IS NOT NULL",
-    "oldest": "serial + 0 > $5 AND CAST($4 AS bigint) IS NOT NULL",
-    "price": "(price_cents + 0, serial) > ($4, $5)",
-    "-price": "(price_cents + 0, serial) < ($4, $5)",
-}
-_ORDER_UNINDEXED: Mapping[SortOrder, str] = {
-    "newest": "serial + 0 DESC",
-    "oldest": "serial + 0",
-    "price": "price_cents + 0, serial",
-    "-price": "price_cents + 0 DESC, serial DESC",
-}
+_AFTER_UNINDEXED, _ORDER_UNINDEXED = (
+    {sort: re.sub("serial|price_cents", r"\g<0> + 0", text, count=1) for sort, text in texts.items()}
+    for texts in (_AFTER, _ORDER)
+)
 _PRICE = "price_cents BETWEEN $2 AND $3"
 _PRICE_UNINDEXED = "price_cents + 0 BETWEEN $2 AND $3"
-_NEXT: Mapping[SortOrder, str] = {
-    "newest": _AFTER["newest"],
-    "oldest": _AFTER["oldest"],
-    "price": f"{_PRICE} AND {_AFTER['price']}",
-    "-price": f"{_PRICE} AND {_AFTER['-price']}",
-}
+_SERIAL_ORDERS: tuple[SerialOrder, ...] = ("newest", "oldest")
+_NEXT = {sort: after if sort in _SERIAL_ORDERS else f"{_PRICE} AND {after}" for sort, after in _AFTER.items()}
 _NEXT_LISTINGS = {
     sort: f"SELECT {_COLUMNS}, account_id, words FROM market WHERE state = 1 AND {_NEXT[sort]} ORDER BY {order}"
     for sort, order in _ORDER.items()
@@ -96,7 +85,6 @@ SELECT count(*) FROM (
     ORDER BY price_cents LIMIT {_MAX_BY_PRICE}) AS few
 """
 _HAS_TERMS_UNINDEXED = "words || CAST('{}' AS text[]) @> $1"
-_SERIAL_ORDERS: tuple[SerialOrder, ...] = ("newest", "oldest")
 GATHER_BY_PRICE = {
     sort: f"""
 WITH found AS MATERIALIZED (
@@ -106,9 +94,10 @@ SELECT {_COLUMNS} FROM found ORDER BY {_ORDER[sort]} LIMIT $6
 """
     for sort in _SERIAL_ORDERS
 }
-_PARTS = {  # parts of 8192 serials each, from the part of the next listing on
-    "DESC": "generate_series((SELECT serial >> 13 FROM market WHERE serial < $5 ORDER BY serial DESC LIMIT 1), 0, -1)",
-    "ASC": "generate_series((SELECT serial >> 13 FROM market WHERE serial > $5 ORDER BY serial LIMIT 1), "
+_PARTS: Mapping[SerialOrder, str] = {  # parts of 8192 serials each, from the part of the next listing on
+    "newest": "generate_series((SELECT serial >> 13 FROM market WHERE serial < $5 ORDER BY serial DESC LIMIT 1), "
+    "0, -1)",
+    "oldest": "generate_series((SELECT serial >> 13 FROM market WHERE serial > $5 ORDER BY serial LIMIT 1), "
     "(SELECT max(serial) >> 13 FROM market))",
 }
 _FIRST_CLASS = "market_price_class(GREATEST(CAST($2 AS bigint), CAST($4 AS bigint)))"
@@ -152,19 +141,15 @@ SELECT total, entry.* FROM (SELECT count(*) AS total FROM found) AS every LEFT J
 """
     for sort in _ORDER
 }
-BY_SERIAL: Mapping[SerialOrder, str] = {
-    "newest": _build_gather(f"{_PARTS['DESC']} AS part", _BY_PART, "newest"),
-    "oldest": _build_gather(f"{_PARTS['ASC']} AS part", _BY_PART, "oldest"),
-}
-BY_SERIAL_IN_RANGE: Mapping[SerialOrder, str] = {
-    "newest": _build_gather(f"{_PARTS['DESC']} AS part", f"{_BY_PART} AND {_IN_RANGE}", "newest"),
-    "oldest": _build_gather(f"{_PARTS['ASC']} AS part", f"{_BY_PART} AND {_IN_RANGE}", "oldest"),
-}
+BY_SERIAL, BY_SERIAL_IN_RANGE = (
+    {sort: _build_gather(f"{parts} AS part", condition, sort) for sort, parts in _PARTS.items()}
+    for condition in (_BY_PART, f"{_BY_PART} AND {_IN_RANGE}")
+)
 BY_PRICE = {sort: _build_gather(f"{classes} AS class", _BY_CLASS, sort) for sort, classes in _CLASSES.items()}
 _IS_FREE = f"{_BY_PART} AND {_PRICE_KEYS} @> '{{0}}'"
 FREE: Mapping[PriceOrder, str] = {  # price 0 may be very common, so its listings are collected by parts of serials
-    "price": _build_gather(f"{_PARTS['ASC']} AS part", _IS_FREE, "price"),
-    "-price": _build_gather(f"{_PARTS['DESC']} AS part", _IS_FREE, "-price"),
+    "price": _build_gather(f"{_PARTS['oldest']} AS part", _IS_FREE, "price"),
+    "-price": _build_gather(f"{_PARTS['newest']} AS part", _IS_FREE, "-price"),
 }
 
 
