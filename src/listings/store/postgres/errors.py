@@ -12,8 +12,6 @@ DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 _SESSION_ENDED = {"57P01", "57P02", "57P03"}
 _ROLLED_BACK = {"40001", "40P01"}  # serialization failure and deadlock: a retry may succeed
 _TIMED_OUT = {"55P03", "57014", "25P03"}
-_MISSING_DATABASE = "3D000"
-_FORBIDDEN = "42501"
 _NODE_FAILED = "08006"
 _NEVER_CONNECTED = re.compile(  # texts of Citus and libpq; the same SQLSTATE also means a connection lost while in use
     "connection to the remote node .* failed with the following error: "
@@ -66,16 +64,6 @@ def is_stale(error: BaseException) -> bool:
 def is_rolled_back(error: BaseException) -> bool:
     """Return whether the server rolled back the transaction because of a conflict with another one."""
     return get_sqlstate(error) in _ROLLED_BACK
-
-
-def is_forbidden(error: BaseException) -> bool:
-    """Return whether the role lacks a privilege."""
-    return get_sqlstate(error) == _FORBIDDEN
-
-
-def is_missing_database(error: BaseException) -> bool:
-    """Return whether the server has no database with this name."""
-    return get_sqlstate(error) == _MISSING_DATABASE
 
 
 def is_certain(error: BaseException) -> bool:

@@ -18,13 +18,14 @@ from listings.store.migrations import (
     shipped_migrations,
 )
 from listings.store.postgres import errors
-from listings.store.postgres.pool import Rows, build_unreachable_error, connect, format_reason
+from listings.store.postgres.pool import Rows, build_unreachable_error, connect, disconnect, format_reason
 
 T = TypeVar("T")
 
 _LOCK = 0x6C697374  # "list"
 _LOCK_TIMEOUT = "60s"
 _TIMEOUT_SECONDS = 10  # to connect and to disconnect
+_FORBIDDEN = "42501"
 _EXISTS = "SELECT to_regclass('schema_migrations') IS NOT NULL"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -95,14 +96,7 @@ async def with_connection(url: str, use: Callable[[asyncpg.Connection], Awaitabl
     try:
         return await use(connection)
     except errors.DRIVER_ERRORS as error:
-        advice = ": make the role the owner of the database" if errors.is_forbidden(error) else ""
+        advice = ": make the role the owner of the database" if errors.get_sqlstate(error) == _FORBIDDEN else ""
         raise Unavailable(f"The database can't be used: {format_reason(error)}{advice}") from error
     finally:
-        connection.terminate() if connection.is_closed() else await _close(connection)
-
-
-async def _close(connection: asyncpg.Connection) -> None:
-    try:
-        await connection.close(timeout=_TIMEOUT_SECONDS)
-    except errors.DRIVER_ERRORS:
-        connection.terminate()
+        connection.terminate() if connection.is_closed() else await disconnect(connection, _TIMEOUT_SECONDS)

@@ -31,6 +31,7 @@ _MIN_CONNECT_TIMEOUT_SECONDS = 3  # a longer statement timeout also applies to c
 _RECONNECT_PAUSE_SECONDS = 0.25  # after a failed attempt
 _CLOSE_TIMEOUT_SECONDS = 2
 _OVERDUE_SECONDS = 2  # beyond the statement timeout
+_MISSING_DATABASE = "3D000"
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 3), (socket.TCP_KEEPCNT, 3))
 _SEARCH_SWITCHES = ("enable_sort", "enable_incremental_sort")
 _PREPARE_SESSION = f"""
@@ -174,7 +175,8 @@ class Pool:
         for session in self._sessions - set(idle):
             session.connection.terminate()
         self._sessions.clear()
-        await asyncio.gather(*self._connects, *(_close_session(session) for session in idle), return_exceptions=True)
+        closing = [disconnect(session.connection, _CLOSE_TIMEOUT_SECONDS) for session in idle]
+        await asyncio.gather(*self._connects, *closing, return_exceptions=True)
 
     @property
     def is_closed(self) -> bool:
@@ -214,10 +216,10 @@ class Pool:
             if session is not None and await self._convert(session, searching=searching):
                 return session
 
-    async def acquire_usable(self) -> Session:
+    async def acquire_usable(self, *, searching: bool = False) -> Session:
         """Return a session that the server has not ended, as far as this side can know."""
         while True:
-            session = self.acquire_idle() or await self.acquire()
+            session = self.acquire_idle(searching=searching) or await self.acquire(searching=searching)
             if session.is_usable:
                 return session
             self.discard(session)
@@ -362,6 +364,14 @@ async def connect(url: str, seconds: float, *, searching: bool = False) -> async
     return (await _connect_and_check(url, seconds, searching=searching))[0]
 
 
+async def disconnect(connection: asyncpg.Connection, seconds: float) -> None:
+    """Close a connection, and terminate it if the server does not respond in time."""
+    try:
+        await connection.close(timeout=seconds)
+    except errors.DRIVER_ERRORS:
+        connection.terminate()
+
+
 async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tuple[asyncpg.Connection, datetime]:
     """Return a connection to a supported database, and the start time of its server."""
     connection = await _connect(url, max(1, int(seconds * 1000)), searching=searching)
@@ -380,34 +390,30 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
 
 async def _connect(url: str, milliseconds: int, *, searching: bool) -> asyncpg.Connection:
     try:
-        return await _open_connection(url, milliseconds, _build_switches(searching=searching))
+        return await asyncpg.connect(
+            url,
+            timeout=max(_MIN_CONNECT_TIMEOUT_SECONDS, milliseconds / 1000),
+            statement_cache_size=0,
+            server_settings={
+                "application_name": "listings",
+                "statement_timeout": str(milliseconds),
+                "lock_timeout": str(max(1, milliseconds * 3 // 5)),
+                "idle_in_transaction_session_timeout": str(milliseconds * 2),
+                "default_transaction_isolation": "read committed",
+                "default_transaction_read_only": "off",
+                "timezone": "UTC",
+                "jit": "off",
+                # Without values, or while a table is small, the planner would read all rows where an index finds a few.
+                "enable_seqscan": "off",
+                "enable_hashjoin": "off",
+                "enable_mergejoin": "off",
+                **_build_switches(searching=searching),
+            },
+        )
     except ValueError as error:
         if isinstance(error, errors.DRIVER_ERRORS):
             raise
         raise asyncpg.InterfaceError("its URL is not valid") from None  # the original message may quote a password
-
-
-async def _open_connection(url: str, milliseconds: int, switches: dict[str, str]) -> asyncpg.Connection:
-    return await asyncpg.connect(
-        url,
-        timeout=max(_MIN_CONNECT_TIMEOUT_SECONDS, milliseconds / 1000),
-        statement_cache_size=0,
-        server_settings={
-            "application_name": "listings",
-            "statement_timeout": str(milliseconds),
-            "lock_timeout": str(max(1, milliseconds * 3 // 5)),
-            "idle_in_transaction_session_timeout": str(milliseconds * 2),
-            "default_transaction_isolation": "read committed",
-            "default_transaction_read_only": "off",
-            "timezone": "UTC",
-            "jit": "off",
-            # Without values, or while a table is small, the planner would read all rows where an index finds a few.
-            "enable_seqscan": "off",
-            "enable_hashjoin": "off",
-            "enable_mergejoin": "off",
-            **switches,
-        },
-    )
 
 
 def _build_switches(*, searching: bool) -> dict[str, str]:
@@ -429,7 +435,7 @@ def _require_encoding(encoding: str) -> None:
 
 def build_unreachable_error(error: BaseException) -> Problem:
     """Return the error for a failed attempt to connect."""
-    if errors.is_missing_database(error):
+    if errors.get_sqlstate(error) == _MISSING_DATABASE:
         return Problem("database_missing", f"The database does not exist: {format_reason(error)}: run `createdb`")
     return Unavailable(f"The database can't be reached: {format_reason(error)}")
 
@@ -442,13 +448,6 @@ def format_reason(error: BaseException) -> str:
 def _time_out(future: "asyncio.Future[Session | None]") -> None:
     if not future.done():
         future.set_exception(Unavailable("The database is busy"))
-
-
-async def _close_session(session: Session) -> None:
-    try:
-        await session.connection.close(timeout=_CLOSE_TIMEOUT_SECONDS)
-    except errors.DRIVER_ERRORS:
-        session.connection.terminate()
 
 
 def _enable_keepalive(descriptor: int) -> None:

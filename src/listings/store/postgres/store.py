@@ -35,7 +35,7 @@ from listings.store.postgres.market import search as market_search
 from listings.store.postgres.market.store import PostgresMarketStore
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
 from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrieve_exception
-from listings.store.postgres.writes import PostgresEngine, WriteOptions, build_listing
+from listings.store.postgres.writes import PostgresEngine, WriteOptions
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import CommonStore
 
@@ -196,18 +196,14 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
         partition = (bucket, account_id)
-
-        async def find(session: Session) -> postgres_search.FoundRows:
-            return await postgres_search.find(session, partition, query)
-
-        rows, total = await self._use(find, searching=True)
+        rows, total = await self._use(lambda session: postgres_search.find(session, partition, query), searching=True)
         if rows is None:
             raise LargeListError
-        return Found([build_listing(row) for row in rows], total)
+        return Found([Listing(*row) for row in rows], total)
 
     @asynccontextmanager
     async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[FoundPieces]:
-        session = await self._acquire_for_search()
+        session = await self._pool.acquire_usable(searching=True)
         partition = (bucket, account_id)
         try:
             await session.execute(postgres_search.SNAPSHOT)
@@ -227,7 +223,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         for ids in pieces.ids:
             async with self._piece_lock:
                 rows = await postgres_search.fetch_piece(session, partition, ids)
-                listings = [build_listing(row) for row in postgres_search.filter_by_words(rows, pieces.words)]
+                listings = [Listing(*row) for row in postgres_search.filter_by_words(rows, pieces.words)]
                 await asyncio.sleep(0)
             yield listings
 
@@ -264,22 +260,14 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
     # Helpers
 
-    async def _acquire_for_search(self) -> Session:
-        while not (session := await self._pool.acquire(searching=True)).is_usable:
-            self._pool.discard(session)
-        return session
-
     async def _fetch(self, statement: str, *values: object) -> Rows:
         if statement in SEARCHES:
             return await self._use(lambda session: session.fetch(statement, *values), searching=True)
         return await self._read(statement, *values)
 
     async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
-        async def run(session: Session) -> T:
-            return await writes.run_script(session, build_script())
-
         try:
-            result = await self._run(run)
+            result = await self._run(lambda session: writes.run_script(session, build_script()))
         finally:
             if changes_callers:
                 self._callers.clear()

@@ -89,7 +89,7 @@ class PostgresEngine:
     ) -> Script[dict[int, Listing]]:
         if external_ids:
             ids = [*ids, *(row[0] for row in (yield Query(_FIND_EXTERNAL_IDS, (*partition, external_ids))))]
-        return {row[0]: build_listing(row) for row in (yield Query(_LOCK_AND_READ_LISTINGS, (*partition, ids)))}
+        return {row[0]: Listing(*row) for row in (yield Query(_LOCK_AND_READ_LISTINGS, (*partition, ids)))}
 
     def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
         yield Query(_LOCK_LISTINGS, (*partition, ids))
@@ -137,11 +137,6 @@ async def _run_query(session: Session, query: Query | QueryMany) -> list[Any]:
         return await session.fetch_many(query.statement, many) if many else []
     statement = query.statement + _LOCK_CLAUSE if query.locks else query.statement
     return await session.fetch(statement, *query.values)
-
-
-def build_listing(row: Sequence[Any]) -> Listing:
-    """Return the listing in a row."""
-    return Listing(*row)
 
 
 async def create(  # noqa: PLR0913 - the listing, and how to create it

@@ -6,7 +6,6 @@ from listings.domain.model import Listing, bucket_of
 from listings.store import market_entries
 from listings.store.market_entries import SHOWN
 from listings.store.postgres.pool import Rows, Session
-from listings.store.postgres.writes import build_listing
 from listings.store.scripts.market_index import IS_LEASED_BY_OTHER, EntryChange, build_set_entry
 from listings.store.scripts.script import Query, QueryMany, Script
 from listings.store.sql import LISTING_COLUMNS
@@ -50,10 +49,10 @@ class PostgresMarketEngine:
     next_account = NEXT_ACCOUNT
 
     def read_outdated(self, count: int, max_bytes: int) -> Script[list[Listing]]:
-        return [build_listing(row) for row in (yield Query(NEXT_LISTINGS, (max_bytes, count)))]
+        return [Listing(*row) for row in (yield Query(NEXT_LISTINGS, (max_bytes, count)))]
 
     def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
-        return [build_listing(row) for row in (yield Query(GET_LISTINGS, (max_bytes, bucket_of(ids[0]), ids)))]
+        return [Listing(*row) for row in (yield Query(GET_LISTINGS, (max_bytes, bucket_of(ids[0]), ids)))]
 
     def write_entries(self, changes: Sequence[EntryChange], version: int) -> Script[None]:
         yield QueryMany(

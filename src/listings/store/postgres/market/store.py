@@ -7,7 +7,6 @@ from listings.contract.market import IndexStep
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.store.market_store import ScriptedMarketStore
 from listings.store.postgres.market import index, search
-from listings.store.postgres.pool import Rows, Session
 from listings.store.postgres.transactions import Transactions
 from listings.store.scripts.market_index import run_step
 
@@ -22,28 +21,19 @@ class PostgresMarketStore(Transactions, ScriptedMarketStore):
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
         version = await self._get_index_version()
-
-        async def find(session: Session) -> Rows:
-            return await search.search(session, query, version)
-
-        return [MarketEntry(*row) for row in await self._use(find, searching=True)]
+        rows = await self._use(lambda session: search.search(session, query, version), searching=True)
+        return [MarketEntry(*row) for row in rows]
 
     async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:
         version = await self._get_index_version()
-
-        async def find(session: Session) -> Rows:
-            return await search.list_traits(session, query, version, count)
-
-        return [*starmap(MarketTraits, await self._use(find, searching=True))]
+        rows = await self._use(lambda session: search.list_traits(session, query, version, count), searching=True)
+        return [*starmap(MarketTraits, rows)]
 
     async def index_accounts(self, count: int) -> IndexStep:
         return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
-        async def has_work(session: Session) -> Rows:
-            return await index.has_work(session, indexer, now)
-
-        found = await self._use(has_work)
+        found = await self._use(lambda session: index.has_work(session, indexer, now))
         if not (found and found[0][0]):
             return IndexStep(0)
         contended = self._written_before is not None and self._written > self._written_before
