@@ -4,7 +4,7 @@ Filters are indexed as terms, too, with characters that no word of a text has. E
 every combination of its type, category and region. So a search needs a single term for all of its filters.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
@@ -92,16 +92,6 @@ def build_query_terms(query: MarketQuery, version: int) -> list[str]:
     terms = list(dict.fromkeys(words))[:MAX_TERMS]
     is_filtered = any(it is not None for it in (query.type, query.category, query.region))
     return [build_filter_term(query, version), *terms] if is_filtered or not terms else terms
-
-
-def parse_index_version(rows: Sequence[Row]) -> int:
-    """Return the version of the index from the rows of `GET_INDEX_VERSION`. An index without a row is new."""
-    return int(rows[0][0]) if rows else INDEX_VERSION
-
-
-def list_spellings(title: str, category: str, location: str, region: str) -> set[str]:
-    """Return the words of a shown listing that can be suggested for a misspelt one."""
-    return market_words.list_spellings((title, category, location, region))
 
 
 def build_filter_term(query: MarketQuery, version: int) -> str:

@@ -13,7 +13,6 @@ from listings.store.market_entries import (
     INDEX_VERSION,
     LIST_FACETS,
     PAGE_SELLER,
-    parse_index_version,
 )
 from listings.store.scripts.script import ScriptedStore
 
@@ -29,7 +28,8 @@ class ScriptedMarketStore(ScriptedStore):
     async def _get_index_version(self) -> int:
         """Return the version of the market's index. The current one is cached, because it never changes back."""
         if not self._is_index_current:
-            version = parse_index_version(await self._fetch(GET_INDEX_VERSION))
+            rows = await self._fetch(GET_INDEX_VERSION)
+            version = int(rows[0][0]) if rows else INDEX_VERSION  # an index without a row is new
             self._is_index_current = version == INDEX_VERSION
             return version
         return INDEX_VERSION

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import astuple
 
-from listings.contract.history import CONSOLE, Actor, EventKind, Payment
+from listings.contract.history import Actor, EventKind
 from listings.contract.imports import ImportKey, ImportProgress, RowOutcome
 from listings.contract.reverts import RevertCounts
 from listings.domain.model import ListingChange, bucket_of
@@ -66,12 +66,6 @@ def record_revert(partition: Partition, revision: int, actor: Actor, revert_id: 
 def update_revert(partition: Partition, revision: int, counts: RevertCounts) -> Query:
     """Return the statement that stores new totals in the event of a revert."""
     return Query(member_sql.SET_EVENT_DETAIL, (*partition, revision, _encode(counts)))
-
-
-def record_payment(payment: Payment, plan_expires_at: int, moment: int) -> Script[None]:
-    """Store the event of a paid plan, with the account itself as the actor."""
-    detail = {"months": payment.months, "plan_expires_at": plan_expires_at, "provider": payment.provider}
-    yield from record_event(payment.account_id, Actor(CONSOLE, moment), "plan_paid", detail=detail)
 
 
 def choose_kind(changes: ListingChange) -> EventKind:

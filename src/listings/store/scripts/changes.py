@@ -35,28 +35,11 @@ def encode_values(before: Listing, changes: ListingChange) -> tuple[str, str]:
     return ",".join(names), encode(values).decode()
 
 
-def build_row(  # noqa: PLR0913, PLR0917 - the columns
-    partition: Partition,
-    edit_revision: int,
-    number: int,
-    listing_id: int,
-    actor: Actor,
-    kind: EventKind,
-    import_id: int | None,
-    fields: str,
-    detail: str,
-    last_serial: int,
-) -> Row:
-    """Return the values of ADD_CHANGE."""
-    who = (actor.moment, actor.key_id, kind, import_id)
-    return (*partition, edit_revision, number, listing_id, *who, fields, detail, last_serial)
-
-
 def build_marker(partition: Partition, edit_revision: int, actor: Actor, listing_id: int) -> Row:
     """Return the values of ADD_CHANGE for a single create that gets a row."""
     serial = listing_id // BUCKETS
     detail = encode_serials([serial])
-    return build_row(partition, edit_revision, 0, 0, actor, "created", None, "", detail, serial)
+    return (*partition, edit_revision, 0, 0, actor.moment, actor.key_id, "created", None, "", detail, serial)
 
 
 def encode_serials(serials: Iterable[int]) -> str:
@@ -162,18 +145,8 @@ class ChangeSet:
     ) -> Row:
         if self.edit_revision is None:
             raise AssertionError("A change was added before the edit revision was known")
-        return build_row(
-            self._partition,
-            self.edit_revision,
-            number,
-            listing_id,
-            actor,
-            self._kind,
-            self._group_id,
-            fields,
-            detail,
-            last_serial,
-        )
+        who = (actor.moment, actor.key_id, self._kind, self._group_id)
+        return (*self._partition, self.edit_revision, number, listing_id, *who, fields, detail, last_serial)
 
 
 def _choose_set_kind(import_key: ImportKey | None, revert_id: int | None) -> EventKind:

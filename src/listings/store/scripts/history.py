@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import astuple
 
 from listings.contract.history import (
+    CONSOLE,
     ActivityCursor,
+    Actor,
     Creation,
     Event,
     HistoryCutoffs,
@@ -16,7 +18,7 @@ from listings.contract.history import (
 )
 from listings.domain.model import Account, bucket_of
 from listings.store import member_sql, sql
-from listings.store.scripts.audit import record_payment
+from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
 
 
@@ -81,5 +83,6 @@ class ScriptedHistoryStore(ScriptedStore):
             return account
         rows = yield Query(sql.build_account_update(("plan_expires_at",)), (account.id, plan_expires_at))
         yield Query(member_sql.DELETE_PLAN_REQUEST, (account.id,))
-        yield from record_payment(payment, plan_expires_at, moment)
+        detail = {"months": payment.months, "plan_expires_at": plan_expires_at, "provider": payment.provider}
+        yield from record_event(account.id, Actor(CONSOLE, moment), "plan_paid", detail=detail)  # by the account itself
         return Account(*rows[0])

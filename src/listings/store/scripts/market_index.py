@@ -23,7 +23,6 @@ from listings.store.market_entries import (
     WITHHELD,
     choose_state,
     list_facets,
-    list_spellings,
 )
 from listings.store.scripts.script import Query, QueryMany, Script
 from listings.store.sql import GET_LISTING
@@ -279,8 +278,10 @@ class _Changes:
         if before is not None and before.state == SHOWN:
             self._facets.subtract(list_facets(before.category, before.region))
             if before.version >= FIRST_WITH_SPELLINGS:
-                self._spellings.subtract(list_spellings(before.title, before.category, before.location, before.region))
+                texts = (before.title, before.category, before.location, before.region)
+                self._spellings.subtract(market_words.list_spellings(texts))
         if state == SHOWN:
             region = fold_region(listing.region)
             self._facets.update(list_facets(listing.category, region))
-            self._spellings.update(list_spellings(listing.title, listing.category, listing.location, region))
+            texts = (listing.title, listing.category, listing.location, region)
+            self._spellings.update(market_words.list_spellings(texts))

@@ -13,13 +13,7 @@ from listings.domain.model import Listing
 from listings.store import market_entries, sql
 from listings.store.mapping import build_listing
 from listings.store.market_entries import SHOWN
-from listings.store.scripts.market_index import (
-    IS_LEASED_BY_OTHER,
-    EntryChange,
-    build_set_entry,
-    count_bytes,
-    read_in_order,
-)
+from listings.store.scripts.market_index import EntryChange, build_set_entry, count_bytes, read_in_order
 from listings.store.scripts.script import QueryMany, Script
 from listings.store.sqlite.market.search import build_price_rowid
 from listings.store.sqlite.rows import Read
@@ -46,12 +40,6 @@ class PreparedBatch(NamedTuple):
     words: dict[tuple[int, int], str]
     left: bool
     seconds: float
-
-
-def is_lease_free(read: Read, indexer: bytes, now: float) -> bool:
-    """Return whether no other indexer holds the lease."""
-    rows = read(IS_LEASED_BY_OTHER, (indexer, int(now)))
-    return not (rows and rows[0][0])
 
 
 async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:

@@ -104,13 +104,12 @@ def _search(read: Read, query: MarketQuery, version: int) -> list[Row]:
     if lowest > highest:
         return []
     match, direction = _build_match(market_entries.build_query_terms(query, version)), _DIRECTIONS[query.sort]
+    rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
     if query.sort in {"price", "-price"}:
-        rowids = _ascending_rowids(query) if query.sort == "price" else _descending_rowids(query)
-        return read(BY_PRICE[direction], (match, *rowids, query.limit))
+        return read(BY_PRICE[direction], (match, *_choose_rowids(query, *rowids), query.limit))
     serials = _choose_serials(query)
     if query.price_min is None and query.price_max is None:
         return read(BY_SERIAL[direction], (match, *serials, lowest, highest, query.limit))
-    rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
     if _has_few_matches(read, query, version, rowids):
         return read(BY_SERIAL_OF_FEW[direction], (match, *rowids, *serials, query.limit))
     match = _add_price_classes(match, lowest, highest)
@@ -161,20 +160,10 @@ def _clamp_prices(query: MarketQuery) -> tuple[int, int]:
     return min(lowest, _MAX_PRICE), min(max(highest, -1), _MAX_PRICE)
 
 
-def _ascending_rowids(query: MarketQuery) -> tuple[int, int]:
-    """Return the first and last rowid of the price range after the cursor, for ascending prices."""
-    lowest, highest = _clamp_prices(query)
-    first, last = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
-    return (first if query.after is None else max(first, _build_cursor_rowid(query.after) + 1)), last
-
-
-def _descending_rowids(query: MarketQuery) -> tuple[int, int]:
-    """Return the first and last rowid of the price range before the cursor, for descending prices."""
-    lowest, highest = _clamp_prices(query)
-    first, last = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
-    return first, (last if query.after is None else min(last, _build_cursor_rowid(query.after) - 1))
-
-
-def _build_cursor_rowid(cursor: tuple[int, int]) -> int:
-    price_cents, serial = cursor
-    return build_price_rowid(min(max(price_cents, 0), _MAX_PRICE - 1), min(max(serial, 0), LAST_SERIAL))
+def _choose_rowids(query: MarketQuery, first: int, last: int) -> tuple[int, int]:
+    """Return the first and last rowid of a price range after the cursor, for the order by price."""
+    if query.after is None:
+        return first, last
+    price_cents, serial = query.after
+    cursor = build_price_rowid(min(max(price_cents, 0), _MAX_PRICE - 1), min(max(serial, 0), LAST_SERIAL))
+    return (max(first, cursor + 1), last) if query.sort == "price" else (first, min(last, cursor - 1))

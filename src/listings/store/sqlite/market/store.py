@@ -8,7 +8,7 @@ from listings.contract.market import IndexStep
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.store.market_entries import INDEX_VERSION
 from listings.store.market_store import ScriptedMarketStore
-from listings.store.scripts.market_index import run_step
+from listings.store.scripts.market_index import IS_LEASED_BY_OTHER, run_step
 from listings.store.sqlite import account_index
 from listings.store.sqlite.database import DatabaseStore
 from listings.store.sqlite.market import index, search
@@ -35,7 +35,8 @@ class SqliteMarketStore(DatabaseStore, ScriptedMarketStore):
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
         # Reads first: without anything to index, the writer isn't used.
         read = self._database.read_neutral
-        if not index.is_lease_free(read, indexer, now):
+        leased = read(IS_LEASED_BY_OTHER, (indexer, int(now)))
+        if leased and leased[0][0]:
             return IndexStep(0)
         version = await self._get_index_version()
         batch = await index.prepare_next(read, count, version)
