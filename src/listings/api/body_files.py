@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable
@@ -51,8 +52,7 @@ class BodyFolder:
 
     def reserve(self, count: int) -> None:
         """Count bytes that are about to be written. Raises Unavailable if there is no room for them."""
-        status = os.statvfs(self._path)
-        if self.bytes + count > self._max_bytes or status.f_bavail * status.f_frsize < _MIN_FREE_BYTES:
+        if self.bytes + count > self._max_bytes or shutil.disk_usage(self._path).free < _MIN_FREE_BYTES:
             raise Unavailable("There is no room for another large list", retry_after=10)
         self.bytes += count
 

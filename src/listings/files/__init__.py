@@ -1,4 +1,4 @@
-"""Replace files atomically, and flush folders to disk."""
+"""Replace files atomically, notice that one was replaced, and flush folders to disk."""
 
 import os
 from collections.abc import Iterator
@@ -29,6 +29,14 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def has_name(descriptor: int, path: Path) -> bool:
+    """Return whether the path, which may be a link, still leads to the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,11 +15,11 @@ from typing import ClassVar
 
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
+from listings.files import has_name
 from listings.ratelimit.mapped_file import (
     KEYS_PER_FILE,
     MachineClock,
     MappedFile,
-    is_current,
     list_log_files,
     lock_header,
     open_file,
@@ -104,7 +104,7 @@ class MappedLimiter:
         if file.is_truncated():
             path = self._path(number)
             lock_header(file.descriptor)  # as whoever replaces the file does
-            if is_current(file.descriptor, path):
+            if has_name(file.descriptor, path):
                 _log.error("The rate limit starts empty: %s was truncated while in use", path)
                 path.unlink()
         file.close()

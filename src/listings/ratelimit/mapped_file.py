@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from listings.contract.rate_limiter import RateLimitDecision
-from listings.files import replace_file
+from listings.files import has_name, replace_file
 
 _MAGIC = b"LSTLIM01"
 _HEADER = struct.Struct("8sQQd32s36s")
@@ -308,16 +308,7 @@ class MappedFile:
 
 def lock_header(descriptor: int) -> None:
     """Lock the header and all keys, waiting for other processes."""
-    _lock(descriptor, *_HEADER_AND_KEYS_BYTES)
-
-
-def _lock(descriptor: int, start: int, length: int) -> None:
-    """Lock bytes of a file, waiting for other processes. Length 0 means to the end of the file."""
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _pack_lock(fcntl.F_WRLCK, start, length))
-
-
-def _unlock(descriptor: int, start: int, length: int) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _pack_lock(fcntl.F_UNLCK, start, length))
+    _set_lock(descriptor, _SET_LOCK_WAIT, _pack_lock(fcntl.F_WRLCK, *_HEADER_AND_KEYS_BYTES))
 
 
 def _try_lock(descriptor: int, kind: int, start: int, length: int) -> bool:
@@ -352,14 +343,14 @@ def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) 
         file = None
         try:
             lock_header(descriptor)
-            if is_current(descriptor, path):
+            if has_name(descriptor, path):  # otherwise it was replaced before it was locked
                 _join(descriptor)
                 file = _use_or_replace(path, descriptor, new_header, clock)
         finally:
             if file is None:
                 os.close(descriptor)  # which also unlocks it
         if file is not None:
-            _unlock(descriptor, *_HEADER_AND_KEYS_BYTES)
+            _set_lock(descriptor, _SET_LOCK_WAIT, _pack_lock(fcntl.F_UNLCK, *_HEADER_AND_KEYS_BYTES))
             return file
 
 
@@ -380,14 +371,6 @@ def _inspect(path: Path) -> LogFile:
 
 def _read_header(descriptor: int) -> _Header:
     return _Header(*_HEADER.unpack(os.pread(descriptor, _HEADER.size, 0).ljust(_HEADER.size, b"\0")))
-
-
-def is_current(descriptor: int, path: Path) -> bool:
-    """Return whether the open file still has this name, or was replaced before it was locked."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: MachineClock) -> MappedFile | None:

@@ -1,6 +1,7 @@
 """Open connections to the SQLite file, and check the file and the SQLite library before use."""
 
 import os
+import shutil
 from pathlib import Path
 from urllib.parse import quote
 
@@ -119,8 +120,7 @@ def require_sqlite_file(path: Path) -> None:
 
 def get_free_bytes(path: Path) -> int:
     """Return the free disk space, in bytes, on the file system of a file or folder."""
-    status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
+    return shutil.disk_usage(path).free
 
 
 def is_read_only(path: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.files import sync_folder
+from listings.files import has_name, sync_folder
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called while a copy is written, with the number of copied pages and of all pages."""
@@ -130,7 +130,7 @@ def _open_draft(draft: Path) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        if _has_name(descriptor, draft):
+        if has_name(descriptor, draft):
             _remove(draft)
         os.close(descriptor)
 
@@ -145,7 +145,7 @@ def _create_draft(draft: Path) -> int:
             continue
         try:
             _lock(descriptor, draft)
-            if _has_name(descriptor, draft):
+            if has_name(descriptor, draft):
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -161,7 +161,7 @@ def _remove_stale(draft: Path) -> None:
         return
     try:
         _lock(descriptor, draft)
-        if _has_name(descriptor, draft):
+        if has_name(descriptor, draft):
             _remove(draft)
     finally:
         os.close(descriptor)
@@ -177,14 +177,6 @@ def _lock(descriptor: int, draft: Path) -> None:
 def _remove(draft: Path) -> None:
     for suffix in (*SIDE_FILE_SUFFIXES, ""):
         draft.with_name(draft.name + suffix).unlink(missing_ok=True)
-
-
-def _has_name(descriptor: int, path: Path) -> bool:
-    """Return whether the path still belongs to the open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
 
 
 def _is_locked(draft: Path) -> bool:
