@@ -251,7 +251,7 @@ def test_a_currency_without_cents_is_charged_in_whole_units(harness: Harness) ->
         paid = payments.handle_event(sign(event), event)
     ((_, form, _),) = FakeStripe.requests
     assert form["line_items[0][price_data][unit_amount]"] == ["5000"]
-    assert paid == ("cs_1", 1, 2)
+    assert paid == ("stripe", "cs_1", 1, 2)
 
 
 @pytest.mark.parametrize(("cents", "currency"), [(4_950, "jpy"), (4_900, "kwd")])

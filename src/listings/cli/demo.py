@@ -12,9 +12,10 @@ from listings.cli.demo_market import DemoSeller, read_sellers
 from listings.cli.seed import SeedAccount
 from listings.contract.history import OPERATOR
 from listings.domain import api_keys, fields
-from listings.domain.model import Account, Caller, ListingQuery, bucket_of, is_plan_active
+from listings.domain.model import Account, Caller, ListingQuery, bucket_of
 from listings.files import replace_file
 from listings.service import Services
+from listings.service.keys import is_revoked_or_expired
 
 MARKET_NAME = "Tāone"
 
@@ -117,16 +118,14 @@ async def _ensure_key(services: Services, account: Account, saved: str | None) -
         if caller is None:
             await services.keys.add(account, "demo", saved)
             caller = await services.keys.find(saved)
-        if caller is not None and caller.account_id == account.id and _is_usable(services, caller):
+        if (
+            caller is not None
+            and caller.account_id == account.id
+            and not is_revoked_or_expired(caller.key_revoked_at, caller.key_expires_at, services.clock())
+        ):
             return saved, caller
     issued = await services.keys.add(account, "demo", api_keys.generate())
     return await _ensure_key(services, account, issued.secret)
-
-
-def _is_usable(services: Services, caller: Caller) -> bool:
-    return caller.key_revoked_at is None and (
-        caller.key_expires_at is None or is_plan_active(caller.key_expires_at, services.clock())
-    )
 
 
 async def _ensure_seller(services: Services, seller: DemoSeller) -> None:

@@ -4,7 +4,6 @@ OWASP ASVS 3.4.3-3.4.6, 3.5.1-3.5.3.
 """
 
 import hmac
-import secrets
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -52,11 +51,6 @@ def require_same_origin(request: Request) -> None:
 def _is_own_origin(request: Request, origin: str) -> bool:
     own = {host_of(request).lower(), urlsplit(base_url_of(request)).netloc.lower()}
     return origin.partition("://")[2].lower() in own
-
-
-def new_secret() -> str:
-    """Return a secret from which form tokens are derived, for a session or for a browser before sign-in."""
-    return secrets.token_urlsafe(32)
 
 
 def form_token(secret: str) -> str:

@@ -13,11 +13,9 @@ from starlette.responses import Response
 from listings.domain.errors import Problem
 from listings.service.members.sessions import MAX_SESSION_SECONDS, Member
 from listings.service.tokens import create_token, is_token
-from listings.site import security
 from listings.site.context import site_of
 from listings.site.visitor import host_of, scheme_of
 
-_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 _FLASH = re.compile(r"([a-z-]+(?:\.[0-9]{1,6}\.[0-9]{1,6})?)(?:~([0-9]{1,15}))?")
 _FLASH_SECONDS = 60
 _DEVICE_SECONDS = 365 * 24 * 3600
@@ -96,7 +94,7 @@ def require_secure_connection(request: Request) -> None:
 def form_secret(request: Request) -> str:
     """Return the secret for form tokens before sign-in: the one in the cookie, or a new one."""
     secret = _get_cookie(request, _FORM)
-    return secret if _SECRET.fullmatch(secret) else security.new_secret()
+    return secret if is_token(secret) else create_token()
 
 
 def set_form_secret(request: Request, response: Response, secret: str) -> Response:

@@ -109,9 +109,7 @@ class Reverts:
         partition = (bucket_of(account_id), account_id)
         scan = await self._scan_first(partition, scope, MAX_FIRST_LISTINGS)
         step, now = RevertStep(_begin(scope), *scan), int(self._clock())
-        record = None
-        if options.idempotency_key is not None:
-            record = build_idempotency_record(options.idempotency_key, options.digest, now)
+        record = build_idempotency_record(options, now)
         begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
         if isinstance(begun, Revert):
             _log.info("Started the revert %d of account %d", begun.key.id, account_id)

@@ -38,7 +38,13 @@ from listings.domain.model import (
     bucket_of,
 )
 from listings.service.listings import steps
-from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, IDEMPOTENCY_SECONDS, Steps, WriteOptions
+from listings.service.listings.steps import (
+    DEFAULT_WRITE_OPTIONS,
+    IDEMPOTENCY_SECONDS,
+    Steps,
+    WriteOptions,
+    build_idempotency_record,
+)
 
 Query = TypeVar("Query", ListingQuery, MarketQuery)
 Item = TypeVar("Item")
@@ -162,9 +168,9 @@ class Listings:
 
         Raises Problem: account_full, external_id_taken, idempotency_key_reused.
         """
-        record = self._build_idempotency_record(options)
+        now = self._clock()
+        record = build_idempotency_record(options, int(now))
         if not options.dry_run:
-            now = self._clock()
             actor = Actor(caller.key_id, int(now))
             step = AddStep(new, timestamps.format_timestamp(now))
             return await self._store.add_listing(caller.bucket, caller.account_id, step, record, actor)
@@ -210,9 +216,8 @@ class Listings:
         require_state = options.state.require if options.state is not None else None
         batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, encode=encode, require_state=require_state)
         actor = Actor(caller.key_id, int(self._clock()))
-        return await self._store.run_batch(
-            caller.bucket, caller.account_id, batch, self._build_idempotency_record(options), actor
-        )
+        record = build_idempotency_record(options, actor.moment)
+        return await self._store.run_batch(caller.bucket, caller.account_id, batch, record, actor)
 
     async def _edit(self, caller: Caller, step: ChangeStep, options: WriteOptions) -> Listing:
         if not options.dry_run:
@@ -231,11 +236,6 @@ class Listings:
         if isinstance(result, Problem):
             raise result
         return result.result if isinstance(result, Preview) else result
-
-    def _build_idempotency_record(self, options: WriteOptions) -> IdempotencyRecord | None:
-        if options.idempotency_key is None:
-            return None
-        return steps.build_idempotency_record(options.idempotency_key, options.digest, int(self._clock()))
 
     @property
     def account_limits(self) -> AccountLimits:

@@ -99,9 +99,11 @@ class Steps:
         return ChangeStep(listing_id, decide)
 
 
-def build_idempotency_record(key: str, digest: bytes, now: int) -> IdempotencyRecord:
-    """Return the record of an idempotency key, which is valid for a day."""
-    return IdempotencyRecord(key, digest, now, now - IDEMPOTENCY_SECONDS + 1)
+def build_idempotency_record(options: WriteOptions, now: int) -> IdempotencyRecord | None:
+    """Return the record of an idempotency key, which is valid for a day. Return None without a key."""
+    if options.idempotency_key is None:
+        return None
+    return IdempotencyRecord(options.idempotency_key, options.digest, now, now - IDEMPOTENCY_SECONDS + 1)
 
 
 def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingChange:

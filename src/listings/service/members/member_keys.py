@@ -9,7 +9,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import ApiKey, KeyAccess, bucket_of, is_plan_active
 from listings.service.accounts import validate_name
 from listings.service.keys import IssuedKey, Keys, require_future
-from listings.service.listings.steps import build_idempotency_record
+from listings.service.listings.steps import WriteOptions, build_idempotency_record
 from listings.service.members.sessions import Member, Sessions
 from listings.service.tokens import hash_token
 
@@ -87,7 +87,8 @@ class MemberKeys:
         """Mark a form as used, with an idempotency key. Raises Problem("idempotency_key_reused") if it already was."""
         if not form_id:
             return
-        record = build_idempotency_record(f"console key {form_id}", hash_token(form_id), int(self._clock()))
+        options = WriteOptions(idempotency_key=f"console key {form_id}", digest=hash_token(form_id))
+        record = build_idempotency_record(options, int(self._clock()))
         empty = Batch((), atomic=False, dry_run=False, encode=str)
         partition = bucket_of(member.account.id), member.account.id
         if isinstance(await self._store.run_batch(*partition, empty, record), str):

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from listings.contract.history import HistoryStore, Payment
+from listings.contract.history import HistoryStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import compute_plan_end
@@ -35,18 +35,17 @@ class Payments:
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> None:
         """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused")."""
-        paid = self._provider.handle_event(headers, body)
-        if paid is None:
+        payment = self._provider.handle_event(headers, body)
+        if payment is None:
             return
         now = self._clock()
-        payment = Payment(self._provider.name, paid.payment_id, paid.account_id, paid.months)
         account = await self._store.add_payment(
             payment, lambda found: compute_plan_end(found, payment.months, now), int(now)
         )
         if account is None:
-            _log.error("Payment %s is for the unknown account %d", paid.payment_id, paid.account_id)
+            _log.error("Payment %s is for the unknown account %d", payment.payment_id, payment.account_id)
             raise Problem("payment_refused", "The payment is for an unknown account")
         if account.disabled_at is not None:
-            _log.error("Payment %s is for the disabled account %d: refund it", paid.payment_id, account.id)
+            _log.error("Payment %s is for the disabled account %d: refund it", payment.payment_id, account.id)
             return
-        _log.info("Received payment %s for account %d", paid.payment_id, account.id)
+        _log.info("Received payment %s for account %d", payment.payment_id, account.id)

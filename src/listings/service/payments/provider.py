@@ -1,20 +1,13 @@
 """The interface of payment providers, and the default one."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from listings.contract.history import Payment
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 
 MAX_MONTHS = 24
-
-
-class PaidEvent(NamedTuple):
-    """A confirmed payment for a number of months. A provider may report the same `payment_id` several times."""
-
-    payment_id: str
-    account_id: int
-    months: int
 
 
 class PaymentProvider(Protocol):
@@ -30,7 +23,7 @@ class PaymentProvider(Protocol):
         The seller returns to `return_url`. Raises Problem("payment_refused"), Unavailable.
         """
 
-    def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:
+    def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:
         """Parse an event of the provider. Return None if it does not report a payment.
 
         The names of `headers` are in lower case. Raises Problem("payment_refused") if the event is not from the
@@ -46,7 +39,7 @@ class ManualPayments:
     async def start_checkout(self, account: Account, months: int, return_url: str) -> str:  # noqa: ARG002 - no checkout
         raise _takes_no_payments()
 
-    def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:  # noqa: ARG002 - no event is accepted
+    def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:  # noqa: ARG002 - no event is accepted
         raise _takes_no_payments()
 
 

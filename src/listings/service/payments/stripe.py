@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 import stripe
 
+from listings.contract.history import Payment
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, Account
 from listings.domain.plan import PlanTerms
-from listings.service.payments.provider import MAX_MONTHS, PaidEvent
+from listings.service.payments.provider import MAX_MONTHS
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class StripePayments:
             raise Unavailable("The payment can't be started at the moment: try again in a minute")
         return str(url)
 
-    def handle_event(self, headers: Mapping[str, str], body: bytes) -> PaidEvent | None:
+    def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:
         signature = headers.get("stripe-signature")
         try:
             self._client.construct_event(body, signature, self._account.webhook_secret, _MAX_EVENT_AGE_SECONDS)
@@ -110,7 +111,7 @@ class StripePayments:
             "cancel_url": return_url,
         }
 
-    def _parse_checkout(self, checkout: "_Checkout") -> PaidEvent:
+    def _parse_checkout(self, checkout: "_Checkout") -> Payment:
         """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         months = _parse_number((checkout.metadata or {}).get("months"), MAX_MONTHS)
@@ -118,7 +119,7 @@ class StripePayments:
         if not (account_id and months) or (checkout.currency, checkout.amount_total) != expected:
             _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)
             raise Problem("payment_refused", "The payment is not for a plan, or its amount is wrong")
-        return PaidEvent(checkout.id, account_id, months)
+        return Payment(self.name, checkout.id, account_id, months)
 
 
 class _Checkout(msgspec.Struct):
