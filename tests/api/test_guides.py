@@ -9,6 +9,7 @@ import pytest
 from listings.api.docs.page import list_titles
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
+from listings.service import NO_INFO
 from tests.api.test_reference_page import ParsedPage
 from tests.guide_samples import run_samples
 from tests.harness import Harness
@@ -53,9 +54,8 @@ def test_the_header_links_to_pages_that_exist(tmp_path: Path) -> None:
 
 def test_the_public_url_is_in_links_and_samples(tmp_path: Path) -> None:
     from listings.api.docs.guides import render_guide  # noqa: PLC0415 - loaded lazily by the service too
-    from listings.api.docs.links import Links  # noqa: PLC0415
 
-    page = ParsedPage(render_guide("errors", "https://a.example/shop", Links(), {"contact": ""}).decode())
+    page = ParsedPage(render_guide("errors", "https://a.example/shop", NO_INFO, {"contact": ""}).decode())
     assert {link for link in page.links if link.startswith("/") and not link.startswith("/shop/")} == {"/console/keys"}
     with Harness(tmp_path, base_url="https://a.example") as harness:
         text = get_page(harness, "/docs/quick-start")

@@ -22,6 +22,7 @@ from listings.api.routes import remove_prefix, route
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
+from listings.http.uvicorn_base import STATUS_LINE
 from listings.service import Services
 from listings.service.access import InactiveKeyError, require_write_access
 from listings.telemetry.logs import RequestLine, RequestLog
@@ -119,7 +120,7 @@ class Application:
         self._emit(RequestLine(status=response.status, request_id=request_id, code=problem.code))
         date = f"date: {formatdate(self._services.clock(), usegmt=True)}\r\n".encode()
         head = date + codec.build_head(response) + f"x-request-id: {request_id}\r\n".encode() + response.headers
-        return codec.format_status_line(response.status) + head + b"connection: close\r\n\r\n" + _body(method, response)
+        return STATUS_LINE[response.status] + head + b"connection: close\r\n\r\n" + _body(method, response)
 
     async def _respond(self, request: Request) -> Response:
         try:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from math import ceil
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
@@ -191,11 +190,6 @@ def build_problem_response(problem: Problem, decision: RateLimitDecision | None 
         headers.append(f"allow: {problem.allowed}\r\n")
     body = encode({"error": problem.message})
     return Response(STATUS[problem.code], body, "".join(headers).encode(), problem.code)
-
-
-def format_status_line(status: int) -> bytes:
-    """Return the first line of a response."""
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
 
 
 def build_preference_headers(ignored: list[str], *, strict: bool) -> bytes:

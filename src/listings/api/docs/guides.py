@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from listings.api.docs.links import Links
 from listings.api.docs.page import build_environment, list_titles, read_guide
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS, Problem
+from listings.service import ServiceInfo
 
 _BASE_URL = "https://market.example"  # in the samples
 
 
-def render_guide(name: str, base_url: str, links: Links, texts: Mapping[str, str]) -> bytes:
+def render_guide(name: str, base_url: str, about: ServiceInfo, texts: Mapping[str, str]) -> bytes:
     """Return the page of a guide. Its samples send requests to `base_url`; `texts` replace comments by their name.
 
     Raises Problem("path_not_found").
@@ -30,7 +30,7 @@ def render_guide(name: str, base_url: str, links: Links, texts: Mapping[str, str
     tokens = parser.parse(text)
     _resolve_links(tokens, urlsplit(base_url).path)
     title, *headings = _mark_headings(tokens)
-    template = build_environment(base_url, links).get_template("guide.html")
+    template = build_environment(base_url, about).get_template("guide.html")
     return template.render(
         current=name,
         title=title[2],

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from listings.api import codec
 from listings.api.codec import Response
 from listings.api.docs.document import build_document, describe_access
-from listings.api.docs.links import Links, find_links
 from listings.api.endpoints import Routes
 from listings.api.request import Request
 from listings.service import ServiceInfo, Services
@@ -61,12 +60,12 @@ class DocsHandlers:
 
     async def get_page(self, services: Services, request: Request) -> Response:
         """GET /docs. Without a public URL, the samples have the host of the request."""
-        page = await asyncio.to_thread(self._render_page, services.about, find_links(services))
+        page = await asyncio.to_thread(self._render_page, services.about)
         return _respond_with_page(page, request)
 
     async def get_guide(self, services: Services, request: Request) -> Response:
         """GET /docs/{guide}."""
-        page = await asyncio.to_thread(_render_guide, request.segment, services.about, find_links(services))
+        page = await asyncio.to_thread(_render_guide, request.segment, services.about)
         return _respond_with_page(page, request)
 
     async def get_style(self, _services: Services, request: Request) -> Response:
@@ -82,18 +81,18 @@ class DocsHandlers:
         return _build_content(codec.encode(build_document(self._routes(), about)), codec.JSON)
 
     @cache  # noqa: B019 - there is one instance
-    def _render_page(self, about: ServiceInfo, links: Links) -> bytes:
+    def _render_page(self, about: ServiceInfo) -> bytes:
         from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
 
-        return render_page(build_document(self._routes(), about), about.base_url or BASE_URL.decode(), links)
+        return render_page(build_document(self._routes(), about), about.base_url or BASE_URL.decode(), about)
 
 
 @cache
-def _render_guide(name: str, about: ServiceInfo, links: Links) -> bytes:
+def _render_guide(name: str, about: ServiceInfo) -> bytes:
     from listings.api.docs.guides import render_guide  # noqa: PLC0415 - imports a Markdown parser, which few need
 
     texts = {"access": describe_access(about.plan), "contact": f" to <{about.contact}>" if about.contact else ""}
-    return render_guide(name, about.base_url or BASE_URL.decode(), links, texts)
+    return render_guide(name, about.base_url or BASE_URL.decode(), about, texts)
 
 
 def _respond_with_page(page: bytes, request: Request) -> Response:

@@ -16,11 +16,11 @@ import jinja2
 from markupsafe import Markup, escape
 
 from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
-from listings.api.docs.links import Links
 from listings.api.docs.schema_text import describe_schema, inline_references, list_properties
 from listings.api.docs.schemas import Schema
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
+from listings.service import NO_INFO, ServiceInfo
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
 _METHODS = ("get", "post", "patch", "put", "delete")
@@ -28,7 +28,6 @@ _GUIDES = (
     *("quick-start", "listings", "pagination", "sync", "changes", "undo", "batches", "idempotency", "concurrency"),
     *("rate-limit", "errors", "dates", "versions", "changelog"),
 )
-_NO_LINKS = Links()
 
 
 class Operation(NamedTuple):
@@ -55,18 +54,18 @@ def read_guide(name: str) -> str:
     return files("listings.api.docs").joinpath("guides", f"{name}.md").read_text("utf-8")
 
 
-def render_page(document: Schema, base_url: str, links: Links = _NO_LINKS) -> bytes:
+def render_page(document: Schema, base_url: str, about: ServiceInfo = NO_INFO) -> bytes:
     """Return the reference page. Its samples send requests to `base_url`."""
     document = inline_references(document, document["components"]["schemas"])
     operations = {group["name"]: _find_operations(document, group["name"]) for group in document["tags"]}
-    environment = build_environment(base_url, links)
+    environment = build_environment(base_url, about)
     objects = [name for name, schema in document["components"]["schemas"].items() if "properties" in schema]
     environment.filters["link_schemas"] = partial(_link_schemas, objects)
     template = environment.get_template("reference.html")
     return template.render(document=document, operations=operations).encode()
 
 
-def build_environment(base_url: str, links: Links = _NO_LINKS) -> jinja2.Environment:
+def build_environment(base_url: str, about: ServiceInfo = NO_INFO) -> jinja2.Environment:
     """Return the templates. They escape every value, and an undefined name is an error."""
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("listings.api.docs"),
@@ -76,12 +75,12 @@ def build_environment(base_url: str, links: Links = _NO_LINKS) -> jinja2.Environ
         lstrip_blocks=True,
     )
     templates.globals |= {
+        "about": about,
         "base_url": base_url,
         "common_headers": _COMMON_HEADERS,
         "current": "",
         "error_docs": ERROR_DOCS,
         "error_statuses": STATUS,
-        "links": links,
         "path_prefix": urlsplit(base_url).path,
         "titles": list_titles(),
     }
