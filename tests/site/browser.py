@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
@@ -127,7 +128,7 @@ class RunningMarket(NamedTuple):
     @property
     def base_url(self) -> str:
         """The URL of the service on this machine, with its path prefix."""
-        return self.service.base_url + self.service.settings.path_prefix
+        return self.service.base_url + urlsplit(self.service.settings.base_url).path
 
     def create(self, *listings: dict[str, Any]) -> list[int]:
         """Create listings, wait until they are on the market, and return their IDs."""

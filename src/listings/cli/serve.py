@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 import click
 import uvloop
@@ -162,7 +163,7 @@ def _log_no_reload() -> None:
 
 
 def _announce(settings: Settings, listener: socket.socket, prepared: demonstration.Demo | None) -> None:
-    base_url = format_base_url(listener) + settings.path_prefix
+    base_url = format_base_url(listener) + urlsplit(settings.base_url).path
     if prepared is None:
         print_message(f"Listings is running at {base_url}, database {settings.redacted_database}")
         return

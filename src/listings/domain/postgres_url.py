@@ -3,7 +3,7 @@
 import re
 from urllib.parse import parse_qsl, urlsplit
 
-_SCHEMES = ("postgresql", "postgres")
+SCHEMES = ("postgresql", "postgres")
 _HOST_AND_PORT = re.compile(r"(?:[^\[\]:@/]*|\[[0-9A-Fa-f:.%]+\])(?::(\d{0,5}))?")
 _MAX_PORT = 65_535
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -27,11 +27,6 @@ class PostgresUrl(str):
         return f"postgresql://{host}{parts.path}"
 
 
-def is_postgres(text: str) -> bool:
-    """Return whether the scheme of a URL is that of PostgreSQL."""
-    return text.partition("://")[0] in _SCHEMES
-
-
 def parse(text: str) -> PostgresUrl:
     """Return the validated URI. Raises ValueError, whose message begins with "must"."""
     try:
@@ -40,7 +35,7 @@ def parse(text: str) -> PostgresUrl:
         hosts = [_HOST_AND_PORT.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
     except ValueError:
         raise ValueError(_FORMAT_ERROR) from None
-    if parts.scheme not in _SCHEMES or not (parts.netloc or parameters):
+    if parts.scheme not in SCHEMES or not (parts.netloc or parameters):
         raise ValueError(_FORMAT_ERROR)
     if not all(host and int(host[1] or 0) <= _MAX_PORT for host in hosts):
         raise ValueError(_FORMAT_ERROR)

@@ -13,23 +13,7 @@ from listings.domain.errors import Problem
 from listings.settings.table import COPY_TARGET, REMOVED, SETTINGS, Setting, Settings
 from listings.settings.values import RedisAddress
 
-__all__ = [
-    "COPY_TARGET",
-    "MASK",
-    "REMOVED",
-    "SETTINGS",
-    "RedisAddress",
-    "ResolvedSetting",
-    "Setting",
-    "Settings",
-    "build_settings",
-    "find_removed_variables",
-    "find_unknown_variables",
-    "load",
-    "mask_password",
-    "resolve_all",
-    "resolve_setting",
-]
+__all__ = ("COPY_TARGET", "REMOVED", "SETTINGS", "RedisAddress", "Setting", "Settings")  # for other modules
 
 MASK = "***"
 _FILE_SUFFIX = "_FILE"

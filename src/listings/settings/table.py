@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from msgspec import Meta
 
@@ -212,11 +211,6 @@ class Settings:
     def reachable_host(self) -> str:
         """The host at which a client on this machine reaches the service."""
         return _LOOPBACK.get(self.host, self.host)
-
-    @property
-    def path_prefix(self) -> str:
-        """The path of the public URL, such as /shop, or ""."""
-        return urlsplit(self.base_url).path
 
     @property
     def redacted_database(self) -> str:

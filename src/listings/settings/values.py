@@ -132,7 +132,7 @@ def _describe(rule: msgspec.inspect.Type) -> str:
 
 def parse_database_url(text: str) -> Path | PostgresUrl:
     """Parse `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user@host/database`."""
-    if postgres_url.is_postgres(text):
+    if text.partition("://")[0] in postgres_url.SCHEMES:
         return postgres_url.parse(text)
     path = unquote(text.removeprefix("sqlite:///"))
     if not text.startswith("sqlite:///") or not path or path.startswith(":") or "\0" in path:
