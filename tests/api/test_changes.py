@@ -1,5 +1,7 @@
 """GET /api/v1/changes and GET /api/v1/listings/{id}/changes (decision G45)."""
 
+import gzip
+import json
 from typing import Any
 
 import pytest
@@ -167,3 +169,6 @@ def test_a_change_set_that_is_larger_than_a_page_is_whole(alice: Seller) -> None
     assert int(reply.headers["content-length"]) > 5 * MAX_LIST_BYTES
     assert [one["after"]["content"] for one in body["change_sets"][0]["changes"]] == texts
     assert (body["last"], body["more"]) == ((2, False) if len(body["change_sets"]) == 2 else (1, True))
+    packed = alice.fetch("GET", CHANGES, headers={"Accept-Encoding": "gzip, identity;q=0"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert json.loads(gzip.decompress(packed.body)) == body

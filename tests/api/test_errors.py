@@ -385,6 +385,24 @@ def test_several_field_errors_are_joined_with_semicolons(harness: Harness) -> No
 
 
 @pytest.mark.decision("G21")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PATCH", f"{LISTINGS}/none"),
+        ("DELETE", f"{LISTINGS}/none"),
+        ("POST", LISTINGS),
+        ("POST", f"{LISTINGS}/batch"),
+        ("POST", "/api/v1/changes/revert"),
+    ],
+)
+def test_parameters_are_checked_before_listing_and_body(harness: Harness, method: str, path: str) -> None:
+    alice = harness.person("alice")
+    reply = harness.fetch(method, f"{path}?dry_run=maybe", key=alice.key, body=b"{")
+    assert (reply.status, reply.headers["x-error-code"]) == (400, "invalid_request")
+    assert "dry_run" in reply.json()["error"]
+
+
+@pytest.mark.decision("G21")
 def test_checks_are_in_a_fixed_order(harness: Harness) -> None:
     # The first request fails every check; each of the next ones fails one check less.
     alice, bob, charlie = harness.cast()

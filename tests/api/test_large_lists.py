@@ -111,6 +111,19 @@ def test_clients_that_request_the_same_list_share_a_file(
     assert most == 1
 
 
+@pytest.mark.as_written
+def test_the_timer_of_a_list_does_not_forget_the_next_one(harness: Harness) -> None:
+    alice = harness.person("alice")
+    create_lamps(harness, alice)
+    lists_ = harness.application._lists  # noqa: SLF001 - instead of waiting
+    harness.run(request(harness, alice))
+    ((key, first),) = lists_._large.items()  # noqa: SLF001
+    lists_.clear()
+    harness.run(request(harness, alice))
+    lists_._forget_this(key, first)  # noqa: SLF001
+    assert lists_._large[key] is not first  # noqa: SLF001
+
+
 def test_a_small_list_that_takes_long_to_find_is_cached(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = harness.person("alice")
     create_lamps(harness, alice, 2)

@@ -24,6 +24,7 @@ from listings.contract.store import Store
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ImportedListing, Listing
+from listings.store.reverts import reads
 from tests.conformance.conftest import ENGINES, Run, open_store
 from tests.conformance.helpers import CREATED, set_values
 from tests.conformance.test_changes import CREATED_MOMENT, NEW, Edits
@@ -226,6 +227,42 @@ def test_a_listing_that_is_deleted_frees_its_external_id_for_the_restored_one(re
     )
     assert reverts.begin(RevertRequest("change", 2)).counts == RevertCounts(reverted=2)
     assert reverts.get(former).deleted_at is None
+
+
+def test_a_listing_that_a_revert_deletes_keeps_its_external_id(reverts: Reverts) -> None:
+    former = reverts.add(OWNER, external_id="a")
+    created = AddStep(msgspec.structs.replace(NEW, external_id="a"), CREATED)
+    latter = reverts.run_batch(ChangeStep(former, set_values(external_id=None)), created)[1]
+    revert = reverts.begin(RevertRequest("change", 2))
+    assert [reverts.get(it).external_id for it in (former, latter)] == ["a", "a"]
+    assert reverts.begin(RevertRequest("revert", revert.key.id)).counts == RevertCounts(reverted=2)
+    assert [reverts.get(it).external_id for it in (former, latter)] == [None, "a"]
+
+
+def test_a_listing_with_too_many_later_changes_is_a_conflict(reverts: Reverts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "_MAX_EDITS", 3)
+    listing_id = reverts.add(OWNER)
+    reverts.change(listing_id, BOT, price_cents=7)
+    for number in range(4):
+        reverts.change(listing_id, OWNER, title=f"Lamp {number}")
+    for request in (RevertRequest("change", 2), RevertRequest("change", 1)):
+        revert = reverts.begin(request)
+        assert revert.counts == RevertCounts(conflicts=1)
+        assert describe(reverts.conflicts(revert)) == [(listing_id, "too_many_changes", [], None)]
+
+
+def test_a_step_ends_early_after_listings_with_many_changes(reverts: Reverts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "_MAX_BYTES", 5_000)
+    ids = [reverts.add(OWNER) for _ in range(3)]
+    for listing_id in ids:
+        reverts.change(listing_id, BOT, price_cents=7)
+        for number in range(20):
+            reverts.change(listing_id, OWNER, title=f"Lamp {number}")
+    assert reverts.begin().counts.reverted == 1
+
+
+def test_a_key_revert_in_an_account_without_listings_is_empty(reverts: Reverts) -> None:
+    assert reverts.begin().counts == RevertCounts()
 
 
 @pytest.mark.decision("G46")

@@ -139,7 +139,9 @@ def test_unread_bytes_of_a_key_are_limited(
     monkeypatch.setattr(unsent_bytes, "_MAX_BYTES_OF_OWNER", 1)
     for encoding in (b"identity", b"gzip"):
         with request_without_reading(service, cast.alice, encoding):
+            before = count_responses(service, cast.alice)
             assert get_status(service, cast.alice) == (503, "1")
+            assert count_responses(service, cast.alice) == before + 1
             assert get_status(service, cast.alice, "/healthz")[0] == 200
             assert get_status(service, cast.alice, f"{PATH}?limit=1&type=job")[0] == 200
             assert get_status(service, cast.bob)[0] == 200
@@ -171,6 +173,12 @@ def test_a_client_that_leaves_during_a_large_list_releases_its_file(
             assert count_files(tmp_path) == 1
         asyncio.run(wait_for_closed_files(tmp_path))
         assert service.open_connections == 0
+
+
+def count_responses(service: RunningService, person: Person) -> int:
+    """Return the number of responses that the account's usage has."""
+    usage = service.run(lambda services: services.usage.get(person.account))
+    return sum(usage.total.by_status.values())
 
 
 def wait_until_ok(service: RunningService, person: Person) -> None:

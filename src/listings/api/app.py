@@ -1,4 +1,4 @@
-"""The ASGI application: route, check, handle, respond. All checks run in the order of decision G21."""
+"""The ASGI application: route, check, handle, respond. The checks run in the order of decision G21."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -92,12 +92,9 @@ class Application:
         started = perf_counter()
         request = Request(exchange, self._ids, self._response_cache, self._lists)
         try:
-            response = await self._respond(request)
+            response = await self._respond(request, exchange)
         except ClientGoneError:
             return
-        is_large = len(response.body) >= LARGE_BYTES or response.file is not None
-        if is_large and not exchange.begin_large_response(_get_key_id(request)):
-            response = self._reject_unsent(request, response)
         page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
         if page is not None:
             response = page
@@ -122,7 +119,7 @@ class Application:
         head = date + codec.build_head(response) + f"x-request-id: {request_id}\r\n".encode() + response.headers
         return STATUS_LINE[response.status] + head + b"connection: close\r\n\r\n" + _body(method, response)
 
-    async def _respond(self, request: Request) -> Response:
+    async def _respond(self, request: Request, exchange: Exchange) -> Response:
         try:
             endpoint = route(request, self._path_prefix)
             await self._check(request, endpoint)
@@ -143,9 +140,16 @@ class Application:
             _log.exception("Request %s failed", request.id)
             return self._record_rejection(request, codec.build_problem_response(_explain(error), request.decision))
         else:
-            if endpoint.needs_key:
-                self._services.usage.record_response(request.caller, response.status)
-            return _name_ignored_parameters(request, endpoint, response) if request.query else response
+            return self._accept(request, exchange, endpoint, response)
+
+    def _accept(self, request: Request, exchange: Exchange, endpoint: Endpoint, response: Response) -> Response:
+        """Record the response in the key's usage, unless it is large and clients have not read too many others."""
+        is_large = len(response.body) >= LARGE_BYTES or response.file is not None
+        if is_large and not exchange.begin_large_response(_get_key_id(request)):
+            return self._reject_unsent(request, response)
+        if endpoint.needs_key:
+            self._services.usage.record_response(request.caller, response.status)
+        return _name_ignored_parameters(request, endpoint, response) if request.query else response
 
     def _record_rejection(self, request: Request, response: Response, caller: Caller | None = None) -> Response:
         """Record the rejected request so that the key's owner sees it in the console."""

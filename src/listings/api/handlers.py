@@ -27,8 +27,8 @@ async def list_listings(services: Services, request: Request) -> Response:
 
 async def create_listing(services: Services, request: Request) -> Response:
     """POST /api/v1/listings."""
-    new, headers = codec.parse_new_listing(request.body, strict=request.strict)
     options = parse_options(request, idempotent=True)
+    new, headers = codec.parse_new_listing(request.body, strict=request.strict)
     added = await services.listings.create(request.caller, new, options)
     if options.dry_run and not added.replayed:
         return codec.build_message_response("listing would be created", headers)
@@ -51,8 +51,8 @@ async def get_listing(services: Services, request: Request) -> Response:
 
 async def update_listing(services: Services, request: Request) -> Response:
     """PUT and PATCH /api/v1/listings/{id}."""
-    listing_id = codec.parse_listing_id(request.segment)
     options = parse_options(request)
+    listing_id = codec.parse_listing_id(request.segment)
     change, headers = codec.parse_listing_change(request.body, strict=request.strict)
     listing = await services.listings.update(request.caller, listing_id, change, options)
     if options.dry_run:
@@ -79,8 +79,8 @@ async def restore_listing(services: Services, request: Request) -> Response:
 async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
     state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
-    parsed = batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     options = parse_options(request, idempotent=True)._replace(state=state)
+    parsed = batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
     encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
     outcome = await services.listings.run_batch(request.caller, steps, encode, options, atomic=parsed.atomic)
@@ -98,7 +98,8 @@ async def list_changes(services: Services, request: Request) -> Response:
         return codec.build_json_response({"change_sets": [], "last": last, "more": False})
     if poll.timeout:
         await _wait_for_changes(services, request, poll)
-    return await request.lists.get_changes(request.caller, poll.after, poll.limit)
+    is_gzip = request.encodings.min_bytes is not None
+    return await request.lists.get_changes(request.caller, poll.after, poll.limit, is_gzip=is_gzip)
 
 
 async def list_listing_changes(services: Services, request: Request) -> Response:

@@ -73,9 +73,12 @@ class Lists:
             return request.cache.store(account_id, revision, WHOLE_LIST, response)
         return response
 
-    async def get_changes(self, caller: Caller, after: int, count: int) -> Response:
-        """Return the change sets after one. Those of a large one are in a file, which the caller must release."""
-        file = BodyFile(self._folder)
+    async def get_changes(self, caller: Caller, after: int, count: int, *, is_gzip: bool) -> Response:
+        """Return the change sets after one. Large ones are in a file, which the caller must release.
+
+        `is_gzip`: the file is compressed.
+        """
+        file = BodyFile(self._folder, is_gzip=is_gzip)
         try:
             last, current = await self._write_changes(file, caller, after, count)
             await file.write(b'],"last":%d,"more":%b}' % (last, b"true" if last < current else b"false"))
@@ -84,7 +87,8 @@ class Lists:
             file.release()
             raise
         if body is None:
-            return Response(200, b"", file=file)
+            response = Response(200, b"", file=file)
+            return compression.mark_compressed(response) if is_gzip else response
         file.release()
         return Response(200, body)
 
@@ -138,7 +142,12 @@ class Lists:
         if task.cancelled() or task.exception() is not None or task.result().file is None:
             self._forget(key)
         else:
-            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._forget, key)
+            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._forget_this, key, self._large.get(key))
+
+    def _forget_this(self, key: _Key, large: "_Large | None") -> None:
+        """Forget a list, unless it was forgotten before and another one took its place."""
+        if self._large.get(key) is large:
+            self._forget(key)
 
     def _forget_complete(self) -> None:
         for key in [key for key, large in self._large.items() if large.task.done()]:

@@ -66,9 +66,9 @@ class Event(msgspec.Struct, frozen=True):
     - `subject` is the id of the listing or key, the edit revision of a batch, or the id of an import or a revert,
       which is its first edit revision, or 0 if there is none.
     - `detail` is JSON, or an empty string. Its content depends on the kind: the names of the changed fields, the ids of
-      the listings that a batch created, updated or deleted, the numbers of listings that an import created and updated,
-      the numbers of listings that a revert changed and of its conflicts, the new values of the account's fields, or
-      the id of the key that the new one replaces.
+      the listings that a batch created, updated, deleted or restored, the numbers of listings that an import created
+      and updated, the numbers of listings that a revert changed and of its conflicts, the new values of the account's
+      fields, or the id of the key that the new one replaces.
     - `change` is the change set of the event, the first one of an import or a revert, or 0 if there is none.
     """
 

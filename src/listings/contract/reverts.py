@@ -139,6 +139,12 @@ class RevertStore(Protocol):
     ) -> RevertPreview:
         """Return what the revert of some changes would do. It ends early if the values are large."""
 
+    async def find_earlier_revert(self, bucket: int, account_id: int, idempotency: IdempotencyRecord) -> int | None:
+        """Return the id of the revert that was started with an idempotency key.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        """
+
     async def begin_revert(  # noqa: PLR0913, PLR0917 - what to revert, where, and on whose behalf
         self,
         bucket: int,

@@ -160,9 +160,12 @@ PAGE_CREATIONS = build_page("id, author, revision, created_at, edit_revision", d
 
 PURGE_EVENTS = """
 DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (
-    SELECT account_id, revision, number FROM activity WHERE bucket = $1 AND moment < $2 ORDER BY moment LIMIT $3)
+    SELECT account_id, revision, number FROM activity
+    WHERE bucket = $1 AND moment < $2 AND (kind <> 'key_rotated' OR moment < $2 - 366 * 86400)
+    ORDER BY moment LIMIT $3)
 RETURNING number
 """
+"""A rotation is stored for a year longer, which is the longest grace period: a key may be rotated only once."""
 
 # Usage
 

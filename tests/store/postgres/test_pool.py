@@ -7,7 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from listings.domain.errors import Unavailable
+from listings.contract.reverts import RevertRequest
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import bucket_of
 from listings.store.postgres.pool import Pool, PoolLimits, Session
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
@@ -48,6 +50,26 @@ def test_a_session_is_idle_after_a_failed_statement(
 
     asyncio.run(scenario())
     assert CUT not in caplog.text
+
+
+def test_a_read_that_finds_nothing_keeps_its_session(url: str) -> None:
+    async def scenario() -> None:
+        store = PostgresStore(url, PoolLimits(1, TIMEOUT))
+        await store.open()
+        try:
+            alice = await store.add_account("Alice", "alice@example.com", None, 1_000)
+            assert alice is not None
+            pool = store._pool  # noqa: SLF001 - no method shows the sessions
+            session = await pool.acquire()
+            pool.release(session)
+            with pytest.raises(Problem, match="no change set"):
+                await store.find_revert_scope(bucket_of(alice.id), alice.id, RevertRequest("change", 5))
+            assert pool.acquire_idle(searching=True) is session
+            assert not session.connection.is_in_transaction()
+        finally:
+            await store.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_session_that_is_cut_leaves_the_pool_after_one_line(url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -25,8 +25,8 @@ _TIMES = ("since", "until")
 
 async def start_revert(services: Services, request: Request) -> Response:
     """POST /api/v1/changes/revert."""
-    wanted, ignored = parse(codec.decode_body(request.body), strict=request.strict)
     options = parse_options(request, idempotent=True)
+    wanted, ignored = parse(codec.decode_body(request.body), strict=request.strict)
     headers = codec.build_preference_headers(ignored, strict=request.strict)
     if options.dry_run:
         found = await services.reverts.preview(request.caller.account_id, wanted)

@@ -83,7 +83,7 @@ class Reverts:
         conflicts: list[RevertConflict] = []
         totals, done, shown, position = RevertCounts(), 0, 0, _begin(scope)
         while done < len(scan.candidates):
-            part = _cut(position, scan, MAX_FIRST_LISTINGS).candidates
+            part = _cut_step(position, scan, MAX_FIRST_LISTINGS).candidates
             found = await self._store.preview_revert(*partition, scope, part, now)
             if len(changes) == shown:  # otherwise, an earlier one was left out
                 changes = _limit([*changes, *found.changes])
@@ -105,11 +105,14 @@ class Reverts:
 
         Raises Problem: invalid_request, change_not_found, changes_gone, idempotency_key_reused.
         """
-        scope = await self._find_scope(account_id, request)
-        partition = (bucket_of(account_id), account_id)
-        scan = await self._scan_first(partition, scope, MAX_FIRST_LISTINGS)
-        step, now = RevertStep(_begin(scope), *scan), int(self._clock())
+        partition, now = (bucket_of(account_id), account_id), int(self._clock())
         record = build_idempotency_record(options, now)
+        earlier = await self._store.find_earlier_revert(*partition, record) if record is not None else None
+        if earlier is not None:  # also if its change sets are no longer stored
+            return Started(await self.get(account_id, earlier), replayed=True)
+        scope = await self._find_scope(account_id, request)
+        scan = await self._scan_first(partition, scope, MAX_STEP_LISTINGS)
+        step = _cut_step(_begin(scope), scan, MAX_FIRST_LISTINGS)
         begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
         if isinstance(begun, Revert):
             _log.info("Started the revert %d of account %d", begun.key.id, account_id)
@@ -164,9 +167,7 @@ class Reverts:
         current: Revert | None = revert
         while current is not None and current.finished_at is None and current.position != scan.end:
             size = self._store.choose_revert_step_size()
-            step = _cut(current.position, scan, MAX_STEP_LISTINGS)
-            if not any(candidate.takes_external_id for candidate in step.candidates):  # they need the same step
-                step = _cut(current.position, scan, size)
+            step = _cut_step(current.position, scan, size)
             current = await self._store.advance_revert(current.key, step, self._worker, int(self._clock()))
             await asyncio.sleep(_PAUSE_SECONDS)
         return current
@@ -211,6 +212,13 @@ def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
     whole = sum(one.edit_revision != rest[count].edit_revision for one in rest[:count])
     part = rest[: whole or count]  # listings that exchanged external ids in one change set need the same step
     return RevertStep(start, part, RevertPosition(*part[-1][:2]), is_last=False)
+
+
+def _cut_step(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
+    """Return a step of at most `count` listings; `MAX_STEP_LISTINGS` if one takes the external id of another one."""
+    step = _cut(start, scan, MAX_STEP_LISTINGS)
+    takes_external_id = any(candidate.takes_external_id for candidate in step.candidates)
+    return step if takes_external_id else _cut(start, scan, count)
 
 
 def _limit(changes: Sequence[Change]) -> list[Change]:

@@ -1,6 +1,6 @@
 """The store for PostgreSQL.
 
-Reads and creates take one round trip. Every other write is a transaction of its own.
+A read by id and most creates take one round trip. Every other write is a transaction of its own.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
 
-from listings.domain.errors import Unavailable
+from listings.domain.errors import Problem, Unavailable
 from listings.store.postgres import errors
 from listings.store.postgres.pool import Pool, Rows, Session
 
@@ -50,7 +50,7 @@ class Transactions:
     async def _retry_read(self, session: Session, error: BaseException, read: Operation[T]) -> T:
         """Repeat a read once on a new session if the old one was lost. Otherwise raise the error of the read."""
         if not isinstance(error, errors.DRIVER_ERRORS):
-            self._pool.discard(session)  # it may still be waiting for a response
+            await self._give_back(session, keep=isinstance(error, Problem))  # else it may be waiting for a response
             raise error
         if session.is_overdue or not (errors.is_lost(error) or errors.is_stale(error)):
             await self._give_back(session)

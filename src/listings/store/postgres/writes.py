@@ -37,6 +37,8 @@ SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
 """
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
+_MAX_INDEXED = 50  # listings whose words are in memory at a time
+_MAX_SHORT_CHARACTERS = 10_000  # to split into words on the event loop, which takes 1 ms; others are split in a thread
 _MAX_LOCKED_BYTES = 1024 * 1024  # of the texts that are returned together
 _LOCK_AND_READ_LISTINGS = f"""
 WITH locked AS MATERIALIZED (
@@ -114,7 +116,11 @@ class PostgresEngine:
 
     def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
         bucket = bucket_of(account_id)
-        yield QueryMany(_SET_WORDS, [(bucket, it, build_account_words(account_id, *text)) for it, *text in texts])
+        for start in range(0, len(texts), _MAX_INDEXED):
+            part = texts[start : start + _MAX_INDEXED]
+            rows = ((bucket, it, build_account_words(account_id, *text)) for it, *text in part)
+            is_short = sum(len(content) for _, _, content in part) <= _MAX_SHORT_CHARACTERS
+            yield QueryMany(_SET_WORDS, list(rows) if is_short else rows)
 
     def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
         yield Query(_RECORD_EDIT, (*partition, *growth, *edit.actor[::-1], *edit[1:]))

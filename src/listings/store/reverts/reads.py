@@ -1,6 +1,6 @@
 """Find the changes that a revert undoes, and plan its writes. The scripts only read."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -32,8 +32,9 @@ from listings.store.scripts.script import Query, QueryMany, Script
 _MAX_ROWS = 1024  # of changes, and change sets without a row, in one scan
 _CLOCK_SECONDS = 60  # by which the clocks of machines may differ
 _MAX_EDITS = 2_000  # per listing
-_MAX_BYTES = 4 * 1024 * 1024  # of values, and characters of texts, in memory at a time
-_CHUNK = 50  # listings whose edits are in memory at a time
+_MAX_BYTES = 4 * 1024 * 1024  # of values and edits, and characters of texts, in memory at a time
+_EDIT_BYTES = 200  # of an edit without its values
+_CHUNK = 20  # listings whose edits are in memory at a time
 _END_OF_SET = -MAX_ID  # below the numbers of all changes of a change set
 
 
@@ -85,9 +86,9 @@ class _EditedListing(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the needed values, and characters of the listing's texts."""
+        """Bytes of the edits and the needed values, and characters of the listing's texts."""
         texts = len(self.listing.title) + len(self.listing.content)
-        return texts + sum(edit.size for edit in self.edits if edit.key in self.needed)
+        return texts + _EDIT_BYTES * len(self.edits) + sum(edit.size for edit in self.edits if edit.key in self.needed)
 
 
 # The change sets
@@ -246,10 +247,15 @@ def _build_creation(edit_revision: int, *, is_reverted: bool) -> Edit:
     return Edit(edit_revision, 0, CREATION_FIELDS, is_reverted, is_creation=True)
 
 
-def _is_last_reverted(candidate: Candidate, edits: Iterable[Edit]) -> bool:
-    """Return whether this is the newest edit of the listing that the revert undoes: the listing is planned with it."""
+def _is_last_reverted(candidate: Candidate, edits: Sequence[Edit]) -> bool:
+    """Return whether this is the newest edit of the listing that the revert undoes: the listing is planned with it.
+
+    It is also planned if all edits that were read are later ones, which is a conflict.
+    """
     last = next((edit for edit in edits if edit.is_reverted), None)
-    return last is not None and last.key == (candidate.edit_revision, max(candidate.number, 0))
+    if last is None:
+        return len(edits) > _MAX_EDITS
+    return last.key == (candidate.edit_revision, max(candidate.number, 0))
 
 
 def _plan_cases(partition: Partition, cases: Sequence[_EditedListing], options: PlanOptions) -> Script[list[Planned]]:

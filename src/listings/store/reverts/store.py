@@ -21,6 +21,7 @@ from listings.store import change_sql
 from listings.store.reverts import reads as revert_reads
 from listings.store.reverts import sql as revert_sql
 from listings.store.reverts import writes as revert_writes
+from listings.store.scripts import listings
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import ScriptedStore
 
@@ -43,6 +44,10 @@ class ScriptedRevertStore(ScriptedStore):
     ) -> RevertPreview:
         partition, limits = (bucket, account_id), self.engine.limits
         return await self._run_reads(lambda: revert_writes.preview(partition, scope, candidates, limits, now))
+
+    async def find_earlier_revert(self, bucket: int, account_id: int, idempotency: IdempotencyRecord) -> int | None:
+        result = await self._run_reads(lambda: listings.find_earlier_result((bucket, account_id), idempotency))
+        return int(result) if result is not None else None
 
     async def begin_revert(  # noqa: PLR0913, PLR0917 - the contract's parameters
         self,

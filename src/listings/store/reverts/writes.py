@@ -170,7 +170,12 @@ def _write(
 def _free_claimed(partition: Partition, planned: Sequence[Planned]) -> Script[None]:
     """Free the external ids that other listings of the step take: a unique index is checked after each row."""
     takers = {one.claimed: one.listing.id for one in planned if one.claimed is not None}
-    passed_on = [one.listing.id for one in planned if takers.get(one.held or "", one.listing.id) != one.listing.id]
+    passed_on = [
+        one.listing.id
+        for one in planned
+        if one.plan.changes.get("deleted_at") is None  # a deleted listing keeps it, and takes no place in the index
+        and takers.get(one.held or "", one.listing.id) != one.listing.id
+    ]
     if passed_on:
         yield QueryMany(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
 

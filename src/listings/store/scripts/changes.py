@@ -120,7 +120,7 @@ class ChangeSet:
             return
         yield from self._write_pending(self._actor)
         rows = yield Query(sql.GET_LAST_SERIAL, self._partition[:1])
-        row = self._build_row(self._actor, 0, 0, "", encode_serials(self._serials), int(rows[0][0]))
+        row = self._build_row(self._actor, 0, 0, "", encode_serials(self._serials), int(rows[0][0]) if rows else 0)
         yield Query(change_sql.ADD_CHANGE, row)
 
     def _write_pending(self, actor: Actor) -> Script[None]:

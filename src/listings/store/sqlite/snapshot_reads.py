@@ -28,7 +28,10 @@ _READ_PIECE = sql.to_sqlite(search.READ_PIECE)
 
 
 class SnapshotReads:
-    """Reads lists. A thread finds which listings they have. The event loop reads these in pieces."""
+    """Reads from snapshots. A thread runs scripts that only read, and finds which listings a large list has.
+
+    The event loop reads these in pieces.
+    """
 
     def __init__(self, path: Path, build_error: Callable[[Exception], Unavailable]) -> None:
         """`build_error` returns the error of a failed read. It may be called in the thread."""

@@ -1,4 +1,4 @@
-"""The store on one SQLite file: reads run on the event loop, writes in the writer thread."""
+"""The store on one SQLite file: short reads run on the event loop, long ones in a thread, writes in another."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -19,10 +19,11 @@ from listings.contract.listings import (
 )
 from listings.contract.revisions import Revisions
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
-from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
+from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, bucket_of
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.listings import Added
+from listings.store.scripts.script import Query, Script
 from listings.store.scripts.store import CommonStore
 from listings.store.sqlite import search
 from listings.store.sqlite.engine import SqliteEngine
@@ -145,6 +146,12 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         revisions = self._database.revisions.find_revisions(account_id)
         return revisions if revisions is not None else self._read_revisions(bucket, account_id)
+
+    async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
+        def count() -> Script[ListingCounts]:
+            return ListingCounts(*(yield Query(sql.COUNT_LISTINGS, (bucket, account_id)))[0])
+
+        return await self._run_reads(count)  # in the thread, because it reads each deleted listing
 
     async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
         revision = self._read_revisions(bucket, account_id).revision
