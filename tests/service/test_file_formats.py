@@ -180,6 +180,12 @@ def test_content_and_images_have_synonyms() -> None:
     ]
 
 
+def test_column_names_may_be_in_any_case() -> None:
+    assert read_contents(CSV, b"TITLE,Content,Price,Colour\na,b,1,red\n") == [
+        {"title": "a", "content": "b", "price": 1.0, "Colour": "red"}
+    ]
+
+
 def test_columns_may_be_in_any_order_and_may_be_missing() -> None:
     assert read_contents(CSV, b"price, is_active ,surprise,title\n12.50,TRUE,x,a\n,False,,b\n") == [
         {"price": 12.5, "is_active": True, "surprise": "x", "title": "a"},
@@ -242,8 +248,8 @@ def test_an_invalid_json_line_is_reported_and_skipped(data: bytes, expected: str
     [
         (b"1", "This row has 1 column, but the header has 2"),
         (b"1,a,", "This row has 3 columns, but the header has 2"),
-        (b"1,\xff", "The row is not valid UTF-8"),
-        (b'1,"a\n\xff"', "The row is not valid UTF-8"),
+        (b"1,\xff", "The row is not valid UTF-8: save the file as CSV UTF-8"),
+        (b'1,"a\n\xff"', "The row is not valid UTF-8: save the file as CSV UTF-8"),
         (b'1,"a" b', NOT_CSV),
         (b"1,a\rb", NOT_CSV),
         (

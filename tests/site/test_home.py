@@ -37,6 +37,11 @@ def test_a_card_shows_title_price_place_and_age(harness: Harness, alice: Person)
     assert picture.attributes["referrerpolicy"] == "no-referrer"
 
 
+def test_a_card_without_a_place_begins_with_its_age(harness: Harness, alice: Person) -> None:
+    create(harness, alice)
+    assert re.search(rb'<p class="place">\s*<time', get(harness, "/").body)
+
+
 def test_a_picture_without_an_http_url_is_not_shown(harness: Harness, alice: Person) -> None:
     create(harness, alice, images=["pictures/1.jpg"])
     assert get_page(harness, "/").all("img", loading="lazy") == []

@@ -183,6 +183,21 @@ def test_a_newer_search_replaces_a_pending_one(browser: Browser, market: Running
         assert (urlsplit(page.url).query, len(pending), seen.console_messages) == ("sort=newest", 1, [])
 
 
+def test_text_that_is_typed_while_results_load_stays(browser: Browser, market: RunningMarket) -> None:
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        page = seen.open("/?q=bicycle")
+        pending: list[Route] = []
+        page.route("**/*sort=price", lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
+        with page.expect_request(re.compile("sort=price$")):
+            page.get_by_label("Sort by").select_option("price")
+        page.get_by_label("What are you looking for?").fill("bicycle pump")
+        with page.expect_response(re.compile("sort=price$")):
+            pending[0].continue_()
+        page.wait_for_url(re.compile("sort=price"))
+        expect(page.get_by_label("What are you looking for?")).to_have_value("bicycle pump")
+        expect(page.get_by_label("What are you looking for?")).to_be_focused()
+
+
 @pytest.mark.parametrize("has_htmx", [True, False])
 def test_the_url_of_a_search_omits_empty_fields(browser: Browser, market: RunningMarket, *, has_htmx: bool) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:

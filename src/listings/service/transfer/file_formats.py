@@ -225,7 +225,7 @@ def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
 def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
     """Return the column names. Raises Problem("invalid_request") if the first row has none, or one of them twice."""
     try:
-        header = [_SYNONYMS.get(cell.strip().lower(), cell.strip()) for cell in next(reader, [])]
+        header = [_find_column(cell.strip()) for cell in next(reader, [])]
     except (csv.Error, ValueError):
         header = []
     if not _COLUMN_NAMES.intersection(header):
@@ -239,10 +239,16 @@ def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
     return header
 
 
+def _find_column(text: str) -> str:
+    """Return the column that a text means in any case. An unknown one is returned as it is."""
+    name = text.lower()
+    return name if name in _COLUMN_NAMES else _SYNONYMS.get(name, text)
+
+
 def _parse_cells(header: list[str], cells: list[str]) -> dict[str, object]:
     """Return the values by column. Raises ValueError, whose message is a sentence."""
     if any(map(_NOT_UTF8.search, cells)):
-        raise ValueError("The row is not valid UTF-8")
+        raise ValueError("The row is not valid UTF-8: save the file as CSV UTF-8")
     if len(cells) != len(header):
         columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
         raise ValueError(f"This row has {columns}, but the header has {len(header)}")

@@ -94,6 +94,17 @@ for (const failure of ["htmx:responseError", "htmx:sendError"]) {
   document.addEventListener(failure, (event) => location.assign(event.detail.pathInfo.finalRequestPath));
 }
 
+// Keep what is being typed while results are loading.
+const typed = {};
+document.addEventListener("htmx:beforeSwap", () => {
+  const field = document.activeElement;
+  typed.id = field.matches("#results input") ? field.id : "";
+  typed.value = field.value;
+});
+document.addEventListener("htmx:afterSwap", () => {
+  if (typed.id) document.getElementById(typed.id).value = typed.value;
+});
+
 // Leave the filters open while they are used.
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (!document.querySelector(".refine[open]")) return;
