@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from bench.data import store_of
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
@@ -169,13 +169,19 @@ def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> N
         assert (seen.external_urls, seen.console_messages) == ([], [])
 
 
+def sort_without_response(page: Page) -> list[Route]:
+    """Sort the results by price. Return the request, which the caller may continue."""
+    pending: list[Route] = []
+    page.route("**/*sort=price", lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
+    with page.expect_request(re.compile("sort=price$")):
+        page.get_by_label("Sort by").select_option("price")
+    return pending
+
+
 def test_a_newer_search_replaces_a_pending_one(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         page = seen.open("/?q=bicycle")
-        pending: list[Route] = []
-        page.route("**/*sort=price", lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
-        with page.expect_request(re.compile("sort=price$")):
-            page.get_by_label("Sort by").select_option("price")
+        pending = sort_without_response(page)
         with page.expect_event("requestfailed") as cancelled:
             page.get_by_role("link", name="Remove “bicycle”").click()
         assert urlsplit(cancelled.value.url).query == "q=bicycle&sort=price"
@@ -186,10 +192,7 @@ def test_a_newer_search_replaces_a_pending_one(browser: Browser, market: Running
 def test_text_that_is_typed_while_results_load_stays(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         page = seen.open("/?q=bicycle")
-        pending: list[Route] = []
-        page.route("**/*sort=price", lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
-        with page.expect_request(re.compile("sort=price$")):
-            page.get_by_label("Sort by").select_option("price")
+        pending = sort_without_response(page)
         page.get_by_label("What are you looking for?").fill("bicycle pump")
         with page.expect_response(re.compile("sort=price$")):
             pending[0].continue_()

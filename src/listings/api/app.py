@@ -143,7 +143,7 @@ class Application:
             return self._accept(request, exchange, endpoint, response)
 
     def _accept(self, request: Request, exchange: Exchange, endpoint: Endpoint, response: Response) -> Response:
-        """Record the response in the key's usage, unless it is large and clients have not read too many others."""
+        """Count a response in the usage of its key. Return 503 instead of a large one if too many bytes are unread."""
         is_large = len(response.body) >= LARGE_BYTES or response.file is not None
         if is_large and not exchange.begin_large_response(_get_key_id(request)):
             return self._reject_unsent(request, response)

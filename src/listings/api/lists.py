@@ -142,10 +142,10 @@ class Lists:
         if task.cancelled() or task.exception() is not None or task.result().file is None:
             self._forget(key)
         else:
-            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._forget_this, key, self._large.get(key))
+            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._expire, key, self._large.get(key))
 
-    def _forget_this(self, key: _Key, large: "_Large | None") -> None:
-        """Forget a list, unless it was forgotten before and another one took its place."""
+    def _expire(self, key: _Key, large: "_Large | None") -> None:
+        """Forget a list after its time, unless it was forgotten earlier and another one has its place."""
         if self._large.get(key) is large:
             self._forget(key)
 

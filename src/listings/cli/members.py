@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from listings.cli.output import (
-    format_date,
+    format_timestamp_or_none,
     json_option,
     listed_key_data,
     listing_data,
@@ -156,8 +156,8 @@ async def _account_data(services: Services, owner: Account) -> Mapping[str, obje
     return {
         **status_data(owner),
         "public_contact": owner.public_contact,
-        "messages_off_at": format_date(owner.messages_off_at),
-        "plan_requested_at": format_date(requested_at),
+        "messages_off_at": format_timestamp_or_none(owner.messages_off_at),
+        "plan_requested_at": format_timestamp_or_none(requested_at),
         "email_confirmed": await services.own_account.is_email_confirmed(owner),
     }
 

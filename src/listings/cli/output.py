@@ -104,14 +104,14 @@ def account_data(account: Account) -> Data:
         "name": account.name,
         "email": account.email,
         "plan": "none" if account.plan_expires_at is None else "business",
-        "plan_expires_at": format_date(account.plan_expires_at),
-        "created_at": format_date(account.created_at),
+        "plan_expires_at": format_timestamp_or_none(account.plan_expires_at),
+        "created_at": format_timestamp_or_none(account.created_at),
     }
 
 
 def status_data(account: Account) -> Data:
     """Return an account with the date on which it was disabled."""
-    return {**account_data(account), "disabled_at": format_date(account.disabled_at)}
+    return {**account_data(account), "disabled_at": format_timestamp_or_none(account.disabled_at)}
 
 
 def listing_data(listing: Listing) -> Data:
@@ -134,7 +134,7 @@ def _state(listing: Listing) -> str:
 
 def listed_key_data(key: ApiKey) -> Data:
     """Return a key as `listings key list` prints it."""
-    return {**key_data(key), "last_used_at": format_date(key.last_used_at)}
+    return {**key_data(key), "last_used_at": format_timestamp_or_none(key.last_used_at)}
 
 
 def key_data(key: ApiKey, secret: str | None = None) -> Data:
@@ -145,13 +145,13 @@ def key_data(key: ApiKey, secret: str | None = None) -> Data:
         "name": key.name,
         "access": key.access,
         "account_id": key.account_id,
-        "created_at": format_date(key.created_at),
-        "expires_at": format_date(key.expires_at),
+        "created_at": format_timestamp_or_none(key.created_at),
+        "expires_at": format_timestamp_or_none(key.expires_at),
     }
-    return data if secret is not None else data | {"revoked_at": format_date(key.revoked_at)}
+    return data if secret is not None else data | {"revoked_at": format_timestamp_or_none(key.revoked_at)}
 
 
-def format_date(moment: int | None) -> str | None:
+def format_timestamp_or_none(moment: int | None) -> str | None:
     """Return a Unix time in seconds as commands print it, or None."""
     return None if moment is None else timestamps.format_timestamp(moment)
 

@@ -59,7 +59,7 @@ async def show_home(request: Request) -> Response:
 
 
 async def _list_rails(market: Market) -> list[_Rail]:
-    """Return the newest listings, and each highlight with at least four; nothing if the market is empty."""
+    """Return the newest listings, and each highlight that has at least four; nothing if the market is empty."""
     newest = (await market.search(MarketQuery(limit=_NEWEST))).entries
     rails = [_Rail("Just listed", search.Search().url(), newest)] if newest else []
     for (heading, query), entries in zip(HIGHLIGHTS.items(), await market.list_highlights(), strict=True):

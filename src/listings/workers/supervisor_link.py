@@ -21,6 +21,8 @@ from listings.workers.protocol import (
     encode,
 )
 
+_CLOSE_TIMEOUT_SECONDS = 1.0
+
 
 class SupervisorLink:
     """Sends events to the supervisor and executes its commands."""
@@ -39,8 +41,8 @@ class SupervisorLink:
             yield cls(reader, writer)
         finally:
             writer.close()
-            with suppress(ConnectionError):  # the supervisor has ended
-                await writer.wait_closed()
+            with suppress(ConnectionError, TimeoutError):  # the supervisor has ended, or does not read
+                await asyncio.wait_for(writer.wait_closed(), _CLOSE_TIMEOUT_SECONDS)
 
     async def receive_begin(self) -> Begin | None:
         """Receive the first command, or None if the supervisor has ended."""

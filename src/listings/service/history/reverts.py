@@ -215,7 +215,7 @@ def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
 
 
 def _cut_step(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
-    """Return a step of at most `count` listings; `MAX_STEP_LISTINGS` if one takes the external id of another one."""
+    """Return a step of at most `count` listings, or `MAX_STEP_LISTINGS` if one of them takes an external id."""
     step = _cut(start, scan, MAX_STEP_LISTINGS)
     takes_external_id = any(candidate.takes_external_id for candidate in step.candidates)
     return step if takes_external_id else _cut(start, scan, count)

@@ -140,7 +140,7 @@ async def _dry_run(
 async def _pack_rejected(
     request: Request, account: Account, upload: Upload, report: ImportReport, *, new_ids: bool
 ) -> str:
-    """Return the file with only its rejected rows as text for a form field, or "" if there are none.
+    """Return a file of the rejected rows as text for a form field, or "" if there are none.
 
     The rows before an interruption are validated again, because only the number of the rejected ones is stored. If the
     account is full by now, imported ones may be among them.

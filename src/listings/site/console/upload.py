@@ -80,7 +80,7 @@ def find_format(name: str) -> Format:
 
 
 def pack(upload: Upload, max_body_bytes: int) -> str:
-    """Return the file as text for a form field, which takes seconds if the file is large.
+    """Return the file as text for a form field. A large file takes seconds.
 
     Raises Problem("body_too_large") if the form would be too large to submit.
     """
@@ -91,7 +91,7 @@ def pack(upload: Upload, max_body_bytes: int) -> str:
 
 
 def pack_rows(upload: Upload, lines: Collection[int], max_body_bytes: int) -> str:
-    """Return `pack` of the file with only the rows that begin in `lines`, or "" without any."""
+    """Return a file of the rows that begin in `lines` as text for a form field, or "" without any."""
     return pack(Upload(upload.name, b"".join(upload.select_rows(lines))), max_body_bytes) if lines else ""
 
 

@@ -102,7 +102,8 @@ document.addEventListener("htmx:beforeSwap", () => {
   typed.value = field.value;
 });
 document.addEventListener("htmx:afterSwap", () => {
-  if (typed.id) document.getElementById(typed.id).value = typed.value;
+  const field = document.getElementById(typed.id);
+  if (field) field.value = typed.value;
 });
 
 // Leave the filters open while they are used.
