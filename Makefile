@@ -15,7 +15,7 @@ endef
 AS_USED := PYTHONPATH=$(CURDIR)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev compiled run clean-data test test-coverage test-timing test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots dist sbom audit format newest lock clean
+.PHONY: help setup dev compiled run clean-data test test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots dist sbom audit format newest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -64,21 +64,19 @@ run: $(VENV)/.packages  ## run a demo on SQLite in data/, uncompiled; PORT=9000 
 clean-data:  ## delete the demo's data
 	rm -rf data
 
-# Tests marked `alone` or `timing` run after all others, which run in JOBS processes.
+# Tests marked `alone` or `timing` run after all others, which run in JOBS processes. CI measures the branch coverage.
 PARALLEL = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
+COVERAGE ?= $(CI)
+PYTEST = $(BIN)/$(if $(COVERAGE),coverage run,python) -m pytest
+MARKED = $(shell grep -rlE 'mark\.(alone|timing)' --include='test_*.py' tests)
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each program that a test starts is compiled to bytecode again
 
-test: test-coverage test-timing  ## run every test once, with branch coverage; JOBS=2 for two processes
-
-test-coverage: dev
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(PARALLEL) -m "not alone and not timing"
-	$(BIN)/coverage run -m pytest -m "alone and not timing"
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
-
-test-timing: dev
-	$(BIN)/python -m pytest -m timing
+test: dev  ## run every test once; COVERAGE=1 to measure branch coverage, as CI does; JOBS=2 for two processes
+	$(if $(COVERAGE),$(BIN)/coverage erase)
+	$(PYTEST) $(PARALLEL) -m "not alone and not timing"
+	$(PYTEST) -m "alone and not timing" $(MARKED)
+	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
+	$(BIN)/python -m pytest -m timing $(MARKED)
 
 # The tests that reach the compiled modules, on SQLite and over the server's own protocol.
 COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/domain/test_fields.py \
