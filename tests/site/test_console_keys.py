@@ -153,6 +153,9 @@ def test_a_rotated_key_works_until_the_grace_period_ends(harness: Harness) -> No
     assert "stops working in 1 hour" in tab.text
     assert [status_of(harness, old), status_of(harness, new or "")] == [200, 200]
     assert re.search(r"Replaced by lst_\S+", tab.get("/console/keys").text)
+    page = tab.get(f"/console/keys/{key_id}").page
+    assert page.values("form", "action", action=f"/console/keys/{key_id}/rotate") == []
+    assert page.values("a", "href", href=f"/console/keys/{key_id + 1}")
     harness.clock.advance(HOUR)
     assert [status_of(harness, old), status_of(harness, new or "")] == [401, 200]
     assert "Revoked and expired keys (1)" in tab.get("/console/keys").text

@@ -232,19 +232,33 @@ def test_a_form_submitted_twice_creates_one_listing(alice: Tab) -> None:
     assert list_titles(alice.get(PATH)) == ["Lamp"]
 
 
+def list_actions(tab: Tab) -> list[str | None]:
+    return tab.page.values("button", "value", name="action")
+
+
 def test_without_a_plan_listings_can_only_be_paused_and_deleted(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
     harness.clock.advance(13 * MONTH)
     alice = Tab(harness).sign_in("alice@example.com").get("/console/account")
     assert "Creating listings needs the Business plan" in alice.get(f"{PATH}/new").text
+    assert list_actions(alice.get(PATH)) == ["pause", "delete"]
+    assert list_actions(alice.get(f"{PATH}/{listing_id}")) == ["pause", "delete"]
+    assert ("Save" in alice.page.texts, len(alice.page.values("fieldset", "disabled"))) == (False, 1)
+    assert alice.page.values("a", "href", href=f"{PATH}/new?from={listing_id}") == []
     for path, fields_ in (
         (f"{PATH}/new", LAMP),
         (f"{PATH}/{listing_id}", LAMP),
         (f"{PATH}/{listing_id}/state", {"action": "resume"}),
     ):
         assert (alice.post(path, **fields_).reply.status, "under Plan" in alice.text) == (403, True)
-    for action in ("pause", "delete"):
+    for action, left in (("pause", ["delete"]), ("delete", [])):
         assert alice.post(f"{PATH}/{listing_id}/state", action=action).reply.status == 303
+        assert list_actions(alice.follow()) == left
+        assert "not change, resume or restore them. See the plan" in alice.text
+        assert "/console/activity/undo" not in alice.reply.body.decode()
+    for path in ("/console/activity", f"{PATH}/{listing_id}/history"):
+        assert "/console/activity/undo" not in alice.get(path).reply.body.decode()
+        assert "you can’t undo changes. See the plan" in alice.text
     assert alice.post(f"{PATH}/{listing_id}/state", action="restore").reply.status == 403
     assert alice.post(PATH, action="restore", id=str(listing_id)).reply.status == 403
     assert load_listing(harness, listing_id).deleted_at is not None
@@ -507,6 +521,14 @@ def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, al
     assert [load_listing(harness, one).price_cents for one in ids] == [1799, 0, 1]
 
 
+def test_a_preview_without_an_amount_has_an_error_at_the_field(harness: Harness, alice: Tab) -> None:
+    sent = {"action": "price", "id": str(create(harness))}
+    assert alice.get(PATH).post(PATH, **sent).page.values("input", "aria-invalid", id="amount") == []
+    alice.post(PATH, mode="percent", amount="", **sent)
+    assert alice.page.values("input", "aria-invalid", id="amount") == ["true"]
+    assert alice.page.text.count("Enter an amount, such as -10 or 19.90.") == 2
+
+
 def test_the_preview_of_prices_says_which_listings_are_deleted(harness: Harness, alice: Tab) -> None:
     lamp, chair = create(harness, title="Lamp", price=5), create(harness, title="Chair", price=5)
     alice.get(PATH).post(PATH, action="delete", id=str(lamp))
@@ -544,6 +566,8 @@ def test_an_invalid_price_change_stores_nothing(harness: Harness, alice: Tab) ->
         ("set", "cheap", 'The price must be a number, got "cheap"'),
         ("set", "-1", "The price must be from 0 to"),
         ("percent", "-100", "Enter a percentage from -99 to 1000"),
+        ("percent", " ", "Enter an amount, such as"),
+        ("set", "", "Enter an amount, such as"),
         ("percent", "ten", "Enter a percentage, such as -10 or 2.5"),
         ("percent", "NaN", "Enter a percentage, such as -10 or 2.5"),
     ):

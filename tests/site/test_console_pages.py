@@ -60,7 +60,7 @@ def test_pages_show_the_effects_of_an_expired_plan(harness: Harness) -> None:
         "Your plan has ended, so requests with it fail with 403.",
         "so requests with these keys fail with 403.",
         "so requests with this key fail with 403.",
-        "you can still pause or delete listings.",
+        "you can pause and delete listings, but not change, resume or restore them.",
     )
     for path, sentence in zip(paths, sentences, strict=True):
         assert sentence not in tab.get(path).text
@@ -203,7 +203,7 @@ def test_bar_heights_follow_requests_and_rejections() -> None:
     chart = charts.build_chart(periods, lambda moment: f"hour {moment // HOUR}")
     assert (chart.scale, chart.total, chart.limit_y) == (80, 81, None)
     assert chart.ticks == ["hour 0", "hour 0", "hour 1", "hour 2", "hour 2"]
-    assert [(bar.y, bar.height, bar.rejected) for bar in chart.bars] == [(160, 0, 0), (0, 160, 40), (158, 2, 0)]
+    assert [(bar.y, bar.height, bar.rejected) for bar in chart.bars] == [(160, 0, 0), (0, 160, 40), (155, 5, 0)]
     assert chart.bars[1].title == "hour 1: 80 requests, 20 rejected"
     assert chart.bars[2].title == "hour 2: 1 request"
     assert chart.rows == [("hour 2", 1, 0), ("hour 1", 80, 20), ("hour 0", 0, 0)]
@@ -351,10 +351,11 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     harness.fetch("POST", "/api/v1/changes/revert", key=key, json={"change": 2})
     text = tab.get("/console/activity").text
     key_name = f"Warehouse ({key[:4]}…{key[-4:]})"
+    assert f"updated description of listing {listing_id} and paused it" in tab.get("/console").text
     for sentence in (
         f"You restored listing {listing_id}",
         f"You resumed listing {listing_id}",
-        f"updated description of listing {listing_id} and paused or resumed it",
+        f"updated description of listing {listing_id} and paused it",
         f"{key_name} undid changes of 1 listing",
         f"{key_name} deleted listing {listing_id}",
         f"{key_name} updated price and title of listing {listing_id}",

@@ -13,7 +13,7 @@ import pytest
 from listings.domain import fields
 from listings.site.console import ROUTES
 from tests.harness import Harness, fetch
-from tests.site.console import FORM_HEADERS, PASSWORD, Tab, open_console, open_harness
+from tests.site.console import FORM_HEADERS, PASSWORD, Tab, form_values, load_listing, open_console, open_harness
 
 DAY = 24 * 3600
 PAGES = (
@@ -36,6 +36,7 @@ FORM_PATHS = (
     ),
     "/sign-out",
 )
+KEPT_FORM_PATHS = ("/console/listings/new", "/console/listings/1025")
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_signing_in_leads_to_the_requested_page(harness: Harness) -> None:
     assert tab.reply.headers["location"] == "/console/listings?status=inactive"
     token = tab.cookies["listings_session"]
     tab.follow().post("/sign-out")
-    assert tab.reply.headers["location"] == "/"
+    assert tab.reply.headers["location"] == "/sign-in"
     assert "listings_session" not in tab.cookies
     tab.cookies["listings_session"] = token
     assert tab.get("/console").reply.headers["location"].startswith("/sign-in")
@@ -289,7 +290,7 @@ def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
 
 
 def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
-    for path in FORM_PATHS[:-1]:
+    for path in set(FORM_PATHS[:-1]) - set(KEPT_FORM_PATHS):
         page = re.sub(
             "/(rotate|revoke|state|run|rejected|contact|messages|password|request|name|email|email/confirm|sessions?)$",
             "",
@@ -299,9 +300,42 @@ def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
         assert tab.reply.headers["location"] == f"/sign-in?{urlencode({'next': page})}"
         tab.follow()
         assert "You were signed out and nothing was saved" in tab.text
+        assert tab.page.values("p", "class", role="status") == ["notice"]
         assert tab.page.values("input", "value", name="next") == [page]
         assert "You were signed out" not in tab.get("/sign-in").text
     assert Tab(harness).post("/sign-out").reply.headers["location"] == "/sign-in"
+
+
+def test_the_form_of_a_listing_is_kept_until_the_seller_has_signed_in(harness: Harness) -> None:
+    tab, again = open_console(harness), Tab(harness)
+    form = form_values(tab.get("/console/listings/new")) | {"title": "Rātā", "content": 'Two\r\n"lines" <b>'}
+    form |= {"type": "product", "price_type": "fixed"}
+    del tab.cookies["listings_session"]
+    tab.post("/console/listings/new", **form)
+    sent = form_values(tab)
+    assert sent | {"token": ""} == form | {"token": ""}
+    assert "this page keeps your text" in tab.post("/console/listings/new", **sent).text
+    again.sign_in("alice@example.com")
+    tab.cookies["listings_session"] = again.cookies["listings_session"]
+    tab.post("/console/listings/new", **sent)
+    assert (tab.reply.status, "Save once more" in tab.text) == (403, True)
+    assert tab.post("/console/listings/new", **sent | {"token": tab.token}).reply.status == 303
+    listing = load_listing(harness, 1025)
+    assert (listing.title, listing.content) == ("Rātā", 'Two\n"lines" <b>')
+
+
+def test_a_form_that_is_too_large_to_be_kept_leads_to_the_sign_in_page(harness: Harness) -> None:
+    tab = Tab(harness).post("/console/listings/new", content="x" * 70_000)
+    assert tab.reply.headers["location"] == "/sign-in?next=%2Fconsole%2Flistings%2Fnew"
+
+
+def test_an_expired_form_links_to_its_page(harness: Harness) -> None:
+    tab = open_console(harness)
+    tab.post("/console/account/name", name="Rata", token="x")
+    assert (tab.reply.status, tab.page.texts.count("Your form was not accepted")) == (403, 1)
+    assert "/console/account" in tab.page.values("a", "href", class_="button")
+    foreign = Tab(harness).post("/sign-in", FORM_HEADERS | {"sec-fetch-site": "cross-site"})
+    assert foreign.page.values("a", "href", class_="button") == ["/sign-in"]
 
 
 def test_all_routes_with_forms_are_covered() -> None:
@@ -432,8 +466,9 @@ def test_sessions_are_listed_and_can_be_ended(harness: Harness) -> None:
     assert third.get("/console").reply.status == 303
     (own,) = tab.page.values("input", "value", name="session")
     tab.post("/console/account/session", session=own or "")
-    assert tab.reply.headers["location"] == "/"
     assert "listings_session" not in tab.cookies
+    assert "You are signed out." in tab.follow().text
+    assert tab.page.values("p", "class", role="status") == ["success"]
 
 
 def test_a_session_of_another_account_cannot_be_ended(harness: Harness) -> None:

@@ -48,6 +48,7 @@ def test_a_buyer_writes_to_the_seller_of_a_listing(harness: Harness, alice: Pers
     sent = tab.post(path, **ANA)
     assert (sent.reply.status, "Your message was sent." in sent.text) == (200, True)
     assert alice.account.email not in sent.text
+    assert sent.page.texts.count("Message sent · Bicycle · Listings") == 1
     deliver(harness)
     assert mailbox.recipients == [alice.account.email]
     assert "> Is it <still> there?" in mailbox.text
@@ -67,6 +68,7 @@ def test_too_many_messages_are_rejected_with_the_time_to_wait(harness: Harness, 
     tab = Tab(harness, "market.example").get(path)
     statuses = [tab.post(path, **ANA).reply.status for _ in range(6)]
     assert (statuses, tab.reply.headers["retry-after"]) == ([200] * 5 + [429], "3600")
+    assert "Too many messages in the last hour: wait 60 minutes, then try again." in tab.text
 
 
 def test_a_buyer_is_told_if_the_message_can_not_be_stored(harness: Harness, alice: Person, tmp_path: Path) -> None:

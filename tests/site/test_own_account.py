@@ -84,10 +84,17 @@ def test_with_mail_the_email_changes_when_its_owner_confirms_it(mailing: Harness
     visitor.get(link).post(link)
     assert exists(mailing, NEW)
     assert visitor.get(link).reply.status == 404
+    assert visitor.page.values("a", "href", class_="button") == ["/console/account"]
     assert "Confirmed" in tab.get(PATH).text
     send(mailing)
     assert mailbox.recipients[-1] == "alice@example.com"
     assert f"is now {NEW}" in mailbox.text
+
+
+def test_a_new_seller_learns_of_the_mail_that_confirms_the_email(mailing: Harness) -> None:
+    tab = Tab(mailing, "market.example").get("/sign-up")
+    tab.post("/sign-up", name="Rata", email="rata@example.com", password=PASSWORD)
+    assert "We sent a link to your email" in tab.follow().text
 
 
 def test_the_email_of_an_account_can_be_confirmed_later(mailing: Harness, mailbox: Mailbox) -> None:

@@ -33,7 +33,9 @@ def test_a_forgotten_password_is_replaced_by_mail(tmp_path: Path, mailbox: Mailb
         assert mailbox.recipients[-1] == "alice@example.com"
         tab.get(mailbox.link).post(mailbox.link, password=NEW_PASSWORD)
         assert tab.reply.headers["location"] == "/console"
+        assert "Password saved. All other devices were signed out." in tab.follow().text
         assert tab.get(mailbox.link).reply.status == 404
+        assert "/reset-password" in tab.page.values("a", "href", class_="button")
         assert Tab(harness, "market.example").sign_in("alice@example.com", PASSWORD).reply.status == 403
         assert Tab(harness, "market.example").sign_in("alice@example.com", NEW_PASSWORD).reply.status == 303
 

@@ -42,6 +42,10 @@ _HEADINGS = {
     500: "Something went wrong",
     503: "Back in a moment",
 }
+_CODE_HEADINGS: Mapping[Code, str] = {
+    "cross_site": "Your form was not accepted",
+    "invitation_invalid": "This link no longer works",
+}
 _VISITOR_MESSAGES = {  # of requests that only read, instead of texts for programs and operators
     405: "This page is the result of a form, so it can't be opened directly. Go back and send the form again",
     503: "We can't show this page right now. Try again in a minute",
@@ -160,18 +164,28 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
     if status < _INTERNAL_SERVER_ERROR:
         with suppress(Unavailable):
             await session.member_of(request)
-    is_bad_link = problem.code == "invitation_invalid"
     return page(
         request,
         "problem.html",
         status=status,
         headers=headers,
-        heading="This link no longer works" if is_bad_link else _HEADINGS.get(status, HTTPStatus(status).phrase),
+        heading=_CODE_HEADINGS.get(problem.code) or _HEADINGS.get(status, HTTPStatus(status).phrase),
         message=_VISITOR_MESSAGES.get(status, problem.message) if request.method in _SAFE_METHODS else problem.message,
-        is_bad_link=is_bad_link,
+        code=problem.code,
+        retry_url=_find_retry_url(request, problem),
         is_console=bool(find_console_page(request)),
         back=_back_link(request, status),
     )
+
+
+def _find_retry_url(request: Request, problem: Problem) -> str:
+    """Return the path of the page with the form to send again, or where to request a new link, or ""."""
+    path: str = request.scope["path"]
+    if problem.code == "invitation_invalid":
+        return "/console/account" if path.startswith("/confirm-email/") else "/reset-password"
+    if problem.code == "cross_site":
+        return find_console_page(request) or (path if _has_page(request, path) else "")
+    return ""
 
 
 def retry_header(problem: Problem | None) -> Mapping[str, str]:
@@ -188,11 +202,15 @@ def find_console_page(request: Request) -> str:
     """Return the path of the console page at or above the request's path, or "" if it is outside of the console."""
     path: str = request.scope["path"]
     while path.startswith(_CONSOLE):
-        scope = {**request.scope, "method": "GET", "path": path}
-        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+        if _has_page(request, path):
             return path
         path = path.rpartition("/")[0]
     return ""
+
+
+def _has_page(request: Request, path: str) -> bool:
+    scope = {**request.scope, "method": "GET", "path": path}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
 def status_of(problem: Problem) -> int:

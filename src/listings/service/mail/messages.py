@@ -75,7 +75,8 @@ class Messages:
                 build_limit(_MAX_PER_NETWORK, "message network", find_network(address), MAX_SECONDS),
                 build_limit(_MAX_PER_LISTING, "message listing", str(listing.id), MAX_SECONDS),
                 build_limit(_MAX_PER_SELLER, "message seller", str(seller.id), MAX_SECONDS),
-            ]
+            ],
+            "messages in the last hour",
         )
         title = " ".join(_remove_controls(listing.title).split())[:_MAX_SUBJECT_LENGTH]
         detail = {"listing": str(listing.id), "title": title, **message._asdict()}

@@ -37,7 +37,7 @@ _HIGHLIGHTS = 6
 HIGHLIGHTS: Mapping[str, MarketQuery] = {
     f"Under ${_LOW_PRICE // 100}": MarketQuery(type="product", price_min=1, price_max=_LOW_PRICE, limit=_HIGHLIGHTS),
     "Places to stay": MarketQuery(type="rental", limit=_HIGHLIGHTS),
-    "Work near you": MarketQuery(type="job", limit=_HIGHLIGHTS),
+    "Latest jobs": MarketQuery(type="job", limit=_HIGHLIGHTS),
 }
 """Searches whose first results the home page shows, by heading."""
 

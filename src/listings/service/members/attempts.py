@@ -23,13 +23,16 @@ class Attempts:
         self._store = store
         self._clock = clock
 
-    async def count(self, limits: Sequence[AttemptLimit]) -> None:
-        """Count an attempt against each limit, up to the first that rejects it. Raises Problem("too_many_attempts")."""
+    async def count(self, limits: Sequence[AttemptLimit], name: str = "attempts") -> None:
+        """Count an attempt against each limit, up to the first that rejects it.
+
+        `name` is what the error calls them. Raises Problem("too_many_attempts").
+        """
         now = int(self._clock())
         ends_at = await self._store.count_attempt(limits, now)
         if ends_at is not None:
             _log.warning("Too many attempts")
-            raise _too_many_attempts(max(1, ends_at - now))
+            raise _too_many(name, max(1, ends_at - now))
 
 
 def build_limit(max_attempts: int, kind: str, text: str, seconds: int = _DEFAULT_SECONDS) -> AttemptLimit:
@@ -51,7 +54,7 @@ def find_network(address: str) -> str:
     return str(ipaddress.ip_network((parsed, _IPV6_PREFIX_LENGTH), strict=False))
 
 
-def _too_many_attempts(seconds: int) -> Problem:
+def _too_many(name: str, seconds: int) -> Problem:
     minutes = -(-seconds // 60)
     wait = "1 minute" if minutes == 1 else f"{minutes} minutes"
-    return Problem("too_many_attempts", f"Too many attempts: wait {wait}, then try again", retry_after=seconds)
+    return Problem("too_many_attempts", f"Too many {name}: wait {wait}, then try again", retry_after=seconds)

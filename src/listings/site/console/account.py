@@ -12,7 +12,6 @@ from listings.site.console.guards import (
     for_member,
     get_text,
     read_form,
-    redirect,
     redirect_with_notice,
 )
 from listings.site.context import site_of
@@ -126,7 +125,7 @@ async def end_session(request: Request, member: Member) -> Response:
     handle = get_text(await read_form(request), "session")
     await site_of(request).services.sessions.end(member, handle)
     if handle == member.session_handle:
-        return session.end(request, redirect("/"))
+        return session.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
     return redirect_with_notice(request, _PATH, "session")
 
 

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
+from listings.domain.changes import Change
 from listings.domain.errors import Problem
-from listings.domain.model import Account, ApiKey
+from listings.domain.model import ApiKey
 from listings.domain.timestamps import format_date
 from listings.service import Services
 from listings.service.history.activity import ActivityPage
@@ -57,7 +58,7 @@ async def show_activity(request: Request, member: Member) -> Response:
     return console_page(
         request,
         "activity.html",
-        events=await _add_changes(services, member, page),
+        events=await describe_events(services, member, page),
         is_first=before is None,
         next_url=f"/console/activity?before={'-'.join(map(str, cursor))}" if cursor is not None else "",
     )
@@ -66,15 +67,10 @@ async def show_activity(request: Request, member: Member) -> Response:
 ROUTES = [Route("/console/activity", show_activity)]
 
 
-async def describe_events(services: Services, account: Account, page: ActivityPage) -> list[ActivityEntry]:
-    """Return the events of a page as sentences."""
-    keys = {key.id: key for key in await services.keys.list_of(account)}
-    return [_describe(event, keys) for event in page.events]
-
-
-async def _add_changes(services: Services, member: Member, page: ActivityPage) -> list[ActivityEntry]:
-    """Return the events of a page with what each changed."""
-    entries = await describe_events(services, member.account, page)
+async def describe_events(services: Services, member: Member, page: ActivityPage) -> list[ActivityEntry]:
+    """Return the events of a page as sentences, with what each changed."""
+    keys = {key.id: key for key in await services.keys.list_of(member.account)}
+    entries = [_describe(event, keys) for event in page.events]
     try:
         found = await services.changes.read_sets(member.account.id, [event.change for event in page.events])
     except Problem as problem:
@@ -85,19 +81,28 @@ async def _add_changes(services: Services, member: Member, page: ActivityPage) -
     ids = [change.listing_id for changes in shown.values() for change in changes]
     titles = await services.listings.find_titles(member.caller, ids)
     return [
-        _add_change(entry, event, [describe_change(change, titles) for change in shown[event.change]])
-        if event.change in shown
-        else entry
+        _add_changes(entry, event, shown[event.change], titles) if event.change in shown else entry
         for event, entry in zip(page.events, entries, strict=True)
     ]
 
 
-def _add_change(entry: ActivityEntry, event: Event, changes: Sequence[ChangedListing]) -> ActivityEntry:
+def _name_state(entry: ActivityEntry, changes: Sequence[Change]) -> ActivityEntry:
+    """Return the sentence with the new state of its listing, which only the change set has."""
+    is_active = changes[0].after.get(_IS_ACTIVE) if changes else None
+    if is_active is None:
+        return entry
+    state = "resumed" if is_active else "paused"
+    what, rest = (text.replace(_PAUSED_OR_RESUMED, state) for text in (entry.what, entry.rest))
+    return entry._replace(what=what, rest=rest)
+
+
+def _add_changes(
+    entry: ActivityEntry, event: Event, first: Sequence[Change], titles: Mapping[int, str]
+) -> ActivityEntry:
+    entry, changes = _name_state(entry, first), [describe_change(change, titles) for change in first]
     kind = {"import": "import", "reverted": "revert"}.get(event.kind, "change")
     total = _count_listings(event) if event.detail.startswith("{") else 1
     url = f"{UNDO_PATH}?{kind}={event.change}"
-    if entry.what == _PAUSED_OR_RESUMED and changes:
-        entry = entry._replace(what=changes[0].outcome)
     if not entry.listing_id or any(change.fields for change in changes):
         entry = entry._replace(changes=changes, more=max(0, total - len(changes)))
     return entry._replace(undo_url=url, undo_id=event.change if kind == "revert" else 0)
@@ -195,7 +200,7 @@ def _describe_payment(detail: Mapping[str, Any]) -> str:
 
 _IS_ACTIVE = "is_active"
 _LISTING = "{listing}"  # is replaced by the event's listing, which otherwise comes last
-_PAUSED_OR_RESUMED = "paused or resumed"  # the event does not store which of the two
+_PAUSED_OR_RESUMED = "paused or resumed"  # until the change set says which of the two
 _FIELD_LABELS = {"content": "description", "price_cents": "price", "price_type": "price type"}
 _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "created": "created",

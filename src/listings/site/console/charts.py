@@ -9,7 +9,7 @@ from listings.site import presentation
 WIDTH, HEIGHT = 720, 160
 _TICKS = 4  # intervals between the labels below the chart
 _GAP = 0.25  # between two bars, as a share of a bar's slot
-_MIN_HEIGHT = 2.0  # so that the smallest number is visible
+_MIN_HEIGHT = 5.0  # so that the smallest number is visible, above the line at the bottom
 _ROUND_DIGITS = (1, 2, 3, 4, 5, 6, 8)
 
 

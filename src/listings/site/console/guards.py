@@ -26,11 +26,15 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_FIELDS = 300
 _SEE_OTHER = 303
 _MAX_KEY_LENGTH = 40
+_SESSION_ENDED = "session-ended"  # the notice that is a warning
 _BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)\.([0-9]+)")
 
 NOTICES: Mapping[str, str] = {
-    "signed-out": "You were signed out and nothing was saved. Sign in and submit the form again.",
+    _SESSION_ENDED: "You were signed out and nothing was saved. Sign in and submit the form again.",
+    "signed-out": "You are signed out.",
     "signed-up": "Welcome! Your account is ready.",
+    "signed-up-mail": "Welcome! Your account is ready. We sent a link to your email: open it to confirm the address.",
+    "password-set": "Password saved. All other devices were signed out.",
     "name": "Name saved.",
     "email": "Email saved.",
     "email-link": "A link was sent to that address. Open it within a day to confirm the address.",
@@ -125,6 +129,7 @@ def console_page(
         headers={**_NO_STORE, **pages.retry_header(problem)},
         problem=problem,
         notice=_notice(flash.name) if problem is None else None,
+        is_warning=flash.name == _SESSION_ENDED,
         undo_url=build_undo_url(flash.change),
         has_plan=member is not None and has_plan(request, member),
         now=site_of(request).services.clock(),
@@ -178,6 +183,6 @@ def _redirect_to_sign_in(request: Request) -> Response:
         page = pages.find_console_page(request)
         if not page:
             return redirect("/sign-in")
-        return redirect_with_notice(request, f"/sign-in?{urlencode({'next': page})}", "signed-out")
+        return redirect_with_notice(request, f"/sign-in?{urlencode({'next': page})}", _SESSION_ENDED)
     query = f"?{request.url.query}" if request.url.query else ""
     return redirect("/sign-in", next=request.scope["path"] + query)

@@ -80,11 +80,13 @@ async def show_key(request: Request, member: Member, problem: Problem | None = N
     usage = next((usage for usage in usages if usage.key.id == key_id), None)
     if usage is None:
         raise Problem("key_not_found", "You have no such key")
+    successor_id = (await services.keys.list_successors(member.account)).get(key_id)
     return console_page(
         request,
         "key.html",
         problem=problem,
         usage=usage,
+        successor=next((one.key for one in usages if one.key.id == successor_id), None),
         has_ended=services.keys.is_revoked_or_expired(usage.key),
         graces=GRACES,
         grace=grace,

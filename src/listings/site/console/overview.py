@@ -33,7 +33,7 @@ async def show_overview(request: Request, member: Member) -> Response:
         request_limit=presentation.format_request_limit(services.limiter),
         by_hour=build_chart(usage.total.hours, presentation.format_hour),
         requested_at=None if has_plan(request, member) else await find_request(request, member),
-        events=await describe_events(services, account, recent),
+        events=await describe_events(services, member, recent),
     )
 
 

@@ -116,7 +116,7 @@ async def accept_invitation(request: Request) -> Response:
 async def sign_out(request: Request, member: Member) -> Response:  # noqa: ARG001 - the token identifies the session
     """End the session."""
     await site_of(request).services.sessions.sign_out(session.token_of(request))
-    return session.end(request, redirect("/"))
+    return session.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
 
 
 ROUTES = [
@@ -151,9 +151,16 @@ async def _enter(
             return redirect(next_page)
         return visitor_page(request, template, problem=problem, **context)
     await site_of(request).services.sessions.sign_out(session.token_of(request))
-    is_new = template == "sign_up.html"
-    response = redirect_with_notice(request, next_page, "signed-up") if is_new else redirect(next_page)
+    notice = _choose_notice(request, template)
+    response = redirect_with_notice(request, next_page, notice) if notice else redirect(next_page)
     return session.begin(request, response, token)
+
+
+def _choose_notice(request: Request, template: str) -> str:
+    """Return the name of the notice after a form that started a session, or "" after a sign-in."""
+    confirms_emails = site_of(request).services.own_account.confirms_emails
+    signed_up = "signed-up-mail" if confirms_emails else "signed-up"
+    return {"sign_up.html": signed_up, "invitation.html": "password-set"}.get(template, "")
 
 
 def _can_reset(request: Request) -> bool:

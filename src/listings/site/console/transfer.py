@@ -130,7 +130,7 @@ async def _dry_run(
     except Problem as problem:
         if problem.code != "already_imported":
             raise
-        warning = "This file was imported before. Importing it again repeats all changes below"
+        warning = "This file was imported before. Import it again only if you want the changes below"
         result = await services.transfer.run_import(account, upload, report, options._replace(again=True))
     if not (report.count or report.resumed_after_line):
         raise Problem("invalid_request", f"{upload.name} has no rows")

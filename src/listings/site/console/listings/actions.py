@@ -46,6 +46,8 @@ class PriceChange(NamedTuple):
 
 def read_price_change(mode: str, text: str) -> PriceChange:
     """Parse the form of a price change. Raises Problem("invalid_request")."""
+    if not text.strip():
+        raise Problem("invalid_request", "Enter an amount, such as -10 or 19.90. A price of 0 removes the price")
     if mode == "percent" or text.rstrip().endswith("%"):
         return PriceChange(None, _read_percent(text))
     try:

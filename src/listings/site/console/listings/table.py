@@ -139,7 +139,7 @@ async def _confirmation_page(
     request: Request, member: Member, form: _BulkForm, problem: Problem | None = None
 ) -> Response:
     services, price = site_of(request).services, None
-    if form.action == PRICE and form.amount and problem is None:
+    if form.action == PRICE and form.mode and problem is None:
         try:
             price = read_price_change(form.mode, form.amount)
         except Problem as error:

@@ -1,0 +1,35 @@
+"""Forms of sellers who were signed out while they wrote."""
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from listings.domain.errors import Problem
+from listings.site import session
+from listings.site.visitor_forms import read_visitor_form, visitor_page
+
+Page: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def keep_form(page: Page) -> Page:
+    """Let a signed-out seller send a form again after signing in in another tab, so that no text is lost.
+
+    The form must have no passwords and no files, because its values are part of the response. Its page must accept the
+    token of an earlier session: see `require_current_session`. A form that is too large leads to the sign-in page.
+    """
+
+    @wraps(page)
+    async def kept(request: Request) -> Response:
+        if await session.member_of(request) is not None:
+            return await page(request)
+        try:
+            form = await read_visitor_form(request)
+        except Problem:
+            return await page(request)
+        values = [(name, value) for name, value in form.multi_items() if name != "token"]
+        return visitor_page(request, "kept_form.html", values=values)
+
+    return kept
