@@ -319,7 +319,7 @@ def test_a_file_is_imported_once_without_again(cli: Cli) -> None:
     for options in ([], ["--dry-run"]):
         messages = cli.get_error("import", "1", file, *options)
         assert messages.startswith("This file was imported on 2")
-        assert messages.endswith(": use --again to import it again")
+        assert messages.endswith(" UTC: use --again to import it again")
     (cli.folder / "copy.jsonl").write_bytes((cli.folder / file).read_bytes())
     assert "--again" in cli.get_error("import", "1", "copy.jsonl")
     assert counts(run_import(cli, "1", file, "--again")[0]) == (1, 0, 0, 0)

@@ -595,6 +595,20 @@ def test_a_copy_of_a_listing_is_a_new_paused_one(harness: Harness, alice: Tab) -
     assert "Secret" not in alice.get(f"{PATH}/new?from={bobs}").reply.body.decode()
 
 
+def test_a_copy_of_a_listing_of_the_demo_has_its_pictures(harness: Harness, alice: Tab) -> None:
+    images = ["/static/demo/table.svg", "https://x.example/1.jpg"]
+    original = create(harness, images=images)
+    copied = re.search(
+        r"<textarea [^>]*images[^>]*>\s*([^<]+)</textarea>",
+        alice.get(f"{PATH}/new?from={original}").reply.body.decode(),
+    )
+    assert copied is not None
+    alice.post(f"{PATH}/new", **LAMP | {"images": copied[1]})
+    assert load_listing(harness, original + 1024).images == (
+        '["http://localhost:8000/static/demo/table.svg","https://x.example/1.jpg"]'
+    )
+
+
 def test_a_bulk_restore_lists_each_failure_by_title(harness: Harness, alice: Tab) -> None:
     lamp, chair = create(harness, title="Lamp"), create(harness, title="Chair")
     alice.get(PATH).post(PATH, action="delete", id=[str(lamp), str(chair)])

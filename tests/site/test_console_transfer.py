@@ -186,18 +186,24 @@ def test_values_that_look_like_formulas_are_escaped(alice: Tab) -> None:
     assert counts(alice) == [0, 0, len(texts), 0]
 
 
-def test_a_file_can_be_imported_again_after_a_warning(alice: Tab) -> None:
+def test_a_file_can_be_imported_again_after_a_warning(harness: Harness, alice: Tab) -> None:
     run_import(preview(alice, BAD))
-    preview(alice, BAD)
-    assert "This file was imported before" in alice.text
-    assert "Done: 2 created" in run_import(alice).text
+    harness.clock.advance(60)
+    form = hidden_fields(preview(alice, BAD))
+    assert "This file was imported on 22 Sep 2026, 2:13 am . Import it again only if" in alice.text
+    assert "Done: 2 created" in alice.upload(f"{PATH}/run", "", b"", **form).text
+    assert "This file was imported on 22 Sep 2026, 2:14 am" in alice.upload(f"{PATH}/run", "", b"", **form).text
 
 
-def test_a_reloaded_import_shows_that_the_file_was_imported(alice: Tab) -> None:
+def test_a_reloaded_import_shows_its_result_again(alice: Tab) -> None:
     form = hidden_fields(preview(alice, BAD))
     for _ in range(2):
         alice.upload(f"{PATH}/run", "", b"", **form)
-    assert "This file was imported on 2026-09-21 14:13:20. Nothing was imported this time." in alice.text
+    counts = "2 created, 0 updated, 0 unchanged, 1 rejected"
+    assert f"This file was imported on 22 Sep 2026, 2:13 am : {counts}." in alice.text
+    assert "Nothing was imported this time." in alice.text
+    assert "/console/activity/undo?import=1" in alice.page.values("a", "href")
+    assert alice.page.texts.count("Import of stock.csv · Console · Listings") == 1
     assert "choose the file again" in alice.text
     assert ("--again" in alice.text, "Before that" in alice.text) == (False, False)
 

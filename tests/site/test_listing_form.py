@@ -81,15 +81,19 @@ def test_field_errors_use_the_forms_labels() -> None:
             "price": "cheap",
             "latitude": "400",
             "type": "car",
-            "images": "https://x.example/1\nb",
+            "images": "https://x.example/1\nb\nhttps://x.example/3\n\nhttps://me@x.example/4",
         }
     )
+    sent = listing_form.read(form)
     with pytest.raises(fields.InvalidFieldsError) as rejected:
-        fields.parse_new_listing(listing_form.new_body(listing_form.read(form)), strict=True)
-    errors = listing_form.field_errors(rejected.value)
+        fields.parse_new_listing(listing_form.new_body(sent), strict=True)
+    errors = listing_form.field_errors(rejected.value, sent)
     assert errors["price"] == 'Price must be a number, got "cheap"'
     assert errors["title"] == "Enter a title"
-    assert errors["images"] == "Image 2 must be the whole address of a picture, beginning with https:// or http://"
+    assert errors["images"].split(". ") == [
+        "Image 2 must be the whole address of a picture, beginning with https:// or http://",
+        'Image 4 must have a host and no user name or password, got "https://me@x.example/4"',
+    ]
     assert set(errors) == {"title", "price", "latitude", "type", "price_type", "images"}
     assert rejected.value.message == "; ".join(rejected.value.errors.values())
 
@@ -105,9 +109,10 @@ def test_field_errors_use_the_forms_labels() -> None:
     ],
 )
 def test_an_error_of_an_image_says_which_rule_it_breaks(url: str, message: str) -> None:
+    sent = {**listing_form.EMPTY, "images": url}
     with pytest.raises(fields.InvalidFieldsError) as rejected:
-        fields.parse_new_listing(listing_form.new_body({**listing_form.EMPTY, "images": url}), strict=True)
-    assert listing_form.field_errors(rejected.value)["images"].startswith(f"Image 1 {message}")
+        fields.parse_new_listing(listing_form.new_body(sent), strict=True)
+    assert listing_form.field_errors(rejected.value, sent)["images"].startswith(f"Image 1 {message}")
 
 
 def test_a_form_with_title_and_description_is_valid() -> None:
@@ -119,7 +124,7 @@ def test_a_form_with_title_and_description_is_valid() -> None:
 def test_a_missing_field_is_reported_by_its_label() -> None:
     with pytest.raises(fields.InvalidFieldsError) as rejected:
         fields.parse_new_listing({"title": "Lamp"}, strict=True)
-    assert listing_form.field_errors(rejected.value) == {"content": "Enter a description"}
+    assert listing_form.field_errors(rejected.value, listing_form.EMPTY) == {"content": "Enter a description"}
 
 
 def test_differences_use_the_forms_labels() -> None:

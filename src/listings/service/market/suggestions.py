@@ -9,7 +9,7 @@ import msgspec
 
 from listings.contract.market import MarketStore
 from listings.domain.market import words as market_words
-from listings.domain.model import MarketQuery
+from listings.domain.model import MarketQuery, MarketTraits
 
 _MAX_WORDS = 6  # of a search; further ones are left out of the suggestion
 _MAX_SAMPLED = 100  # listings with a word, whose most frequent category is suggested
@@ -38,12 +38,17 @@ async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
     if not known:
         return Suggestion(None, None)
     rarest = min(known, key=lambda word: len(matches[word]))
-    categories = Counter(it.category for it in matches[rarest] if it.category)
     texts = [" ".join(known), rarest] if corrected != words else [" ".join(known)]
     return Suggestion(
         await _choose_text(store, query, [it for it in texts if it != " ".join(words)]),
-        max(categories, key=lambda it: categories[it], default=None),
+        _find_category(matches[rarest]),
     )
+
+
+def _find_category(listings: Sequence[MarketTraits]) -> str | None:
+    """Return the category of most of the listings. Without one, they have only a common word, such as "red"."""
+    category, count = Counter(it.category for it in listings).most_common(1)[0]
+    return category if category and count > len(listings) / 2 else None
 
 
 async def _choose_text(store: MarketStore, query: MarketQuery, texts: Sequence[str]) -> str | None:
@@ -61,7 +66,8 @@ async def _correct(store: MarketStore, word: str) -> str:
     counts = dict(await store.find_spellings(market_words.list_similar_skeletons(word), _MAX_SPELLINGS))
     if market_words.fold(word) in map(market_words.fold, counts):
         return word
-    similar = get_close_matches(word, counts, _MAX_CLOSE_SPELLINGS, _MIN_SIMILARITY)
+    candidates = [it for it in counts if it[0] == word[0]]  # otherwise, "ring" would be "touring"
+    similar = get_close_matches(word, candidates, _MAX_CLOSE_SPELLINGS, _MIN_SIMILARITY)
     ratios = {it: SequenceMatcher(None, it, word).ratio() for it in similar}
     return max(similar, key=lambda it: (ratios[it], counts[it])) if similar else await _split(store, word)
 

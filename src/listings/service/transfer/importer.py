@@ -126,7 +126,7 @@ class Import:
         if done is not None and not self.options.again:
             if done.finished_at is not None:
                 imported_at = timestamps.format_timestamp(done.finished_at)
-                raise Problem("already_imported", f"This file was imported on {imported_at}")
+                raise Problem("already_imported", f"This file was imported on {imported_at} UTC")
             self.watch.on_resume(done)
             return done
         last_id = 0 if self.options.new_ids else await self._find_last_id(key.bucket)

@@ -45,13 +45,13 @@ async def preview_import(request: Request, member: Member) -> Response:
         require_plan(request, member)
         upload = await _read_upload(form)
         packed = await asyncio.to_thread(pack, upload, site_of(request).options.max_body_bytes)
-        report, result, warning = await _dry_run(services, member.account, upload, new_ids=new_ids)
+        report, result, imported_at = await _dry_run(services, member.account, upload, new_ids=new_ids)
         rejected = await _pack_rejected(request, member.account, upload, report, new_ids=new_ids)
     except Problem as problem:
         return _page(request, problem, new_ids=new_ids)
     files = {"name": upload.name, "packed": packed, "rejected": rejected}
     context: dict[str, Any] = {"report": report, "result": result, "new_ids": new_ids, **files}
-    return console_page(request, "import_preview.html", warning=warning, **context)
+    return console_page(request, "import_preview.html", imported_at=imported_at, **context)
 
 
 @for_member
@@ -67,13 +67,14 @@ async def run_import(request: Request, member: Member) -> Response:
     """Import the previewed file. The page is streamed and grows as batches are imported."""
     form = await read_form(request)
     services = site_of(request).services
-    flags = {name: get_text(form, name) == "on" for name in ("new_ids", "again")}
+    new_ids = get_text(form, "new_ids") == "on"
     try:
         require_plan(request, member)
         upload = await _unpack(request, form, "packed")
+        again = await _may_repeat(services, member.account, upload, get_text(form, "again"), new_ids=new_ids)
     except Problem as problem:
-        return _page(request, problem, new_ids=flags["new_ids"])
-    options = importer.ImportOptions(actor=CONSOLE, **flags)
+        return _page(request, problem, new_ids=new_ids)
+    options = importer.ImportOptions(actor=CONSOLE, new_ids=new_ids, again=again)
     content = _stream_import(request, services, member.account, upload, options)
     return StreamingResponse(content, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
@@ -116,25 +117,34 @@ async def _unpack(request: Request, form: FormData, field: str) -> Upload:
     return await asyncio.to_thread(unpack, get_text(form, "name"), get_text(form, field), max_bytes)
 
 
+async def _may_repeat(services: Services, account: Account, upload: Upload, again: str, *, new_ids: bool) -> bool:
+    """Return whether the last import of a file ended at the Unix time `again`.
+
+    If the page of its repetition is reloaded, a later import was the last one.
+    """
+    earlier = await services.transfer.find_import(account, upload, new_ids=new_ids) if again else None
+    return earlier is not None and str(earlier.finished_at) == again
+
+
 async def _dry_run(
     services: Services, account: Account, upload: Upload, *, new_ids: bool
-) -> tuple[ImportReport, ImportProgress, str]:
-    """Return the report, the totals, and a warning if the same file was imported before.
+) -> tuple[ImportReport, ImportProgress, int | None]:
+    """Return the report, the totals, and when the same file was imported before.
 
     Raises Problem if the file cannot be imported, or has no rows.
     """
     options = importer.ImportOptions(new_ids=new_ids, dry_run=True, actor=CONSOLE)
-    report, warning = ImportReport(), ""
+    report, earlier = ImportReport(), None
     try:
         result = await services.transfer.run_import(account, upload, report, options)
     except Problem as problem:
         if problem.code != "already_imported":
             raise
-        warning = "This file was imported before. Import it again only if you want the changes below"
+        earlier = await services.transfer.find_import(account, upload, new_ids=new_ids)
         result = await services.transfer.run_import(account, upload, report, options._replace(again=True))
     if not (report.count or report.resumed_after_line):
         raise Problem("invalid_request", f"{upload.name} has no rows")
-    return report, result, warning
+    return report, result, earlier.finished_at if earlier is not None else None
 
 
 async def _pack_rejected(
@@ -175,7 +185,7 @@ async def _stream_import(
     try:
         result = await task
     except Problem as caught:
-        result, problem = await _find_stopped(services, account, upload, options), caught
+        result, problem = await _find_stored(services, account, upload, options, caught), caught
     else:
         with suppress(Problem):
             rejected = await _pack_rejected(request, account, upload, report, new_ids=options.new_ids)
@@ -184,13 +194,17 @@ async def _stream_import(
     yield rest
 
 
-async def _find_stopped(
-    services: Services, account: Account, upload: Upload, options: importer.ImportOptions
+async def _find_stored(
+    services: Services, account: Account, upload: Upload, options: importer.ImportOptions, problem: Problem
 ) -> ImportProgress | None:
-    """Return the progress of an unfinished import, or None if there is none or the store still fails."""
+    """Return the import that the problem stopped, or the complete one if the file was imported before.
+
+    Return None if there is none, or the store still fails.
+    """
     with suppress(Problem):
         found = await services.transfer.find_import(account, upload, new_ids=options.new_ids)
-        return found if found is not None and found.finished_at is None else None
+        is_meant = found is not None and (found.finished_at is None or problem.code == "already_imported")
+        return found if is_meant else None
     return None
 
 

@@ -32,6 +32,7 @@ from listings.site.console.kept_form import keep_form
 from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
 from listings.site.context import site_of
+from listings.site.visitor import base_url_of
 
 PATH = "/console/listings"
 """The path of the listings, below which each has its pages."""
@@ -43,7 +44,7 @@ async def show_new(request: Request, member: Member) -> Response:
     values, copied = listing_form.EMPTY, fields.parse_id(request.query_params.get("from", ""))
     if copied is not None:
         listing = await site_of(request).services.listings.find_own(member.caller, copied)
-        values = listing_form.copy_values(listing) if listing is not None else values
+        values = listing_form.copy_values(listing, base_url_of(request)) if listing is not None else values
     return _form_page(request, "listing_new.html", values, once=secrets.token_urlsafe(16))
 
 
@@ -178,7 +179,7 @@ async def _find_own_change(request: Request, member: Member, listing: Listing) -
 def _form_page(
     request: Request, template: str, sent: listing_form.FormValues, problem: Problem | None = None, **context: object
 ) -> Response:
-    errors = listing_form.field_errors(problem)
+    errors = listing_form.field_errors(problem, sent)
     if errors:
         problem = Problem("invalid_request", f"Please fix {presentation.format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "once": "", "differences": [], **context}

@@ -12,6 +12,7 @@ from listings.domain.fields import (
     FIELDS,
     Coordinate,
     Field,
+    FieldError,
     Flag,
     Identifier,
     Images,
@@ -21,6 +22,7 @@ from listings.domain.fields import (
 )
 from listings.domain.model import Listing, Value
 from listings.domain.price_text import parse_price
+from listings.site import presentation
 
 _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
 _LINE_BREAK = re.compile(r"\r\n|\r")
@@ -50,9 +52,14 @@ def form_values(listing: Listing) -> FormValues:
     return {name: _text(field, getattr(listing, field.attribute)) for name, field in FIELDS.items()}
 
 
-def copy_values(listing: Listing) -> FormValues:
-    """Return the values of a new listing's form for a copy, which is paused and has no external id."""
-    return {**form_values(listing), "external_id": "", "is_active": ""}
+def copy_values(listing: Listing, base_url: str) -> FormValues:
+    """Return the values of a new listing's form for a copy, which is paused and has no external id.
+
+    Its pictures have whole addresses, because a new listing needs them. Those of the demo are below `base_url`.
+    """
+    values = form_values(listing)
+    images = "\n".join(presentation.picture_url(url, base_url) or url for url in values["images"].split("\n"))
+    return {**values, "images": images, "external_id": "", "is_active": ""}
 
 
 def new_body(sent: FormValues) -> dict[str, object]:
@@ -77,11 +84,25 @@ def differences(sent: FormValues, listing: Listing) -> list[Difference]:
     ]
 
 
-def field_errors(problem: Problem | None) -> Mapping[str, str]:
-    """Return the error message of each invalid field."""
+def field_errors(problem: Problem | None, sent: FormValues) -> Mapping[str, str]:
+    """Return the error message of each invalid field of a form, with those of all invalid images."""
     if not isinstance(problem, InvalidFieldsError):
         return {}
-    return {name: _label_error(name, error.removeprefix(name)) for name, error in problem.errors.items()}
+    errors = {name: _label_error(name, error.removeprefix(name)) for name, error in problem.errors.items()}
+    if problem.errors.get("images", "").startswith("images["):
+        errors["images"] = ". ".join(_list_image_errors(sent["images"]))
+    return errors
+
+
+def _list_image_errors(text: str) -> list[str]:
+    """Return the error of each invalid image URL. The rule of the field reports only the first."""
+    field, errors = FIELDS["images"], []
+    for index, url in enumerate(_split_lines(text)):
+        try:
+            (field.strict_rule or field.rule)([url])
+        except FieldError as error:
+            errors.append(_label_error("images", f"[{index}]{str(error).removeprefix('[0]')}"))
+    return errors
 
 
 def label_problem(problem: Problem) -> Problem:
@@ -141,7 +162,7 @@ def _value(name: str, text: str) -> object:
     if isinstance(rule, Flag):
         return text == "true"
     if isinstance(rule, Images):
-        return [line.strip() for line in text.split("\n") if line.strip()]
+        return _split_lines(text)
     if isinstance(rule, Money):
         return parse_amount(text)
     if isinstance(rule, Identifier):
@@ -149,6 +170,10 @@ def _value(name: str, text: str) -> object:
     if isinstance(rule, Coordinate):
         return _parse_degrees(text.strip())
     return text
+
+
+def _split_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def parse_amount(text: str) -> object:
