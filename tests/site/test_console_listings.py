@@ -254,7 +254,7 @@ def test_without_a_plan_listings_can_only_be_paused_and_deleted(harness: Harness
     for action, left in (("pause", ["delete"]), ("delete", [])):
         assert alice.post(f"{PATH}/{listing_id}/state", action=action).reply.status == 303
         assert list_actions(alice.follow()) == left
-        assert "not change, resume or restore them. See the plan" in alice.text
+        assert "not create, change, resume or restore them. See the plan" in alice.text
         assert "/console/activity/undo" not in alice.reply.body.decode()
     for path in ("/console/activity", f"{PATH}/{listing_id}/history"):
         assert "/console/activity/undo" not in alice.get(path).reply.body.decode()

@@ -60,7 +60,7 @@ def test_pages_show_the_effects_of_an_expired_plan(harness: Harness) -> None:
         "Your plan has ended, so requests with it fail with 403.",
         "so requests with these keys fail with 403.",
         "so requests with this key fail with 403.",
-        "you can pause and delete listings, but not change, resume or restore them.",
+        "you can pause and delete listings, but not create, change, resume or restore them.",
     )
     for path, sentence in zip(paths, sentences, strict=True):
         assert sentence not in tab.get(path).text

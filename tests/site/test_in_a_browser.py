@@ -41,6 +41,7 @@ MEASURE_PLACEHOLDER = """it => {
   pen.font = getComputedStyle(it).font;
   return pen.measureText(it.placeholder).width;
 }"""
+MEASURE_PICTURE = "it => Math.min(it.clientWidth, it.clientHeight)"  # of a square picture that fits its box
 GUIDES = [f"/docs/{name}" for name in ("errors", "sync", "quick-start", "rate-limit")]
 LONG: dict[str, Any] = {"title": "W" * 255, "content": "x" * 3000, "location": "y" * 255, "region": "z" * 100}
 
@@ -150,6 +151,38 @@ def test_the_results_of_a_filter_come_into_view(browser: Browser, market: Runnin
         expect(page.get_by_role("heading", name="For sale", exact=True)).to_be_in_viewport()
         page.get_by_role("link", name="Remove For sale").click()
         expect(page.get_by_role("heading", name="All listings")).to_be_in_viewport()
+
+
+def test_the_results_have_the_focus_after_a_link_that_is_gone(browser: Browser, market: RunningMarket) -> None:
+    with visit(browser, market.base_url, viewport=DESKTOP) as seen:
+        page = seen.open("/?q=bicycle&type=product")
+        for link, heading in (
+            ("Next page", "Results for “bicycle”"),
+            ("Remove “bicycle”", "For sale"),
+            ("Remove For sale", "All listings"),
+        ):
+            page.get_by_role("link", name=link).press("Enter")
+            expect(page.get_by_role("heading", name=heading, exact=True)).to_be_focused()
+            assert page.evaluate("scrollY") == 0
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('.found') !== null")
+
+
+def test_a_price_of_six_digits_fits_its_field(browser: Browser, market: RunningMarket) -> None:
+    with visit(browser, market.base_url) as seen:
+        page = seen.open("/?price_min=888888&price_max=888888")
+        for width in (320, 390, 480, 640, 1023, 1024):
+            page.set_viewport_size({"width": width, "height": 800})
+            for field in page.locator(".range input").all():
+                assert field.evaluate("it => it.scrollWidth <= it.clientWidth"), width
+
+
+def test_a_long_place_takes_at_most_two_lines_of_a_card(browser: Browser, market: RunningMarket) -> None:
+    market.create(LONG | {"title": "Brass telescope"})
+    with visit(browser, market.base_url, viewport=PHONE) as seen:
+        place = seen.open("/?q=telescope").locator(".card .place span")
+        lines = place.evaluate("it => it.clientHeight / parseFloat(getComputedStyle(it).lineHeight)")
+        assert round(lines) == 2
 
 
 def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> None:
@@ -338,6 +371,32 @@ def test_a_picture_is_enlarged_on_the_page(browser: Browser, market: RunningMark
         assert list(find_axe_violations(page, "an enlarged picture")) == []
         page.keyboard.press("Escape")
         expect(large).to_be_hidden()
+        assert seen.console_messages == []
+
+
+@pytest.mark.parametrize("size", [(320, 568), (844, 390), (1280, 720), (1920, 1080)])
+def test_an_enlarged_picture_is_not_smaller_than_in_the_gallery(
+    browser: Browser, market: RunningMarket, picture_urls: list[str], size: tuple[int, int]
+) -> None:
+    (listing_id,) = market.create({"images": picture_urls[:1]})
+    with visit(browser, market.base_url, viewport={"width": size[0], "height": size[1]}) as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        small = page.locator(".gallery img").evaluate(MEASURE_PICTURE)
+        page.locator(".gallery .enlarge").click()
+        large = page.locator(".viewer img")
+        assert large.evaluate(MEASURE_PICTURE) >= small
+        large.click()
+        expect(large).to_be_hidden()
+
+
+def test_without_permission_the_link_of_a_listing_is_selected(browser: Browser, market: RunningMarket) -> None:
+    (listing_id,) = market.create(STUDIO)
+    with visit(browser, market.base_url) as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")
+        page.get_by_role("button", name="Copy link").click()
+        expect(page.get_by_label("Link to copy")).to_be_focused()
+        assert page.evaluate("getSelection().toString()") == f"{market.base_url}/listings/{listing_id}"
         assert seen.console_messages == []
 
 

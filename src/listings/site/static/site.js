@@ -61,18 +61,23 @@ document.addEventListener("click", (event) => {
     image.loading = "eager";
     viewer.append(image);
     viewer.showModal();
-  } else if (event.target === viewer) viewer.close();
+  } else if (viewer?.contains(event.target)) viewer.close();
 });
 
-// Copy or share the link of a listing.
+// Copy or share the link of a listing. Without permission to copy, show it selected.
 for (const share of document.querySelectorAll("[data-share]")) {
   const link = document.querySelector("link[rel=canonical]").href;
-  share.hidden = !navigator.clipboard && !navigator.share;
+  share.hidden = false;
   const copy = share.querySelector("[data-copy-link]");
-  copy.hidden = !navigator.clipboard;
   copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(link);
-    copy.textContent = "Link copied";
+    try {
+      await navigator.clipboard.writeText(link);
+      copy.textContent = "Link copied";
+    } catch {
+      const field = Object.assign(document.createElement("input"), { value: link, readOnly: true, ariaLabel: "Link to copy" });
+      copy.replaceWith(field);
+      field.select();
+    }
   });
   const send = share.querySelector("[data-share-link]");
   send.hidden = !navigator.share;
@@ -118,6 +123,12 @@ document.addEventListener("htmx:afterSettle", (event) => {
   const heading = document.querySelector(".found h1");
   const { top } = heading.getBoundingClientRect();
   if (top < 0 || top > innerHeight / 2) heading.scrollIntoView();
+});
+
+// Focus the results if the link that loaded them is gone or far below.
+document.addEventListener("htmx:afterSettle", () => {
+  if (!document.activeElement.matches("body, .more a")) return;
+  document.querySelector(".found h1")?.focus({ preventScroll: true });
 });
 
 // Announce new results and errors to screen readers.
