@@ -99,7 +99,7 @@ def test_messages_are_limited(harness: Harness, alice: Person, limit: int, per: 
 
     for number in range(limit):
         write_from(number)
-    with pytest.raises(Problem, match="Too many attempts"):
+    with pytest.raises(Problem, match="Too many messages in the last hour"):
         write_from(limit)
     harness.clock.advance(3600)
     write_from(limit)

@@ -310,6 +310,29 @@ def test_sign_in_pages_and_a_new_account_are_accessible(browser: Browser, deploy
     assert found == []
 
 
+def test_a_signed_out_seller_continues_after_signing_in_in_another_tab(
+    browser: Browser, deployment: Deployment
+) -> None:
+    with visit(browser, deployment.service.base_url) as seen:
+        page = sign_up(seen, "toroa@example.com")
+        deployment.run_command("account", "plan", "toroa@example.com", "--months", "1")
+        seen.open("/console/listings/new").get_by_label("Title").fill("Totara shelf")
+        page.get_by_label("Description").fill("Two boards.\nNo screws.")
+        page.context.clear_cookies()
+        click_button(page, "Create listing")
+        assert find_violations(page, "a form of a signed-out seller") == []
+        with page.expect_popup() as popup:
+            page.get_by_role("link", name="Sign in in another tab").click()
+        popup.value.get_by_label("Email").fill("toroa@example.com")
+        popup.value.get_by_label("Password").fill(PASSWORD)
+        click_button(popup.value, "Sign in")
+        popup.value.wait_for_url("**/console")
+        click_button(page, "Continue")
+        expect(page.get_by_label("Description")).to_have_value("Two boards.\nNo screws.")
+        click_button(page, "Create listing")
+        expect(page.get_by_text("Listing created.")).to_be_visible()
+
+
 def test_the_revocation_prompt_keeps_keyboard_focus(seller: Visit) -> None:
     page = seller.open(list_paths(seller)[-2])
     summary = page.locator("summary", has_text="Revoke key")

@@ -292,10 +292,12 @@ def test_a_payment_signed_by_stripe_extends_the_plan_once(stripe_harness: Harnes
     tab = open_console(stripe_harness, months=0)
     assert send_event(stripe_harness, build_event(1), "whsec_of_another").status == 400
     assert "You don’t have a plan yet" in tab.get("/console/plan").text
+    assert "Your plan starts when you have paid. You pay once: nothing renews automatically." in tab.text
     for _ in range(2):
         reply = send_event(stripe_harness, build_event(1))
         assert (reply.status, reply.body) == (200, b"received\n")
     assert "Active until 22 Nov 2026" in tab.get("/console/plan").text
+    assert "Extend your plan The new months start when your current plan ends." in tab.text
     assert "paid for 2 months of the Business plan" in tab.get("/console/activity").text
 
 
