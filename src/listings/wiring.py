@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from listings.contract.rate_limiter import RateLimiter
 from listings.domain.account_limits import UNLIMITED, AccountLimits
+from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem
-from listings.domain.plan import PlanTerms
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import DEFAULTS, Options, ServiceInfo, Services

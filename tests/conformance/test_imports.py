@@ -7,6 +7,7 @@ import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
 from listings.contract.store import Store
+from listings.domain.accounts import build_erased_email
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, bucket_of
 from tests.conformance.conftest import Run
@@ -179,3 +180,16 @@ def test_a_batch_is_written_completely_or_not_at_all(store: Store, run: Run, acc
         run(store.import_listings(key, ImportBatch(START, END, [build_row(None, IMPORTED), broken])))
     assert page_ids(run, store, account) == []
     assert run(store.find_import(key)).position == START
+
+
+def test_an_erased_account_imports_nothing(store: Store, run: Run, account: Account) -> None:
+    key = begin(run, store, account)
+    run(store.erase_account(account.id, "Erased", build_erased_email(account.id), 1_700))
+    for task in (
+        store.begin_import(build_import_key(account, new_ids=True), None, 1_800, 0),
+        store.import_listings(key, ImportBatch(START, END, [build_row(None, IMPORTED)])),
+    ):
+        with pytest.raises(Problem) as caught:
+            run(task)
+        assert caught.value.code == "account_disabled"
+    assert page_ids(run, store, account) == []

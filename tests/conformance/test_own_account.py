@@ -1,14 +1,19 @@
 """Email addresses and closed accounts: guarantees of every store (`listings.contract.own_account`)."""
 
+import pytest
+
+from listings.contract import history
 from listings.contract.history import CONSOLE, LATEST, Actor
 from listings.contract.mail import NewMail
 from listings.contract.members import NewSession
 from listings.contract.store import Store
+from listings.domain.errors import Problem
 from listings.domain.model import Account, bucket_of
 from tests.conformance.conftest import Run
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32
 NEW = "alice@new.example"
+OPERATOR = Actor(history.OPERATOR, 1_600)
 
 
 def test_a_token_confirms_its_address_once(store: Store, run: Run, account: Account) -> None:
@@ -67,3 +72,24 @@ def test_a_closed_account_is_disabled_until_it_is_erased(store: Store, run: Run)
     run(store.erase_account(alice.id, "Erased", "erased@example.invalid", 1_700))
     assert run(store.list_closed_accounts()) == []
     assert run(store.find_email_token(OTHER, 1_500)) is None
+
+
+def test_a_closed_account_that_is_enabled_again_is_not_erased(store: Store, run: Run, account: Account) -> None:
+    run(store.close_account(account.id, 1_500))
+    run(store.change_account(account.id, lambda _: {"name": "Alice again"}, OPERATOR))
+    assert run(store.list_closed_accounts()) == [account.id]
+    run(store.change_account(account.id, lambda _: {"disabled_at": None}, OPERATOR))
+    assert run(store.list_closed_accounts()) == []
+
+
+def test_a_disabled_account_gets_no_new_address(store: Store, run: Run, account: Account) -> None:
+    run(store.add_email_token(account.id, TOKEN, NEW, 1_000, 2_000))
+    run(store.change_account(account.id, lambda _: {"disabled_at": 1_500}))
+    for task in (
+        store.change_email(account.id, NEW, Actor(CONSOLE, 1_600)),
+        store.confirm_email(TOKEN, 1_600),
+    ):
+        with pytest.raises(Problem) as caught:
+            run(task)
+        assert caught.value.code == "account_disabled"
+    assert run(store.get_account(account.id)).email == account.email

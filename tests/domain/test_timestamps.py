@@ -101,3 +101,8 @@ def test_months_after_the_year_9999_are_rejected(start: str, months: int) -> Non
     period = "1 month" if months == 1 else f"{months} months"
     with pytest.raises(Problem, match=f"^{period} would end after the year 9999$"):
         timestamps.add_months(timestamps.parse_timestamp(start), months)
+
+
+def test_the_last_days_of_the_year_9999_have_a_local_date() -> None:
+    assert timestamps.format_date(timestamps.parse_timestamp("9999-12-31 23:59:59")) == "31 Dec 9999"
+    assert timestamps.format_date(timestamps.parse_timestamp("9999-12-31")) == "31 Dec 9999"

@@ -1,8 +1,11 @@
 """Invitations and API keys of the console's users, in a whole service."""
 
+import asyncio
+
 import pytest
 
 from listings.domain.model import Account
+from listings.service.keys import IssuedKey
 from tests.harness import MONTH, Harness
 from tests.service.members import (
     DAY,
@@ -120,6 +123,17 @@ def test_an_account_can_create_twenty_active_keys(harness: Harness, alice: str) 
     both_valid = harness.services.member_keys.rotate(member, keys[1].key.id, 3600)
     assert error_code(harness, both_valid) == "too_many_keys"
     assert harness.run(harness.services.member_keys.rotate(member, keys[1].key.id, 0)).key.name == "key 1"
+
+
+@pytest.mark.decision("G25")
+def test_simultaneous_requests_create_no_more_than_twenty_keys(harness: Harness, alice: str) -> None:
+    member = find_member_with_plan(harness, alice)
+
+    async def create_all() -> list[object]:
+        tasks = [harness.services.member_keys.create(member, f"key {number}") for number in range(22)]
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+    assert sum(isinstance(result, IssuedKey) for result in harness.run(create_all())) == 20
 
 
 def test_the_expiry_of_a_key_must_be_in_the_future(harness: Harness, alice: str) -> None:

@@ -15,8 +15,8 @@ import pytest
 from stripe import WebhookSignature
 
 from listings.domain import timestamps
+from listings.domain.accounts import DEFAULT_PLAN, PlanTerms
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.service.payments.stripe import StripeAccount, StripePayments
 from tests.harness import START, TIMEOUT, Harness, Person, unused_port
 

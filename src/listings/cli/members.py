@@ -22,12 +22,12 @@ from listings.cli.resumable_file import require_absent, resolve_target
 from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest, UsageCount
 from listings.contract.members import Session
 from listings.domain import timestamps
+from listings.domain.accounts import is_erased
 from listings.domain.changes import Change, build_record
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.files import replace_file
 from listings.service import Services
-from listings.service.accounts import is_erased
 from listings.service.members.invitations import INVITATION_SECONDS
 from listings.settings.values import parse_base_url
 

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from listings.domain.errors import Problem
 
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d))?", re.ASCII)
+_MAX_LOCAL = 253_402_214_400  # 9999-12-31 in UTC: half a day later, the year 10000 begins in New Zealand
 
 
 def format_timestamp(seconds: float) -> str:
@@ -68,7 +69,7 @@ def get_zone() -> tzinfo:
 
 def to_local(moment: int) -> datetime:
     """Return a Unix time as date and time in New Zealand."""
-    return datetime.fromtimestamp(moment, get_zone())
+    return datetime.fromtimestamp(min(moment, _MAX_LOCAL), get_zone())
 
 
 def format_date(moment: int) -> str:

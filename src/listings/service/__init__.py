@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.revisions import RevisionStore
 from listings.contract.store import Store
+from listings.domain.accounts import DEFAULT_PLAN, PlanTerms
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.plan import DEFAULT_PLAN, PlanTerms
 from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts

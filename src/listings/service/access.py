@@ -6,9 +6,9 @@ from collections.abc import Callable
 from listings.contract.accounts import KeyStore
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain import api_keys, timestamps
+from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, is_plan_active
-from listings.domain.plan import PlanTerms
 from listings.service.keys import is_revoked_or_expired
 
 _log = logging.getLogger(__name__)

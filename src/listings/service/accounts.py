@@ -2,7 +2,6 @@
 
 import logging
 import re
-import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
@@ -11,6 +10,7 @@ from listings.contract.history import CONSOLE, OPERATOR, Actor
 from listings.contract.listings import Batch, ChangeStep, ListingStore
 from listings.contract.members import MemberStore
 from listings.domain import timestamps
+from listings.domain.accounts import build_erased_email, is_erased, require_enabled, require_not_erased
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, bucket_of, is_plan_active
 from listings.service.listings.steps import build_deletion
@@ -25,7 +25,6 @@ _DELETE_BATCH_SIZE = 100
 _PUBLIC_CONTACT = re.compile(
     r"[^@\s/<>]{1,64}@[^@\s/<>]{1,189}|\+?[0-9][0-9 ()-]{5,24}|https?://[^\s/<>\"][^\s<>\"]{0,245}"
 )
-_ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 
 class _Store(AccountStore, MemberStore, ListingStore, Protocol):
@@ -111,17 +110,20 @@ class Accounts:
 
     async def set_public_contact(self, account: Account, contact: str) -> None:
         """Set how buyers reach the seller; "" means not at all. Raises Problem("invalid_request")."""
-        contact = validate_public_contact(contact)
-        await self._store.change_account(
-            account.id, lambda _: {"public_contact": contact}, Actor(CONSOLE, int(self._clock()))
-        )
+        await self.change_own(account, {"public_contact": validate_public_contact(contact)})
 
     async def set_messages(self, account: Account, *, is_on: bool) -> None:
         """Set whether buyers can send messages to the seller."""
-        now = int(self._clock())
-        await self._store.change_account(
-            account.id, lambda _: {"messages_off_at": None if is_on else now}, Actor(CONSOLE, now)
-        )
+        await self.change_own(account, {"messages_off_at": None if is_on else int(self._clock())})
+
+    async def change_own(self, account: Account, changes: AccountChange) -> None:
+        """Change an account on behalf of its owner. Raises Problem("account_disabled")."""
+
+        def decide(found: Account) -> AccountChange:
+            require_enabled(found)
+            return changes
+
+        await self._store.change_account(account.id, decide, Actor(CONSOLE, int(self._clock())))
 
     async def erase(self, reference: str) -> Account:
         """Delete all listings of an account, and erase its personal data permanently.
@@ -178,22 +180,6 @@ class Accounts:
 def compute_plan_end(account: Account, months: int, now: float) -> int:
     """Return the end of a plan that is extended by calendar months, from its end or from now, whichever is later."""
     return timestamps.add_months(max(now, account.plan_expires_at or 0), months)
-
-
-def build_erased_email(account_id: int) -> str:
-    """Return a unique placeholder for the email of an erased account."""
-    return f"erased-{account_id}@{secrets.token_hex(8)}.invalid"
-
-
-def is_erased(account: Account) -> bool:
-    """Return whether the personal data of an account was erased, which is permanent."""
-    return account.disabled_at is not None and _ERASED_EMAIL.fullmatch(account.email) is not None
-
-
-def require_not_erased(account: Account) -> None:
-    """Raise Problem("account_disabled") if the account is erased."""
-    if is_erased(account):
-        raise Problem("account_disabled", f"Account {account.id} is erased")
 
 
 def _require_account(account: Account | None, reference: str) -> Account:

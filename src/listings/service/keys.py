@@ -8,9 +8,10 @@ import msgspec
 from listings.contract.accounts import KeyStore, NewKey, Rotation
 from listings.contract.history import OPERATOR, Actor
 from listings.domain import api_keys
+from listings.domain.accounts import require_not_erased
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey, Caller, KeyAccess, is_plan_active
-from listings.service.accounts import Accounts, require_not_erased, validate_name
+from listings.service.accounts import Accounts, validate_name
 from listings.service.mail.composer import MailComposer
 
 _log = logging.getLogger(__name__)

@@ -2,12 +2,15 @@
 
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail
+from listings.domain.accounts import require_enabled
 from listings.domain.model import Account
 from listings.store import mail_queue, member_sql, sql
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
 
 ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
+
+LOCK_TOKEN = "SELECT account_id FROM email_tokens WHERE digest = $1"  # noqa: S105 - SQL
 
 FIND_TOKEN = f"""
 SELECT t.email, {member_sql.QUALIFIED_ACCOUNT_COLUMNS}
@@ -56,6 +59,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     @transaction
     def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Script[Account | None]:
+        yield Query(LOCK_TOKEN, (digest,), locks=True)  # a new password deletes it
         rows = yield Query(FIND_TOKEN, (digest, now))
         if not rows:
             return None
@@ -88,8 +92,9 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
 
 def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]:
-    """Change the address, unless another account has it."""
-    yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    """Change the address, unless another account has it. Raises Problem("account_disabled")."""
+    rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    require_enabled(Account(*rows[0]))
     if (yield Query(sql.FIND_ACCOUNT, (email,))):
         return None
     rows = yield Query(sql.build_account_update(("email",)), (account_id, email))

@@ -157,11 +157,7 @@ IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2
 INDEX_ACCOUNT = "UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2"
 
 INDEX_ACTIVE, INDEX_HIDDEN = (
-    f"""
-UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND {half}
-RETURNING id, title, content
-"""
-    for half in HALVES
+    f"UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND {half}" for half in HALVES
 )
 
 GET_REVISIONS = "SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"

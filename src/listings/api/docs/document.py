@@ -15,10 +15,10 @@ from listings.api.docs.schemas import (
 )
 from listings.api.docs.texts import ERROR_DOCS, OperationTexts, read_examples, read_texts
 from listings.api.endpoints import Endpoint, Routes
+from listings.domain.accounts import PlanTerms
 from listings.domain.errors import STATUS, Code
 from listings.domain.fields import FIELDS
 from listings.domain.listing_json import Record
-from listings.domain.plan import PlanTerms
 from listings.service import ServiceInfo
 
 _CONNECTION_ERRORS: tuple[Code, ...] = (

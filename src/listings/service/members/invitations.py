@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable
 
 from listings.contract.members import MemberStore
+from listings.domain.accounts import require_not_erased
 from listings.domain.errors import Problem
 from listings.domain.model import Account
-from listings.service.accounts import Accounts, require_not_erased
+from listings.service.accounts import Accounts
 from listings.service.mail.composer import MailComposer
 from listings.service.members.passwords import Passwords, validate_password
 from listings.service.members.sessions import Sessions

@@ -1,5 +1,6 @@
 """API keys that the console's users create, rotate and revoke themselves."""
 
+import asyncio
 from collections.abc import Callable
 
 from listings.contract.history import CONSOLE
@@ -25,6 +26,7 @@ class MemberKeys:
         self._keys = keys
         self._sessions = sessions
         self._clock = clock
+        self._one_at_a_time = asyncio.Lock()  # between counting the keys and adding one, per process
 
     async def create(
         self,
@@ -45,9 +47,10 @@ class MemberKeys:
         await self._require_allowed(member)
         name = validate_name(name)
         require_future(expires_at, self._clock())
-        await self._require_room(member)
-        await self._use_form(member, form_id)
-        return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE, access=access)
+        async with self._one_at_a_time:
+            await self._require_room(member)
+            await self._use_form(member, form_id)
+            return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE, access=access)
 
     async def rotate(self, member: Member, key_id: int, grace_seconds: int, form_id: str = "") -> IssuedKey:
         """Replace a key of the account with a new one. The old key expires `grace_seconds` from now.
@@ -59,12 +62,13 @@ class MemberKeys:
         if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:
             raise Problem("invalid_request", "The old key may stay valid for at most a year")
         key = await self._find(member, key_id)
-        if grace_seconds:
-            await self._require_room(member, "revoke one first, or let the old one stop working immediately")
-        await self._use_form(member, form_id)
-        if self._keys.is_revoked_or_expired(key):
-            raise Problem("key_ended", "This key is revoked or has expired: create a new one")
-        return await self._keys.rotate(key_id, grace_seconds, CONSOLE)
+        async with self._one_at_a_time:
+            if grace_seconds:
+                await self._require_room(member, "revoke one first, or let the old one stop working immediately")
+            await self._use_form(member, form_id)
+            if self._keys.is_revoked_or_expired(key):
+                raise Problem("key_ended", "This key is revoked or has expired: create a new one")
+            return await self._keys.rotate(key_id, grace_seconds, CONSOLE)
 
     async def revoke(self, member: Member, key_id: int) -> ApiKey:
         """Revoke a key of the account permanently. Raises Problem("key_not_found")."""

@@ -44,8 +44,7 @@ class OwnAccount:
 
     async def change_name(self, member: Member, name: str) -> None:
         """Change the name of the account. Raises Problem("invalid_request")."""
-        name = validate_name(name)
-        await self._store.change_account(member.account.id, lambda _: {"name": name}, self._by_console())
+        await self._accounts.change_own(member.account, {"name": validate_name(name)})
 
     async def change_email(self, member: Member, email: str, password: str) -> None:
         """Change the email address: with mail, only after the owner opens the link that is sent to it.
@@ -114,7 +113,8 @@ class OwnAccount:
         found = await self._store.list_closed_accounts()
         if found and await self._store.claim_task("erase closed accounts", int(self._clock()), _ERASE_SECONDS):
             for account_id in found:
-                await self._accounts.erase(str(account_id))
+                if account_id in await self._store.list_closed_accounts():  # unless the operator has enabled it
+                    await self._accounts.erase(str(account_id))
 
     def _by_console(self) -> Actor:
         return Actor(CONSOLE, int(self._clock()))

@@ -11,9 +11,9 @@ import msgspec
 import stripe
 
 from listings.contract.history import Payment
+from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, Account
-from listings.domain.plan import PlanTerms
 from listings.service.payments.provider import MAX_MONTHS
 
 _log = logging.getLogger(__name__)

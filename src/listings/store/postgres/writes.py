@@ -57,6 +57,7 @@ _LOCK_ALL_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
 ORDER BY bucket, id FOR UPDATE
 """
+_GET_TEXTS = "SELECT id, title, content FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)"
 _GET_STATE = "SELECT listings, indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
 _RECORD_EDIT = "SELECT record_edit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # one round trip
 _SET_WORDS = """
@@ -109,10 +110,12 @@ class PostgresEngine:
         return bool(indexed)  # either all listings of an account are indexed, or none
 
     def start_indexing(self, partition: Partition) -> Script[None]:
-        yield Query(_LOCK_ALL_LISTINGS, partition)
-        yield Query(sql.INDEX_ACCOUNT, partition)
-        for statement in (sql.INDEX_ACTIVE, sql.INDEX_HIDDEN):
-            yield from self.index_words(partition[1], (yield Query(statement, partition)))
+        ids = [row[0] for row in (yield Query(_LOCK_ALL_LISTINGS, partition))]
+        for statement in (sql.INDEX_ACCOUNT, sql.INDEX_ACTIVE, sql.INDEX_HIDDEN):
+            yield Query(statement, partition)
+        for start in range(0, len(ids), _MAX_INDEXED):
+            part = ids[start : start + _MAX_INDEXED]
+            yield from self.index_words(partition[1], (yield Query(_GET_TEXTS, (*partition, part))))
 
     def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
         bucket = bucket_of(account_id)

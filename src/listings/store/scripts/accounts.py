@@ -6,7 +6,7 @@ from listings.contract.accounts import AccountChange, PlanRequest
 from listings.contract.history import Actor
 from listings.contract.mail import NewMail
 from listings.domain.model import Account, bucket_of
-from listings.store import mail_queue, member_sql, sql
+from listings.store import mail_queue, member_sql, own_account, sql
 from listings.store.inspection import LIST_PLAN_REQUESTS
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
@@ -42,6 +42,8 @@ class ScriptedAccountStore(ScriptedStore):
         if not changes:
             return account
         rows = yield Query(sql.build_account_update(tuple(changes)), (account_id, *changes.values()))
+        if "disabled_at" in changes and changes["disabled_at"] is None:
+            yield Query(own_account.DELETE_CLOSED_ACCOUNT, (account_id,))
         if actor is not None and _is_extended(account, changes, actor.moment):
             yield Query(member_sql.DELETE_PLAN_REQUEST, (account_id,))
         if actor is not None:

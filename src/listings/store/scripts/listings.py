@@ -135,7 +135,8 @@ def _add_new(
     edits = int(actor is not None) if change_set is None else change_set.step
     rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits, edits))
     if not rows:
-        yield from require_room(engine, partition, size)
+        yield from require_room(engine, partition, size)  # with a lock, so there is room now
+        rows = yield Query(sql.COUNT_ONE_MORE, (*partition, size.text_bytes, *engine.limits, edits))
     count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, None)
     revisions = Revisions(*rows[0][2:]) if rows else None
     rows = yield Query(sql.NEXT_SERIAL, partition[:1])

@@ -1,0 +1,95 @@
+"""Writes that wait for another transaction take what it committed into account."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from listings.contract.history import CONSOLE, Actor
+from listings.contract.listings import AddStep
+from listings.domain.account_limits import AccountLimits
+from listings.domain.model import NewListing
+from listings.store.postgres.pool import PoolLimits
+from listings.store.postgres.store import PostgresStore
+from tests.harness import TIMEOUT
+from tests.postgres_server import PostgresServer
+from tests.store.postgres.test_errors import open_session, wait_until_blocked
+
+STEP = AddStep(NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00")
+BY_OWNER = Actor(CONSOLE, 1_500)
+TOKEN = b"t" * 32
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.database() as url:
+        yield url
+
+
+@asynccontextmanager
+async def open_store(url: str) -> AsyncIterator[PostgresStore]:
+    """Open a store with alice's account, which may have two listings."""
+    store = PostgresStore(url, PoolLimits(4, TIMEOUT), account_limits=AccountLimits(listings=2))
+    await store.open()
+    try:
+        await store.add_member("Alice", "alice@example.com", "hash", 1_000)
+        yield store
+    finally:
+        await store.close()
+
+
+async def run_after(url: str, commands: str, write: Coroutine[Any, Any, Any]) -> Any:
+    """Run a write that waits until another transaction has committed these commands."""
+    async with open_session(url) as other, open_session(url) as observer:
+        async with other.transaction():
+            await other.execute(commands)
+            task = asyncio.create_task(write)
+            await wait_until_blocked(observer)
+        return await task
+
+
+def test_a_create_is_counted_if_a_full_account_gets_room_meanwhile(url: str) -> None:
+    delete = """
+        UPDATE listings SET is_active = FALSE, deleted_at = 1500 WHERE id = 1025;
+        UPDATE account_state SET current_listings = current_listings - 1
+    """
+
+    async def scenario() -> None:
+        async with open_store(url) as store, open_session(url) as other:
+            for _ in range(2):
+                await store.add_listing(1, 1, STEP)
+            added = await run_after(url, delete, store.add_listing(1, 1, STEP, None, BY_OWNER))
+            state = await other.fetchrow("SELECT listings, current_listings FROM account_state")
+            event = await other.fetchrow("SELECT revision, edit_revision FROM listings WHERE id = $1", added.listing_id)
+            assert tuple(state) == (3, 2)
+            assert tuple(event) == (3, 1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("withdraws", [True, False])
+def test_a_token_that_is_withdrawn_meanwhile_confirms_nothing(url: str, *, withdraws: bool) -> None:
+    command = "DELETE FROM email_tokens" if withdraws else "SELECT 1 FROM email_tokens FOR UPDATE"
+
+    async def scenario() -> str:
+        async with open_store(url) as store:
+            await store.add_email_token(1, TOKEN, "new@example.com", 1_000, 2_000)
+            confirmed = await run_after(url, command, store.confirm_email(TOKEN, 1_500))
+            account = await store.get_account(1)
+            assert account is not None
+            assert (confirmed is None) is withdraws
+            return account.email
+
+    assert asyncio.run(scenario()) == ("alice@example.com" if withdraws else "new@example.com")
+
+
+def test_an_address_that_another_account_takes_meanwhile_is_taken(url: str) -> None:
+    async def scenario() -> object:
+        async with open_store(url) as store:
+            await store.add_account("Bob", "bob@example.com", None, 1_000)
+            take = "UPDATE accounts SET email = 'new@example.com' WHERE id = 2"
+            return await run_after(url, take, store.change_email(1, "new@example.com", BY_OWNER))
+
+    assert asyncio.run(scenario()) is None
