@@ -149,7 +149,7 @@ def test_doctor_changes_no_file(cli: Cli, state: str) -> None:
     elif state == "damaged":
         databases.damage(database)
     elif state == "drafts":
-        (cli.folder / "data/backup.db.part").write_text("half")
+        (cli.folder / "data/backup.db.part").write_bytes(b"SQLite format 3\0half")
     elif state == "rights":
         database.chmod(0o666)
     elif state == "empty":
@@ -413,8 +413,9 @@ def get_result(cli: Cli, check: str) -> Data:
 def test_files_of_killed_backups(cli: Cli) -> None:
     draft = cli.folder / "data/backup.db.part"
     draft.touch()
+    (cli.folder / "data/alice.csv.part").write_text("id,title\n")  # of an interrupted export
     row = get_problem(cli, "unfinished backups", "warning")
-    assert str(draft) in row["found"]
+    assert row["found"] == f"An interrupted backup left {draft}"
     subprocess.run(["sh", "-ec", row["advice"].split("`")[1]], check=True)
     assert run_doctor(cli)["unfinished backups"]["verdict"] == "ok"
 

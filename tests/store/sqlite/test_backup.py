@@ -213,12 +213,13 @@ def test_an_invalid_target_is_rejected_without_leaving_files(
 
 def test_the_stale_draft_of_a_killed_backup_is_replaced(database: Path, file: Path) -> None:
     draft = file.with_name("backup.db.part")
-    draft.write_text("half")
+    draft.write_bytes(b"SQLite format 3\0half")
+    file.with_name("alice.csv.part").write_text("id,title\n")  # of an export
     draft.with_name("backup.db.part-journal").write_text("half")
     assert snapshot.find_stale_drafts(file.parent) == [draft]
     backups.back_up(database, file)
     assert is_sound(file)
-    assert list_names(file.parent) == ["backup.db", "data"]
+    assert list_names(file.parent) == ["alice.csv.part", "backup.db", "data"]
 
 
 def test_a_second_backup_to_the_same_file_is_rejected(database: Path, file: Path) -> None:

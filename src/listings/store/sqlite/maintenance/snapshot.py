@@ -22,6 +22,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called while a copy is written, with the number of copied pages and of all pages."""
 
 DRAFT_SUFFIX = ".part"
+_FILE_HEADER = b"SQLite format 3\0"
 _STEP_PAGES = 256  # 1 MiB
 SIDE_FILE_SUFFIXES = ("-wal", "-shm", "-journal")  # SQLite creates these files next to a database
 _NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -110,8 +111,8 @@ def check_integrity(connection: apsw.Connection) -> list[str]:
 
 
 def find_stale_drafts(folder: Path) -> list[Path]:
-    """Return the drafts in a folder that no process is writing."""
-    return [draft for draft in sorted(folder.glob(f"*{DRAFT_SUFFIX}")) if draft.is_file() and not _is_locked(draft)]
+    """Return the drafts in a folder that no process is writing. Other programs' files may have the same suffix."""
+    return [draft for draft in sorted(folder.glob(f"*{DRAFT_SUFFIX}")) if _is_draft(draft) and not _is_locked(draft)]
 
 
 def build_exists_error(target: Path) -> Problem:
@@ -177,6 +178,17 @@ def _lock(descriptor: int, draft: Path) -> None:
 def _remove(draft: Path) -> None:
     for suffix in (*SIDE_FILE_SUFFIXES, ""):
         draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+
+
+def _is_draft(file: Path) -> bool:
+    """Return whether a file begins like a copy of a database. Its first page may not be written yet."""
+    try:
+        if not file.is_file():  # opening a pipe would wait
+            return False
+        with file.open("rb") as opened:
+            return opened.read(len(_FILE_HEADER)) in {b"", bytes(len(_FILE_HEADER)), _FILE_HEADER}
+    except OSError:
+        return False
 
 
 def _is_locked(draft: Path) -> bool:
