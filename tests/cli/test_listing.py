@@ -70,6 +70,7 @@ def test_deleting_is_idempotent(cli: Cli, key: str, service: Serving) -> None:
     listing_id = service.create(key)
     deleted = cli.data("delete", str(listing_id))
     assert cli.data("delete", str(listing_id)) == deleted
+    assert cli.run_ok("delete", str(listing_id)).err == f"Listing {listing_id} was already deleted\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--active"]])

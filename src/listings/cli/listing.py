@@ -2,7 +2,7 @@
 
 import click
 
-from listings.cli.output import json_option, listing_data, show, show_rows
+from listings.cli.output import json_option, listing_data, print_message, show, show_rows
 from listings.cli.parameters import ID, Integer, with_service
 from listings.domain.model import Listing
 from listings.service import Services
@@ -60,7 +60,10 @@ def delete(listing_id: int) -> None:
     \b
     Example: listings delete 1025
     """
+    found = with_service(lambda services: services.moderation.get(listing_id))
     show(listing_data(with_service(lambda services: services.moderation.delete(listing_id))))
+    if found.deleted_at is not None:
+        print_message(f"Listing {listing_id} was already deleted")
 
 
 @click.command(short_help="Restore a deleted listing.")

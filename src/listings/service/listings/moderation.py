@@ -31,7 +31,13 @@ class Moderation:
         return _require_listing(await self._store.get_listing(listing_id), listing_id)
 
     async def delete(self, listing_id: int) -> Listing:
-        """Delete a listing on behalf of its owner, unless it already is. Raises Problem("listing_not_found")."""
+        """Delete a listing on behalf of its owner. If it is already deleted, return it as it is.
+
+        Raises Problem("listing_not_found").
+        """
+        found = await self.get(listing_id)
+        if found.deleted_at is not None:
+            return found
         now = int(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
