@@ -58,8 +58,8 @@ compiled: $(if $(wildcard $(VENV)/.development),.compiled/.built,$(VENV)/.progra
 	@touch $@
 
 # Plain Python from src/: a demo that starts in seconds is worth more than a faster one.
-run: $(VENV)/.packages  ## run a demo on SQLite in data/, uncompiled; PORT=9000 make run for another port
-	@PYTHONPATH=src $(BIN)/python -m listings serve --demo
+run: $(VENV)/.packages  ## run a demo on SQLite in data/, uncompiled; PORT=9000 make run for another port, ARGS=--verbose to log every request
+	@PYTHONPATH=src $(BIN)/python -m listings serve --demo $(ARGS)
 
 clean-data:  ## delete the demo's data
 	rm -rf data

@@ -90,7 +90,25 @@ def test_migrating_twice_changes_no_data(cli: Cli, alice: Data) -> None:
 
 
 def test_migrate_prints_the_path_without_json(cli: Cli) -> None:
-    assert str(cli.folder / "data/listings.db") in cli.run_ok("migrate").err
+    path = cli.folder / "data/listings.db"
+    planned = cli.run_ok("migrate", "--dry-run").err.splitlines()
+    assert planned[0].startswith(f"Pending migrations of {path}: 0001_listings, ")
+    assert planned[1:] == ["This was a dry run: nothing was written"]
+    count = planned[0].count(",") + 1
+    assert cli.run_ok("migrate").err == f"Created {path} ({count} migrations)\n"
+    assert cli.run_ok("migrate").err == f"{path} is up to date; applied migrations: none\n"
+
+
+@pytest.mark.parametrize("text", ["0", "x", str(2**63)])
+def test_ids_are_positive_integers(cli: Cli, text: str) -> None:
+    assert f"'{text}' is not an id" in cli.get_usage_error("show", text)
+    assert "<=x<=" not in cli.run_ok("account", "undo", "--help").out
+
+
+def test_a_value_that_is_not_given_is_a_hyphen(cli: Cli, alice: Data) -> None:
+    lines = cli.run_ok("account", "show", str(alice["id"])).out.splitlines()
+    shown = dict(line.split(maxsplit=1) for line in lines)
+    assert (shown["public_contact"], shown["disabled_at"]) == ("-", "-")
 
 
 @pytest.mark.parametrize("command", NEED_A_DATABASE)

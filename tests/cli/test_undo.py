@@ -36,6 +36,8 @@ def test_change_sets_are_listed_and_one_is_undone(cli: Cli, alice: Person) -> No
     assert rows[0]["by"].endswith(f"(key {alice.key_id})")
     planned = cli.data("account", "undo", account, "--change", "3", "--dry-run")
     assert planned == {"id": None, "reverted": 1, "unchanged": 0, "conflicts": 0, "complete": True}
+    dry_run = cli.run_ok("account", "undo", account, "--change", "3", "--dry-run")
+    assert dry_run.err == "This was a dry run: nothing was written\n"
     done = cli.data("account", "undo", account, "--change", "3", "--yes")
     assert done == {"id": 4, "reverted": 1, "unchanged": 0, "conflicts": 0}
     last = cli.data("account", "changes", account, "--last", "1")

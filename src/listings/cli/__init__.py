@@ -58,6 +58,7 @@ _SYNONYMS = {
 @click.version_option(f"{__version__}, compiled" if is_compiled() else __version__, prog_name="listings")
 @setting_option(
     "database",
+    metavar="URL",
     help="The database: sqlite:///PATH or postgresql://… Default: LISTINGS_DATABASE_URL, or sqlite:///data/listings.db",
 )
 @click.pass_context
@@ -66,7 +67,7 @@ def listings(context: click.Context, database: str | None) -> None:
 
     \b
     Try it:   listings serve --demo
-    Set up:   listings account create, listings key create, listings serve
+    Set up:   listings migrate, listings account create, listings key create, listings serve
     """
     context.obj = {"database": database}
 

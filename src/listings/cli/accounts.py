@@ -17,7 +17,7 @@ _SYNONYMS = {"add": "create", "close": "disable", "delete": "erase", "get": "sho
 
 @click.group(cls=SuggestingGroup, synonyms=_SYNONYMS)
 def account() -> None:
-    """Manage accounts and their plans.
+    """Manage accounts: their plans, access to the console, data and changes.
 
     ACCOUNT is an account id or an email address. Dates are in UTC.
     """
@@ -111,7 +111,7 @@ async def _list_requests(services: Services) -> list[Data]:
 @click.argument("account")
 @json_option
 def show_account(account: str) -> None:
-    """Show ACCOUNT, the numbers of its listings and usable keys, and the size of its text with the limit.
+    """Show ACCOUNT, the numbers of its listings and active keys, and the size of its text with the limit.
 
     \b
     Example: listings account show alice@example.com

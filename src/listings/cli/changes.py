@@ -5,7 +5,7 @@ from itertools import groupby
 
 import click
 
-from listings.cli.output import Data, json_option, print_message, show, show_progress, show_rows
+from listings.cli.output import Data, json_option, print_dry_run, print_message, show, show_progress, show_rows
 from listings.cli.parameters import DATE, ID, Integer, with_service
 from listings.contract.history import CONSOLE, OPERATOR
 from listings.contract.reverts import Revert, RevertConflict, RevertCounts, RevertRequest
@@ -98,6 +98,7 @@ def undo(
     if dry_run:
         show(_build_data(None, plan.counts) | {"complete": plan.is_complete})
         _print_conflicts(plan.conflicts)
+        print_dry_run()
         return
     if not yes:
         click.confirm(_ask(plan), abort=True, err=True)

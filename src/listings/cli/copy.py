@@ -6,7 +6,7 @@ import time
 import click
 
 from listings import maintenance
-from listings.cli.output import Value, json_option, print_message, show, show_progress
+from listings.cli.output import Value, json_option, print_dry_run, show, show_progress
 from listings.cli.parameters import load_settings, setting_option
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
@@ -48,7 +48,7 @@ def copy(copy_to: str | None, *, dry_run: bool) -> None:
         data["rate_limits"] = maintenance.copy_rate_limits(settings, target, copied.database_id)
     show(data | {"seconds": round(time.monotonic() - start, 3)})
     if dry_run:
-        print_message("This was a dry run: nothing was written")
+        print_dry_run()
 
 
 def _parse_target(to: str | None) -> PostgresUrl:

@@ -97,7 +97,8 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
         "",
         f"Database: {database}",
         f"Load keys and password into your shell: . {environment.absolute()}",
-        "Stop: Ctrl+C. Start over: make clean-data. Log every request: serve --demo --verbose.",
+        "Log every request: start the demo with --verbose, or with make run ARGS=--verbose",
+        f"Stop: Ctrl+C. Start over: stop the demo, and delete the folder {environment.absolute().parent}",
     ]
     return "\n".join(lines)
 

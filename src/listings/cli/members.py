@@ -77,7 +77,7 @@ def _default_base_url() -> str:
     return f"http://{host}:{settings.port}"
 
 
-@click.command(short_help="Permanently delete a person's data.")
+@click.command(short_help="Permanently delete an account's personal data.")
 @click.argument("account")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option

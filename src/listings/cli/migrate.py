@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from listings import maintenance
-from listings.cli.output import json_option, print_message, show_json
+from listings.cli.output import json_option, print_dry_run, print_message, show_json
 from listings.cli.parameters import load_settings
 from listings.store.migrations import Migration
 
@@ -27,7 +27,8 @@ def migrate(*, dry_run: bool) -> None:
     if dry_run:
         pending = format_migrations(maintenance.list_pending_migrations(settings))
         if not show_json({"database": path, "pending": pending}):
-            print_message(f"Pending migrations of {path}: {', '.join(pending) or 'none'} (dry run, nothing changed)")
+            print_message(f"Pending migrations of {path}: {', '.join(pending) or 'none'}")
+        print_dry_run()
         return
     backups: list[Path] = []
     applied = format_migrations(maintenance.migrate_database(settings, backups.append))
@@ -35,7 +36,13 @@ def migrate(*, dry_run: bool) -> None:
         return
     for backup in backups:
         report_backup(backup)
-    print_message(f"{path} is up to date; applied migrations: {', '.join(applied) or 'none'}")
+    print_message(_describe(path, applied))
+
+
+def _describe(path: str, applied: list[str]) -> str:
+    if applied and applied[0].startswith("0001_"):
+        return f"Created {path} ({len(applied)} migrations)"
+    return f"{path} is up to date; applied migrations: {', '.join(applied) or 'none'}"
 
 
 def format_migrations(migrations: Iterable[Migration]) -> list[str]:

@@ -97,6 +97,11 @@ def print_message(message: str) -> None:
     click.echo(_text(message), err=True)
 
 
+def print_dry_run() -> None:
+    """Print on standard error that the command was a dry run."""
+    print_message("This was a dry run: nothing was written")
+
+
 def account_data(account: Account) -> Data:
     """Return an account as commands print it. `plan` is "business" once it had one, even if it has expired."""
     return {
@@ -162,13 +167,17 @@ def _format(name: str, value: Value) -> str:
 
 
 def _text(value: Value) -> str:
-    """Return printable text. Control characters are replaced: those in sellers' text could control the terminal."""
+    """Return printable text, or "-" if there is none.
+
+    Control characters are replaced: those in sellers' text could control the terminal.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        value = [f"{name} {count}" for name, count in value.items()] or None
-    text = "-" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
+        value = [f"{name} {count}" for name, count in value.items()]
+    text = "" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
+    printable = "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
+    return printable or "-"
 
 
 def _is_control(letter: str) -> bool:

@@ -52,7 +52,13 @@ class Integer(click.IntRange):
     name = "integer"
 
 
-ID = Integer(1, MAX_ID)
+def _parse_id(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= MAX_ID):
+        raise ValueError(f"{text!r} is not an id: ids are integers from 1 on")
+    return int(text)
+
+
+ID = Parsed("id", _parse_id)
 
 
 def setting_option(attribute: str, **options: Any) -> Callable[[F], F]:

@@ -45,9 +45,9 @@ _log = logging.getLogger(__name__)
 
 
 @click.command(short_help="Run the service.")
-@setting_option("host")
-@setting_option("port")
-@setting_option("workers")
+@setting_option("host", metavar="ADDRESS")
+@setting_option("port", metavar="PORT")
+@setting_option("workers", metavar="N")
 @click.option(
     "--demo", is_flag=True, help="Create three demo accounts with keys, and a market, and print curl commands to try."
 )

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from listings.cli.output import json_option, print_message, show
+from listings.cli.output import json_option, print_dry_run, print_message, show
 from listings.cli.parameters import Parsed, with_service
 from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
 from listings.contract.imports import ImportProgress, Position, RowOutcome
@@ -90,9 +90,9 @@ def export(account: str, file: Path, *, force: bool) -> None:
 def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool) -> int:
     """Create and update listings of ACCOUNT from the rows of FILE.
 
-    A row without an id creates a listing, a row with the id of a listing updates it. Invalid rows are reported and
-    skipped, and the exit code is then 1. ACCOUNT is an account id or an email address. The service may be running. Run
-    the command again to continue an interrupted import.
+    A row updates the listing with its id, or else with its external_id. Otherwise it creates one. Invalid rows are
+    reported and skipped, and the exit code is then 1. ACCOUNT is an account id or an email address. The service may be
+    running. Run the command again to continue an interrupted import.
 
     \b
     Example: listings import alice@example.com alice.csv --dry-run
@@ -116,7 +116,7 @@ def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bo
     counts = with_service(use, logger_name=importer.__name__)
     show(counts)
     if dry_run:
-        print_message("This was a dry run: nothing was written")
+        print_dry_run()
     return 1 if counts["rejected"] else 0
 
 
