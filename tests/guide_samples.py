@@ -50,8 +50,7 @@ def run_samples(name: str, folder: Path, languages: Collection[str], variables: 
     """Run the samples of one guide in these languages against a service of their own, which has three listings."""
     with RunningService(folder / "service") as running:
         key = running.cast().alice.key
-        environment = {**os.environ, **variables, "BASE_URL": running.base_url, "API_KEY": key}
-        environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = build_environment({**variables, "BASE_URL": running.base_url, "API_KEY": key})
         with httpx2.Client(base_url=running.base_url, headers={"X-API-Key": key}, timeout=TIMEOUT) as http:
             page = http.get(f"/docs/{name}").text
             for number in (1, 2, 3):
@@ -60,6 +59,11 @@ def run_samples(name: str, folder: Path, languages: Collection[str], variables: 
             if sample.language in languages:
                 printed = run_sample(name, sample, folder, environment)
                 assert _build_pattern(sample.output).fullmatch(printed.strip()), (sample.code, printed)
+
+
+def build_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment with these variables, in which `python3` has the samples' packages."""
+    return {**os.environ, **variables, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 def run_sample(name: str, sample: Sample, folder: Path, environment: Mapping[str, str]) -> str:

@@ -44,7 +44,7 @@ def check_curl_lines(folder: Path) -> None:
     lines = outcome.stdout.splitlines()
     responses = [f"{status} {body}" for body, status in zip(lines[::2], lines[1::2], strict=True)]
     documented = block("text", "listing created").splitlines()
-    assert len(responses) == len(documented) == 7
+    assert len(responses) == len(documented) == 8
     for response, expected in zip(responses, documented, strict=True):
         if expected.endswith("…"):
             assert response.startswith(expected.removesuffix(" …").rstrip(", "))

@@ -4,6 +4,7 @@ import html
 import re
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from listings.api.docs.page import list_titles
@@ -11,8 +12,9 @@ from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
 from listings.service import NO_INFO
 from tests.api.test_reference_page import ParsedPage
-from tests.guide_samples import run_samples
-from tests.harness import Harness
+from tests.cli.commands import Program, demo_environment
+from tests.guide_samples import build_environment, read_samples, run_sample, run_samples
+from tests.harness import TIMEOUT, Harness
 
 GUIDES = list(list_titles())
 
@@ -90,3 +92,16 @@ def test_a_guide_needs_no_script_and_no_other_host(harness: Harness) -> None:
     assert (missing.status, missing.json()) == (404, {"error": "Path not found: /docs lists all paths"})
     again = harness.fetch("GET", "/docs/sync", headers={"If-None-Match": guide["etag"]})
     assert (again.status, again.body) == (304, b"")
+
+
+@pytest.mark.parametrize("names", [GUIDES, GUIDES[::-1]], ids=["forwards", "backwards"])
+def test_the_samples_work_in_any_order_on_the_demo(tmp_path: Path, names: list[str]) -> None:
+    """Where a guide shows no error, there is none. The other outputs depend on what earlier guides have changed."""
+    with Program(tmp_path).serve("--demo"):
+        environment = build_environment(demo_environment(tmp_path))
+        for name in names:
+            page = httpx2.get(f"{environment['BASE_URL']}/docs/{name}", timeout=TIMEOUT).text
+            for sample in read_samples(page):
+                if sample.language in {"python", "sh"}:
+                    printed = run_sample(name, sample, tmp_path, environment)
+                    assert ('"error"' in printed) == ('"error"' in sample.output), (sample.code, printed)
