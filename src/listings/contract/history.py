@@ -179,6 +179,7 @@ class HistoryStore(Protocol):
     async def purge_history(self, buckets: Sequence[int], oldest: HistoryCutoffs, max_rows: int) -> int:
         """Delete history before the cutoffs from some buckets and return the number of deleted rows.
 
+        Events of rotated keys are stored for a year longer, because a key may be rotated only once.
         In each bucket, at most `max_rows` events, `max_rows` usage counts and `max_rows` rejected requests are deleted.
         """
 

@@ -16,7 +16,7 @@ It must be pure, because a store may call it again when it repeats a transaction
 
 
 class IdempotencyRecord(NamedTuple):
-    """The idempotency key of a request (decision G36). A store keeps the first three fields with the write's result."""
+    """The idempotency key of a request (decision G36). The first three fields are stored with the result."""
 
     key: str
     digest: bytes  # SHA-256 of the request
@@ -94,14 +94,14 @@ class Batch(NamedTuple):
 
 
 MAX_LIST_BYTES = 256 * 1024
-"""Size up to which a list is read at once."""
+"""Size up to which a list is read in one call."""
 
 ROW_BYTES = 512
 """What a listing counts in addition to the bytes of its title and content."""
 
 
 class LargeListError(Exception):
-    """A list is too large to be read at once: use `ListingStore.read_listings`."""
+    """A list is too large to be read in one call: use `ListingStore.read_listings`."""
 
 
 MAX_COUNTED = 1000

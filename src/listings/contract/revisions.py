@@ -1,4 +1,4 @@
-"""The part of a store that tells a cache of listings which of its entries are current."""
+"""The part of a store with which a cache of listings validates its entries."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ class Revisions(NamedTuple):
 
 
 class RevisionStore(Protocol):
-    """Tells a cache which of its entries are current."""
+    """The revisions with which a cache validates its entries."""
 
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         """Return both revisions of the account, from one snapshot: 0 at first, and higher after every edit."""
@@ -31,7 +31,7 @@ class RevisionStore(Protocol):
         """Like `get_last_change_revision`, but from memory only. Return None if a read would be needed."""
 
     def on_reset(self, callback: Callable[[], None]) -> None:
-        """Register the callback that empties caches, in place of an earlier one.
+        """Register the callback that empties caches, which replaces an earlier one.
 
         It is called after a reconnect, before the first read, because the server may be a standby or a restored backup.
         """

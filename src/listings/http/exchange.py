@@ -209,7 +209,7 @@ class HttpExchange(BaseExchange):
         self.on_response()
 
     def _has_left(self) -> bool:
-        """Return whether the client has left. A function, because mypyc takes it for unchanged after an `await`."""
+        """Return whether the client has left. A function, because mypyc assumes that `await` changes no attribute."""
         return bool(self.disconnected)
 
     def begin_large_response(self, owner: int) -> bool:

@@ -98,7 +98,7 @@ class Keys:
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
 
     async def list_successors(self, account: Account) -> dict[int, int]:
-        """Return the id of the key that replaced each rotated key of the account in the last 90 days."""
+        """Return the id of the key that replaced each rotated key. Rotations are stored for a year and 90 days."""
         return await self._store.list_successors(account.id)
 
     async def rotate(self, key_id: int, grace_seconds: int, actor: int = OPERATOR) -> IssuedKey:

@@ -28,11 +28,11 @@ _DAY = 24 * 3600  # seconds
 _HOUR = 3600  # seconds
 _MICROSECONDS_PER_SECOND = 1_000_000
 _PAGE_SIZE = 500
-_MAX_PAGES = 20  # of listings to scan for creates that are events of their own
+_MAX_PAGES = 20  # of listings that are scanned for single creates, which have no stored event
 _PURGE_BUCKETS = 64
 _PURGE_BATCH_SIZE = 500
 _MAX_READS = 16  # pages of changes for one page of activity
-_PURGED_CHANGE_SETS = 50  # in one transaction: each may have the changes of 200 listings
+_PURGED_CHANGE_SETS = 50  # in one transaction. Each has the changes of at most 200 listings
 
 
 class ActivityPage(NamedTuple):
@@ -86,7 +86,10 @@ class Activity:
         return _Creates(events, before_id, is_complete=False)
 
     async def purge(self) -> None:
-        """Delete activity after 90 days and usage after 31 days. Each call purges some of the buckets in batches."""
+        """Delete activity after 90 days and usage after 31 days. Rotations of keys are stored for a year longer.
+
+        Each call purges some of the buckets in batches.
+        """
         now = int(self._clock())
         oldest_usage = now - USAGE_DAYS * _DAY
         oldest = HistoryCutoffs(

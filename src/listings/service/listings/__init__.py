@@ -280,7 +280,7 @@ async def find_any(store: ListingStore, bucket: int, account_id: int, query: Lis
             listings: list[Listing] = []
             async for piece in found.pieces:
                 listings += [msgspec.structs.replace(one, content="") for one in piece]
-                if query.limit is not None and len(listings) >= query.limit:  # those of a word search ignore the limit
+                if query.limit is not None and len(listings) >= query.limit:  # a search for terms ignores the limit
                     break
             return Found(listings[: query.limit], found.total)
 

@@ -1,4 +1,4 @@
-"""API keys that the console's users create, rotate and revoke themselves."""
+"""API keys that members create, rotate and revoke in the console."""
 
 import asyncio
 from collections.abc import Callable

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 MIN_LENGTH = 10  # characters
 MAX_BYTES = 1024  # of UTF-8
-_NICENESS = 10  # a tenth of the event loop's share of a processor; with less, sign-ins would stop on a busy machine
-_MAX_PENDING = 256  # of some 20 ms each
+_NICENESS = 10  # gets a tenth of the event loop's CPU time; above it, sign-ins would stop on a busy machine
+_MAX_PENDING = 256  # hashes, each of which takes about 20 ms
 _MIN_DISTINCT_CHARACTERS = 4
 
 
@@ -144,7 +144,7 @@ def _require_capacity(pending: int) -> None:
 
 def _prepare_thread() -> None:
     """Give the calling thread a low priority. On Linux, each thread has its own."""
-    import argon2  # noqa: F401, PLC0415 - before, because an import holds the interpreter's lock for milliseconds
+    import argon2  # noqa: F401, PLC0415 - at full priority, because an import holds the GIL for milliseconds
 
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it

@@ -1,4 +1,4 @@
-"""Sign-up, sign-in, sessions and passwords of the console's users."""
+"""Sign-up, sign-in, sessions and passwords of members. A member is the signed-in owner of an account."""
 
 import logging
 import secrets
@@ -42,7 +42,7 @@ _MAX_AGENT_LENGTH = 200
 
 
 class Member(msgspec.Struct, frozen=True):
-    """An account that is signed in to the console, with its session. Times are in seconds since 1970.
+    """The signed-in owner of an account, as the account and the session. Times are in seconds since 1970.
 
     With `session_handle`, the owner can end the session.
     """
@@ -73,7 +73,7 @@ class _Store(MemberStore, AttemptStore, AccountStore, OwnAccountStore, MailStore
 
 
 class Sessions:
-    """The use cases of the console's users."""
+    """The use cases of signing up, signing in and sessions."""
 
     def __init__(
         self,

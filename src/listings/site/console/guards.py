@@ -91,7 +91,7 @@ def for_member_unchecked(page: MemberPage) -> Page:
 
 
 def require_current_session(member: Member, form: FormData) -> None:
-    """Raise Problem("cross_site") if the form's token does not belong to the session: usually, to an earlier one."""
+    """Raise Problem("cross_site") if the form's token belongs to another session, usually an earlier one."""
     try:
         security.require_form_token(member.csrf_secret, form.get("token"))
     except Problem:

@@ -191,7 +191,10 @@ class DatabaseStore(ScriptedStore):
 
 
 def _start_timer(seconds: float) -> Callable[[], bool]:
-    """Return a function that tells whether a read has taken too long: this much CPU time, or 20 ms more in total."""
+    """Return a function that returns True once a read has taken too long.
+
+    That is after `seconds` of CPU time, or after `seconds` + `_MAX_WAIT_SECONDS` of elapsed time.
+    """
     end, processor_end = perf_counter() + seconds, thread_time() + seconds
 
     def is_over() -> bool:

@@ -207,7 +207,7 @@ class Writer:
     def _is_locked_out(self, began: float) -> bool:
         """Return whether `close`, which began at that time, must give up the last writes.
 
-        It must after five seconds, the last of which the same process has held the lock.
+        Return True after 5 s if the same process has held the lock for the last second.
         """
         now, blocked_since = perf_counter(), self._blocked_since
         if blocked_since is None:
