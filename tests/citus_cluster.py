@@ -16,7 +16,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from listings.service import maintenance
+from listings.service import background_tasks
 from listings.store.postgres import migrate
 
 ADDRESS = os.environ.get("LISTINGS_TEST_CITUS_URL", "")
@@ -117,8 +117,8 @@ def find_problem(address: str = ADDRESS) -> str | None:
 
 def hold_background_work(patch: pytest.MonkeyPatch) -> None:
     """Keep services that start meanwhile from doing background work, which may query every shard."""
-    for interval in ("_MAINTENANCE_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS", "_INDEX_SECONDS"):
-        patch.setattr(maintenance, interval, 24 * 3600)
+    for interval in ("_PURGE_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS", "_INDEX_SECONDS"):
+        patch.setattr(background_tasks, interval, 24 * 3600)
 
 
 @contextmanager

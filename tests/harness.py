@@ -166,7 +166,7 @@ class Harness:
         prepare_database(self.settings)
         opened = wiring.open_services(self.settings, clock=self.clock)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Services, "run_maintenance", self._maintain)
+            patch.setattr(Services, "run_background_tasks", self._maintain)
             self.services = self.run(self._stack.enter_async_context(opened))
         self.application = wiring.build_application(self.services, self.settings)
         return self
@@ -218,7 +218,7 @@ class Harness:
 class MaintainedHarness(Harness):
     """A harness that also does the background work."""
 
-    _maintain = staticmethod(Services.run_maintenance)
+    _maintain = staticmethod(Services.run_background_tasks)
 
 
 async def fetch(

@@ -16,7 +16,7 @@ from listings.domain.errors import Problem
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import DEFAULTS, Options, ServiceInfo, Services
-from listings.service.mail.server import SmtpServer
+from listings.service.mail.smtp_types import SmtpServer
 from listings.service.payments.provider import ManualPayments, PaymentProvider
 from listings.settings import RedisAddress, Settings
 from listings.store.sqlite.store import SqliteStore
@@ -86,12 +86,12 @@ async def open_services(
         on_mail=metrics.record_mail if metrics is not None else DEFAULTS.on_mail,
     )
     services = Services(store, limiter, clock, options)
-    maintenance = asyncio.create_task(services.run_maintenance())
+    background_tasks = asyncio.create_task(services.run_background_tasks())
     try:
         yield services
     finally:
-        maintenance.cancel()
-        await asyncio.wait([maintenance])  # counts that it has not stored are pending again
+        background_tasks.cancel()
+        await asyncio.wait([background_tasks])  # counts that it has not stored are pending again
         await services.write_pending()
         await store.close()
         if limiter is not None:

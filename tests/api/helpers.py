@@ -7,7 +7,7 @@ import httpx2
 
 from bench.data import store_of
 from listings.domain.fields import FIELDS
-from listings.domain.listing_json import EXTRA_FIELDS
+from listings.domain.listing_json import OPTIONAL_LISTING_FIELDS
 from listings.domain.model import Listing
 from tests.conftest import Client
 from tests.harness import Harness, Person, RunningService
@@ -31,7 +31,7 @@ RECORD_FIELDS = [
     "created_at",
     "updated_at",
 ]
-HIDDEN_FIELDS = tuple(name for name in FIELDS if name in EXTRA_FIELDS)  # returned only on request
+HIDDEN_FIELDS = tuple(name for name in FIELDS if name in OPTIONAL_LISTING_FIELDS)  # returned only on request
 ALL_FIELDS: dict[str, Any] = {name: field.example for name, field in FIELDS.items()} | {
     "title": "Städtefahrrad 🚲",
     "content": "Zwei Räder.\nKaum gefahren.",

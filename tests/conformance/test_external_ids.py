@@ -211,7 +211,7 @@ def test_external_ids_are_found_in_a_large_account(shop: Shop, store: Store, run
     async def check() -> None:
         rows = [build_row(f"sku-{number}", title=f"Bike {number % 7}") for number in range(1_500)]
         assert Counter(await shop.import_rows(*rows)) == {"created": 1_500}
-        while (await store.index_accounts(1_000)).left:
+        while (await store.index_accounts(1_000)).has_more:
             pass
         extra = [await shop.add("sku-x"), await shop.add(None)]
         assert await shop.find("sku-x") == extra[:1]

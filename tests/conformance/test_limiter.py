@@ -17,7 +17,7 @@ def test_requests_above_the_limit_are_rejected(make_limiter: MakeLimiter, run: R
     limiter = make_limiter(3, 60)
     decisions = [run(limiter.hit(KEY)) for _ in range(4)]
     assert [decision.accepted for decision in decisions] == [True, True, True, False]
-    assert [decision.left for decision in decisions] == [2, 1, 0, 0]
+    assert [decision.remaining for decision in decisions] == [2, 1, 0, 0]
 
 
 def test_limit_and_window_are_attributes(make_limiter: MakeLimiter) -> None:
@@ -32,14 +32,14 @@ def test_the_scope_describes_what_is_counted_together(make_limiter: MakeLimiter)
 
 def test_peek_does_not_count_a_request(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(2, 60)
-    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, left=2, reset=0)
+    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, remaining=2, reset=0)
     run(limiter.hit(KEY))
     clock.now += 20
-    assert [run(limiter.peek(KEY)) for _ in range(3)] == [RateLimitDecision(accepted=True, left=1, reset=40)] * 3
+    assert [run(limiter.peek(KEY)) for _ in range(3)] == [RateLimitDecision(accepted=True, remaining=1, reset=40)] * 3
     run(limiter.hit(KEY))
-    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=False, left=0, reset=40)
+    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=False, remaining=0, reset=40)
     clock.now += 60
-    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, left=2, reset=0)
+    assert run(limiter.peek(KEY)) == RateLimitDecision(accepted=True, remaining=2, reset=0)
 
 
 def test_keys_are_counted_separately(make_limiter: MakeLimiter, run: Run) -> None:
@@ -51,14 +51,14 @@ def test_keys_are_counted_separately(make_limiter: MakeLimiter, run: Run) -> Non
 
 def test_the_window_slides(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
     limiter = make_limiter(2, 60)
-    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, left=1, reset=60)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, remaining=1, reset=60)
     clock.now += 20
-    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, left=0, reset=40)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, remaining=0, reset=40)
     clock.now += 39
-    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=False, left=0, reset=1)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=False, remaining=0, reset=1)
     clock.now += 1
-    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, left=0, reset=20)
-    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=False, left=0, reset=20)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=True, remaining=0, reset=20)
+    assert run(limiter.hit(KEY)) == RateLimitDecision(accepted=False, remaining=0, reset=20)
 
 
 def test_a_rejected_request_does_not_count(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:
@@ -89,7 +89,7 @@ def test_many_keys_are_counted_separately(make_limiter: MakeLimiter, run: Run, c
         assert {decision.accepted for decision in decisions} == {round_ < 2}
         clock.now += 1
     clock.now += 60
-    assert all(run(limiter.hit(key)).left == 1 for key in range(1, 3_000))
+    assert all(run(limiter.hit(key)).remaining == 1 for key in range(1, 3_000))
 
 
 def test_concurrent_requests_are_counted_exactly(make_limiter: MakeLimiter, run: Run) -> None:
@@ -128,7 +128,7 @@ def test_it_behaves_as_decision_g28_defines(
     for step in steps:
         clock.now += step
         decision = run(limiter.hit(KEY))
-        assert (decision.accepted, decision.left) == reference.hit(clock.now)
+        assert (decision.accepted, decision.remaining) == reference.hit(clock.now)
 
 
 @pytest.mark.parametrize("limit", [1, 1000, 5000])

@@ -51,11 +51,11 @@ def change(store: Store, run: Run, listing_id: int, **values: Any) -> Listing:
 
 def run_all_steps(store: Store, run: Run, count: int = 7) -> int:
     """Run all index steps and return the number of indexed listings."""
-    done, left = 0, True
-    while left:
+    done, has_more = 0, True
+    while has_more:
         step = run(store.index_market(count, INDEXER, 1_000.0))
         assert step.done <= count
-        done, left = done + step.done, step.left
+        done, has_more = done + step.done, step.has_more
     return done
 
 
@@ -394,7 +394,7 @@ def test_one_indexer_holds_the_lease_until_it_expires(store: Store, run: Run) ->
         add(store, run, alice)
     assert run(store.index_market(1, INDEXER, 1_000.0)).done == 1
     assert run(store.index_market(1, OTHER_INDEXER, 1_001.0)) == IndexStep(0)
-    assert run(store.index_market(1, INDEXER, 1_002.0)).left
+    assert run(store.index_market(1, INDEXER, 1_002.0)).has_more
     assert run(store.index_market(1, OTHER_INDEXER, 1_004.0)).done == 0
     assert run(store.index_market(1, OTHER_INDEXER, 1_006.0)).done == 1
     assert run(store.index_market(1, INDEXER, 1_006.0)).done == 0
@@ -417,9 +417,9 @@ def test_a_step_with_long_listings_ends_early(store: Store, run: Run) -> None:
     for _ in range(5):
         add(store, run, alice, content="word " * 16_000)
     step = run(store.index_market(100, INDEXER, 1_000.0))
-    assert (step.done, step.left) == (3, True)
+    assert (step.done, step.has_more) == (3, True)
     step = run(store.index_market(100, INDEXER, 1_000.0))
-    assert (step.done, step.left) == (2, False)
+    assert (step.done, step.has_more) == (2, False)
 
 
 def test_cursors_beyond_all_listings_find_all_or_nothing(store: Store, run: Run) -> None:

@@ -241,9 +241,9 @@ def test_the_last_devices_of_an_account_are_known(store: Store, run: Run, accoun
     for moment, digest in enumerate([*digests[:3], digests[0], digests[3]]):
         run(store.set_device(account.id, digest, moment, 3))
     run(store.set_device(other.id, digests[0], 1, 3))
-    assert [run(store.is_device(account.email, digest)) for digest in digests] == [True, False, True, True]
-    assert [run(store.is_device(other.email, digest)) for digest in digests] == [True, False, False, False]
-    assert not run(store.is_device("nobody@example.com", digests[0]))
+    assert [run(store.is_known_device(account.email, digest)) for digest in digests] == [True, False, True, True]
+    assert [run(store.is_known_device(other.email, digest)) for digest in digests] == [True, False, False, False]
+    assert not run(store.is_known_device("nobody@example.com", digests[0]))
 
 
 @pytest.mark.parametrize("end", ["set_password", "accept_invitation", "erase_account"])
@@ -257,7 +257,7 @@ def test_a_new_password_and_an_erasure_delete_the_devices(store: Store, run: Run
         run(store.accept_invitation(OTHER, "second", 1_500))
     else:
         run(store.erase_account(account.id, "erased", email := "erased", 1_500))
-    assert not run(store.is_device(email, SUBJECT))
+    assert not run(store.is_known_device(email, SUBJECT))
 
 
 def test_an_invitation_is_valid_once_and_until_it_expires(store: Store, run: Run, account: Account) -> None:

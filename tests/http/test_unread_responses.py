@@ -12,7 +12,7 @@ import pytest
 
 from listings.api import lists
 from listings.http import connection as connections
-from listings.http import pace, unsent_bytes
+from listings.http import throttle, unsent_bytes
 from listings.http.connection import ConnectionLimits
 from listings.http.unsent_bytes import UnsentBytes
 from tests.api.test_large_lists import count_files, wait_for_closed_files
@@ -104,8 +104,8 @@ def test_a_client_that_waits_for_its_turn_is_not_slow(
     service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_MIN_READ_RATE", 1_000_000)
-    monkeypatch.setattr(pace, "_INTERVAL_SECONDS", 0.2)  # a third of that rate
-    monkeypatch.setattr(pace, "_BURST_SECONDS", 0.0)
+    monkeypatch.setattr(throttle, "_INTERVAL_SECONDS", 0.2)  # a third of that rate
+    monkeypatch.setattr(throttle, "_BURST_SECONDS", 0.0)
     started = time.monotonic()
     with Connection(service).send(request("GET", PATH, cast.alice.key)) as connection:
         assert len(connection.read_response().json()["listings"]) == 10

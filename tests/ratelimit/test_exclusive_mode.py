@@ -82,7 +82,7 @@ def test_a_newcomer_joins_and_both_count_together(run: Run, database: Path, mach
         async with maintained_limiter(database, machine.clock(), limit=3) as first:
             await first.check()
             await wait_for_exclusive_mode(database)
-            assert (await first.hit(KEY)).left == 2
+            assert (await first.hit(KEY)).remaining == 2
             second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
             decisions = [await second.hit(KEY), await first.hit(KEY), await second.hit(KEY), await first.hit(KEY)]
             assert find_lock(first_log_file(database), USERS) == SHARED
@@ -99,10 +99,10 @@ def test_a_newcomer_waits_for_exclusive_mode_to_end(run: Run, database: Path, ma
     with asyncio.Runner() as other, pytest.raises(TimeoutError):
         other.run(asyncio.wait_for(second.hit(KEY), 0.05))
     assert find_lock(first_log_file(database), USERS) == EXCLUSIVE
-    assert run(first.hit(KEY)).left == 2  # ends exclusive mode
+    assert run(first.hit(KEY)).remaining == 2  # ends exclusive mode
     assert find_lock(first_log_file(database), USERS) == SHARED
     with asyncio.Runner() as other:
-        assert other.run(second.hit(KEY)).left == 1
+        assert other.run(second.hit(KEY)).remaining == 1
         other.run(second.close())
     run(first.close())
     assert not maintenance.done()
@@ -136,7 +136,7 @@ def test_a_replaced_file_is_not_used_exclusively(
                 await wait_for_exclusive_mode(database)  # of the new file; the old one is checked as often
                 return await small.hit(KEY), await large.hit(KEY)
 
-    assert [decision.left for decision in run(work())] == [0, 5_000 - 4]
+    assert [decision.remaining for decision in run(work())] == [0, 5_000 - 4]
 
 
 def test_exclusive_mode_ends_with_its_maintenance(run: Run, database: Path, machine: Machine) -> None:
@@ -160,11 +160,11 @@ def test_a_newcomer_killed_while_joining_has_no_effect(run: Run, database: Path,
             await wait_for_exclusive_mode(database)
             with first_log_file(database).open("r+b") as file:
                 os.pwrite(file.fileno(), struct.pack("Q", 2), 16)
-            assert (await limiter.hit(KEY)).left == 1
+            assert (await limiter.hit(KEY)).remaining == 1
             assert find_lock(first_log_file(database), USERS) == SHARED
             await wait_for_exclusive_mode(database)
             assert struct.unpack_from("Q", first_log_file(database).read_bytes(), 16) == (0,)
-            assert (await limiter.hit(KEY)).left == 0
+            assert (await limiter.hit(KEY)).remaining == 0
 
     run(work())
 
@@ -180,8 +180,8 @@ def test_a_process_that_cannot_join_is_unavailable_until_it_can(
         for fetch in (second.hit, second.peek, second.list_ages):
             with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: another process holds it ex"):
                 other.run(fetch(KEY))
-        assert run(first.hit(KEY)).left == 2
-        assert other.run(second.hit(KEY)).left == 1
+        assert run(first.hit(KEY)).remaining == 2
+        assert other.run(second.hit(KEY)).remaining == 1
         other.run(second.close())
     run(first.close())
     assert not maintenance.done()
@@ -207,7 +207,7 @@ def test_the_limit_is_exact_while_processes_come_and_go(
                     machine.pass_time(choice.random())
                     key = choice.choice((1, 4095, 4096))
                     decision, expected = await choice.choice(limiters).hit(key), await model.hit(key)
-                    assert (decision.accepted, decision.left) == (expected.accepted, expected.left)
+                    assert (decision.accepted, decision.remaining) == (expected.accepted, expected.remaining)
                     assert decision.reset == pytest.approx(expected.reset, abs=1e-3)
                     is_exclusive.append(is_exclusively_locked(database))
                     await asyncio.sleep(0)
@@ -262,6 +262,6 @@ def test_kills_in_exclusive_mode_lose_no_acknowledged_request(database: Path) ->
         process.kill()
         acknowledged += len(process.communicate(timeout=TIMEOUT)[0])
     limiter = MappedLimiter(database, lone.DATABASE_ID, limit, 3600)
-    logged = limit - asyncio.run(limiter.peek(KEY)).left
+    logged = limit - asyncio.run(limiter.peek(KEY)).remaining
     asyncio.run(limiter.close())
     assert acknowledged <= logged <= acknowledged + kills

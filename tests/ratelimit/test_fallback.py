@@ -198,7 +198,7 @@ def test_a_service_can_start_without_redis(
             await one.limiter.check()
             server.start()
             await one.wait_for_scope(SHARED)
-            assert (await one.limiter.peek(KEY)).left == 10
+            assert (await one.limiter.peek(KEY)).remaining == 10
 
     run(trial())
     assert logged_changes(caplog) == ["away", "back"]
@@ -272,8 +272,8 @@ def test_a_cancelled_request_does_not_shift_replies(server: RedisServer, databas
         for task in tasks[::2]:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        left = [result.left for result in results if not isinstance(result, BaseException)]
-        assert left == [1_000 - number for number in range(3, 22, 2)]
+        remaining = [result.remaining for result in results if not isinstance(result, BaseException)]
+        assert remaining == [1_000 - number for number in range(3, 22, 2)]
         await limiter.close()
 
     run(trial())

@@ -62,7 +62,7 @@ def hit(run: Run, limiter: AnyLimiter, machine: Machine, seconds: float, key: in
 def peek(run: Run, limiter: AnyLimiter, key: int = 1) -> tuple[bool, int, int]:
     """Return whether a request would be accepted, the remaining requests, and the reset in milliseconds."""
     decision: RateLimitDecision = run(limiter.peek(key))
-    return decision.accepted, decision.left, round(decision.reset * 1000)
+    return decision.accepted, decision.remaining, round(decision.reset * 1000)
 
 
 def test_remaining_requests_and_reset_are_imported(
@@ -165,7 +165,7 @@ def test_a_replaced_file_is_not_written_to(run: Run, tmp_path: Path, machine: Ma
     large = MappedLimiter(path, database_id, 2000, WINDOW, machine.clock())
     run(large.hit(2))
     run(small.import_history(1, [3.0, 2.0]))
-    assert run(large.peek(1)).left == 2000 - 2
+    assert run(large.peek(1)).remaining == 2000 - 2
     run(small.close())
     run(large.close())
 

@@ -67,7 +67,7 @@ def count_logged(database: Path, limit: int) -> int:
     limiter = MappedLimiter(database, rush.DATABASE_ID, limit, 3600)
     decision = asyncio.run(limiter.hit(KEY))
     asyncio.run(limiter.close())
-    return limit - decision.left - decision.accepted
+    return limit - decision.remaining - decision.accepted
 
 
 # Exactness
@@ -213,7 +213,7 @@ def test_running_processes_follow_a_log_moved_by_a_larger_limit(database: Path, 
     large = Limiter(database, machine, limit=5_000)
     assert count_accepted(large, 3) == 3
     assert count_accepted(small, 10) == 3
-    assert large.hit().left == 5_000 - 11
+    assert large.hit().remaining == 5_000 - 11
 
 
 def test_a_wrapped_ring_keeps_its_order_when_moved(database: Path, machine: Machine) -> None:
@@ -225,7 +225,7 @@ def test_a_wrapped_ring_keeps_its_order_when_moved(database: Path, machine: Mach
     before = small.hit()
     after = large.hit()
     assert after.accepted
-    assert (2_000 - after.left) - (1_000 - before.left) == 1
+    assert (2_000 - after.remaining) - (1_000 - before.remaining) == 1
     assert after.reset == pytest.approx(before.reset, abs=0.07)
 
 
@@ -426,7 +426,7 @@ def test_a_running_limiter_continues_from_an_imported_history(database: Path, ma
     machine.pass_time(61.0)
     other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
     asyncio.run(other.import_history(KEY, [20.0]))
-    assert limiter.hit() == RateLimitDecision(accepted=True, left=1, reset=40.0)
+    assert limiter.hit() == RateLimitDecision(accepted=True, remaining=1, reset=40.0)
 
 
 def test_every_imported_request_counts(database: Path, machine: Machine) -> None:
@@ -436,7 +436,7 @@ def test_every_imported_request_counts(database: Path, machine: Machine) -> None
         machine.pass_time(61.0)
     other = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
     asyncio.run(other.import_history(KEY, [20.0, 10.0]))
-    assert limiter.hit() == RateLimitDecision(accepted=True, left=0, reset=40.0)
+    assert limiter.hit() == RateLimitDecision(accepted=True, remaining=0, reset=40.0)
 
 
 def test_a_log_never_restarts_before_its_newest_time(database: Path, machine: Machine) -> None:
@@ -446,9 +446,9 @@ def test_a_log_never_restarts_before_its_newest_time(database: Path, machine: Ma
         machine.pass_time(10.0)
     limiter.close()
     machine.reboot(-7200.0)
-    assert Limiter(database, machine).hit() == RateLimitDecision(accepted=False, left=0, reset=40.0)
+    assert Limiter(database, machine).hit() == RateLimitDecision(accepted=False, remaining=0, reset=40.0)
 
 
 def test_a_full_log_is_moved_completely(database: Path, machine: Machine) -> None:
     assert count_accepted(Limiter(database, machine, limit=1_000), 1_000) == 1_000
-    assert Limiter(database, machine, limit=1_500).hit().left == 499
+    assert Limiter(database, machine, limit=1_500).hit().remaining == 499

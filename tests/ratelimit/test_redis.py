@@ -89,7 +89,7 @@ def test_a_request_is_accepted_after_the_reported_reset(make_limiter: MakeLimite
     limiter = make_limiter(3, 1, real=True)
     while (rejected := limiter.hit()).accepted:
         pass  # until three hits fit into one second
-    assert rejected.left == 0
+    assert rejected.remaining == 0
     assert 0 < rejected.reset < 1
     while not (decision := limiter.peek()).accepted:
         assert decision.reset > 0
@@ -112,7 +112,7 @@ def test_a_key_in_redis_is_bounded_and_expires(
 
 
 def test_peek_creates_no_key(make_limiter: MakeLimiter, redis_server: RedisServer, database_id: str) -> None:
-    assert make_limiter(real=True).peek() == RateLimitDecision(accepted=True, left=3, reset=0)
+    assert make_limiter(real=True).peek() == RateLimitDecision(accepted=True, remaining=3, reset=0)
     with redis_server.client() as client:
         assert client.exists(f"listings:{database_id}:limit:{KEY}") == 0
 
@@ -126,7 +126,7 @@ def test_expired_requests_are_removed(
         clock.now += 0.0625
     clock.now += 20
     counted = sum(number * 0.0625 > 997 * 0.0625 + 20 - 60 for number in range(997))
-    assert limiter.hit().left == 1_000 - counted - 1
+    assert limiter.hit().remaining == 1_000 - counted - 1
     with redis_server.client() as client:
         assert client.llen(f"listings:{database_id}:limit:{KEY}") == counted + 1
 
@@ -218,7 +218,7 @@ def test_a_lowered_limit_reports_the_correct_reset(make_limiter: MakeLimiter, cl
         high.hit()
         clock.now += 10
     rejected = low.hit()
-    assert rejected == RateLimitDecision(accepted=False, left=0, reset=40)
+    assert rejected == RateLimitDecision(accepted=False, remaining=0, reset=40)
     clock.now += 39.999
     assert not low.hit().accepted
     clock.now += 0.001
@@ -230,7 +230,7 @@ def test_different_limits_share_one_log(make_limiter: MakeLimiter) -> None:
     assert small.count_accepted(4) == 4
     assert large.count_accepted(3) == 3
     assert small.count_accepted(10) == 3
-    assert large.hit().left == 5_000 - 11
+    assert large.hit().remaining == 5_000 - 11
 
 
 def test_a_shorter_window_removes_older_requests(make_limiter: MakeLimiter, clock: Clock) -> None:

@@ -370,8 +370,8 @@ def test_visitors_are_purged_a_minute_after_midnight(harness: Harness) -> None:
 # The index
 
 
-def test_maintenance_stores_views_and_indexes_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.service.maintenance._MARKET_SECONDS", 0.01)
+def test_background_tasks_store_views_and_index_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("listings.service.background_tasks._MARKET_SECONDS", 0.01)
     with MaintainedHarness(tmp_path) as harness:
         lamp = add_listing(harness, authenticate(harness))
         harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
@@ -396,13 +396,13 @@ def test_views_are_stored_when_the_service_stops(tmp_path: Path) -> None:
 
 
 def test_a_step_grows_slowly_and_shrinks_immediately() -> None:
-    assert compute_next_size(64, IndexStep(64, left=True, seconds=0.000_1)) == 128
-    assert compute_next_size(64, IndexStep(64, left=True, seconds=0.1)) == 64
-    assert compute_next_size(100, IndexStep(100, left=True, seconds=0.02, contended=True)) == 5
-    assert compute_next_size(2_000, IndexStep(2_000, left=True, seconds=10)) == 20
-    assert compute_next_size(64, IndexStep(1, left=True, seconds=5)) == 4
-    assert compute_next_size(2_000, IndexStep(2_000, left=True, seconds=0.000_1)) == 2_000
-    assert compute_next_size(64, IndexStep(64, left=True)) == 64
+    assert compute_next_size(64, IndexStep(64, has_more=True, seconds=0.000_1)) == 128
+    assert compute_next_size(64, IndexStep(64, has_more=True, seconds=0.1)) == 64
+    assert compute_next_size(100, IndexStep(100, has_more=True, seconds=0.02, contended=True)) == 5
+    assert compute_next_size(2_000, IndexStep(2_000, has_more=True, seconds=10)) == 20
+    assert compute_next_size(64, IndexStep(1, has_more=True, seconds=5)) == 4
+    assert compute_next_size(2_000, IndexStep(2_000, has_more=True, seconds=0.000_1)) == 2_000
+    assert compute_next_size(64, IndexStep(64, has_more=True)) == 64
 
 
 class Backlog:
@@ -416,7 +416,7 @@ class Backlog:
         if len(self.counts) == 20:
             raise Unavailable("Enough")
         self.counts.append(count)
-        return IndexStep(count, left=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
+        return IndexStep(count, has_more=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
 
 
 @pytest.mark.parametrize(("contended", "minimum", "maximum"), [(True, 0.03, 0.06), (False, 0.7, 0.9)])

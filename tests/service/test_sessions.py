@@ -72,7 +72,7 @@ def test_a_small_clock_skew_does_not_end_a_session(harness: Harness, alice: str)
     assert harness.services.sessions.is_confirmed(member)
 
 
-def test_maintenance_purges_expired_sessions(harness: Harness, alice: str) -> None:
+def test_background_tasks_purge_expired_sessions(harness: Harness, alice: str) -> None:
     account = find_member(harness, alice).account
     harness.clock.advance(7 * DAY)
     harness.run(harness.services.sessions.purge())

@@ -103,7 +103,7 @@ def test_the_remaining_requests_come_from_the_rate_limiter(harness: Harness, ali
     fetch(harness, alice, 3)
     (key,) = read_usage(harness, alice).keys
     assert key.limit is not None
-    assert key.limit.left == 997
+    assert key.limit.remaining == 997
     assert read_usage(harness, alice).keys[0].limit is not None
     assert harness.fetch("GET", "/api/v1/rate_limit", key=alice.key).json()["remaining"] == 997
 

@@ -26,9 +26,9 @@ def create_key(tab: Tab, **fields: str) -> str:
     return secret or ""
 
 
-def get_once(tab: Tab) -> str:
+def get_form_id(tab: Tab) -> str:
     """Return the idempotency key of the form."""
-    return tab.page.values("input", "value", name="once")[0] or ""
+    return tab.page.values("input", "value", name="form_id")[0] or ""
 
 
 def selected_options(tab: Tab) -> list[str | None]:
@@ -182,18 +182,18 @@ def test_a_wrong_password_keeps_the_selected_grace_period(harness: Harness) -> N
 
 def test_a_form_submitted_twice_creates_one_key(harness: Harness) -> None:
     tab = open_console(harness).get("/console/keys")
-    form = {"name": "Till", "once": get_once(tab)}
+    form = {"name": "Till", "form_id": get_form_id(tab)}
     assert tab.post("/console/keys", **form).reply.status == 201
     assert tab.post("/console/keys", **form).reply.status == 409
     assert "This form was already sent" in tab.text
     assert tab.page.values("input", "value", id="name") == [""]
     assert len(harness.run(harness.services.keys.list_of(harness.run(harness.services.accounts.find("1"))))) == 1
-    assert tab.post("/console/keys", name="Till", once=get_once(tab)).reply.status == 201
+    assert tab.post("/console/keys", name="Till", form_id=get_form_id(tab)).reply.status == 201
 
 
 def test_a_corrected_form_creates_its_key(harness: Harness) -> None:
     tab = open_console(harness).get("/console/keys")
-    form = {"once": get_once(tab)}
+    form = {"form_id": get_form_id(tab)}
     assert tab.post("/console/keys", name="", **form).reply.status == 400
     assert tab.post("/console/keys", name="Till", **form).reply.status == 201
 
@@ -201,7 +201,7 @@ def test_a_corrected_form_creates_its_key(harness: Harness) -> None:
 def test_a_rotation_submitted_twice_creates_one_key(harness: Harness) -> None:
     tab = open_console(harness)
     create_key(tab)
-    form = {"grace": "0", "once": get_once(tab.get("/console/keys/1"))}
+    form = {"grace": "0", "form_id": get_form_id(tab.get("/console/keys/1"))}
     assert tab.post("/console/keys/1/rotate", **form).reply.status == 201
     assert tab.post("/console/keys/1/rotate", **form).reply.status == 409
     assert "This form was already sent" in tab.text

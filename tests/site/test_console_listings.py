@@ -48,7 +48,7 @@ def test_the_form_suggests_regions_and_categories_for_the_type(alice: Tab) -> No
     alice.get(f"{PATH}/new")
     assert alice.page.values("input", "list", name="category") == ["categories-product"]
     assert {"Bicycles", "Hospitality", "Hawke's Bay"} <= set(alice.page.values("option", "value"))
-    invalid = alice.post(f"{PATH}/new", once="once", **LAMP | {"title": "", "type": "job"})
+    invalid = alice.post(f"{PATH}/new", form_id="a", **LAMP | {"title": "", "type": "job"})
     assert invalid.page.values("input", "list", name="category") == ["categories-job"]
 
 
@@ -179,7 +179,7 @@ def test_an_invalid_cursor_is_ignored(harness: Harness, alice: Tab, after: str) 
 def test_a_listing_is_created_with_all_fields_and_published(harness: Harness, alice: Tab) -> None:
     form = LAMP | {"category": "Lights", "region": "Otago", "district": "Dunedin", "location": "Princes Street"}
     form |= {"latitude": "-45.87", "longitude": "170.5", "images": "https://x.example/1.jpg", "is_active": "true"}
-    alice.get(f"{PATH}/new").post(f"{PATH}/new", once=form_values(alice)["once"], **form)
+    alice.get(f"{PATH}/new").post(f"{PATH}/new", form_id=form_values(alice)["form_id"], **form)
     assert "Listing created" in alice.follow().text
     listing = load_listing(harness, int(alice.page.values("form", "action")[1].split("/")[-2]))  # type: ignore[union-attr]
     assert (listing.title, listing.price_cents, listing.latitude, listing.is_active) == ("Lamp", 1250, -45.87, True)
@@ -224,10 +224,10 @@ def test_the_form_has_every_field_and_shows_each_selected_value(harness: Harness
 
 
 def test_a_form_submitted_twice_creates_one_listing(alice: Tab) -> None:
-    once = form_values(alice.get(f"{PATH}/new"))["once"]
-    first = alice.post(f"{PATH}/new", once=once, **LAMP).reply.headers["location"]
-    assert alice.post(f"{PATH}/new", once=once, **LAMP).reply.headers["location"] == first
-    assert alice.post(f"{PATH}/new", once=once, **LAMP | {"title": "Another"}).reply.status == 409
+    form_id = form_values(alice.get(f"{PATH}/new"))["form_id"]
+    first = alice.post(f"{PATH}/new", form_id=form_id, **LAMP).reply.headers["location"]
+    assert alice.post(f"{PATH}/new", form_id=form_id, **LAMP).reply.headers["location"] == first
+    assert alice.post(f"{PATH}/new", form_id=form_id, **LAMP | {"title": "Another"}).reply.status == 409
     assert "its listing was created" in alice.text
     assert list_titles(alice.get(PATH)) == ["Lamp"]
 
@@ -312,13 +312,13 @@ def test_two_tabs_do_not_overwrite_each_other(harness: Harness, alice: Tab) -> N
 def test_a_form_of_an_earlier_session_can_be_saved_again(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
     for path in (f"{PATH}/new", f"{PATH}/{listing_id}"):
-        form = {name: text for name, text in form_values(alice.get(path)).items() if name in {"once", "version"}}
+        form = {name: text for name, text in form_values(alice.get(path)).items() if name in {"form_id", "version"}}
         form |= LAMP | {"content": "A long text.", "is_active": "true"}
         sign_in_again(alice)
         assert alice.post(path, **form).reply.status == 403
         assert "You signed in again in the meantime, so nothing was saved. Save once more." in alice.text
         assert "A long text." in alice.text
-        assert form.items() >= {name: form_values(alice)[name] for name in form.keys() & {"once", "version"}}.items()
+        assert form.items() >= {name: form_values(alice)[name] for name in form.keys() & {"form_id", "version"}}.items()
         assert load_listing(harness, listing_id).title == "Bicycle"
         assert alice.post(path, **form).reply.status == 303
     assert list_titles(alice.get(PATH)) == ["Lamp", "Lamp"]
@@ -464,7 +464,7 @@ def test_a_bulk_change_sent_again_changes_what_had_failed(
     harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [create(harness) for _ in range(5)]
-    sent = {"action": "pause", "status": "active", "all": "1", "confirmed": "pause", "once": "a"}
+    sent = {"action": "pause", "status": "active", "all": "1", "confirmed": "pause", "form_id": "a"}
     with monkeypatch.context() as patch:
         fail_third_slice(harness, patch)
         assert alice.post(PATH, **sent).reply.status == 503
@@ -481,7 +481,7 @@ def test_a_failed_bulk_change_shows_what_was_changed(
     for _ in range(5):
         create(harness)
     fail_third_slice(harness, monkeypatch)
-    alice.post(PATH, action="pause", all="1", confirmed="pause", once="a")
+    alice.post(PATH, action="pause", all="1", confirmed="pause", form_id="a")
     assert (alice.reply.status, "The database can't be reached." in alice.text) == (503, True)
     assert "4 listings paused. Undo The change was not completed." in alice.text
     assert '<a href="/console/activity">Undo</a>' in alice.reply.body.decode()
@@ -491,7 +491,7 @@ def test_a_percentage_sent_again_is_applied_once_to_each_listing(
     harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [create(harness, price=10) for _ in range(5)]
-    sent = {"action": "price", "mode": "percent", "amount": "10", "all": "1", "once": "a"}
+    sent = {"action": "price", "mode": "percent", "amount": "10", "all": "1", "form_id": "a"}
     with monkeypatch.context() as patch:
         fail_third_slice(harness, patch)
         alice.post(PATH, confirmed="price percent 10", **sent)
@@ -504,8 +504,8 @@ def test_a_percentage_sent_again_is_applied_once_to_each_listing(
 
 def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, alice: Tab) -> None:
     ids = [create(harness, price=price) for price in (19.99, 0, 0.01)]
-    alice.get(PATH).post(PATH, action="price", id=[str(one) for one in ids], once="a")
-    alice.post(PATH, action="price", id=[str(one) for one in ids], once="a", mode="set", amount="-10%")
+    alice.get(PATH).post(PATH, action="price", id=[str(one) for one in ids], form_id="a")
+    alice.post(PATH, action="price", id=[str(one) for one in ids], form_id="a", mode="set", amount="-10%")
     assert "$19.99 $17.99" in " ".join(alice.text.split())
     assert load_listing(harness, ids[0]).price_cents == 1999
     sent: dict[str, Any] = {
@@ -513,7 +513,7 @@ def test_prices_are_changed_by_a_percentage_after_a_preview(harness: Harness, al
         "mode": "percent",
         "amount": "-10%",
         "action": "price",
-        "once": "a",
+        "form_id": "a",
     }
     for _ in range(2):  # a form that is submitted twice takes effect once
         alice.post(PATH, confirmed="price percent -10%", **sent)
@@ -549,7 +549,7 @@ def test_prices_are_set_for_all_selected_listings(harness: Harness, alice: Tab) 
 
 def test_a_form_of_prices_is_not_sent_again_with_another_amount(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness, price=10)
-    for selected in ({"all": "1", "once": "a"}, {"id": str(listing_id), "once": "b"}):
+    for selected in ({"all": "1", "form_id": "a"}, {"id": str(listing_id), "form_id": "b"}):
         sent = {"action": "price", "mode": "set", **selected}
         alice.get(PATH).post(PATH, **sent, amount="20", confirmed="price set 20")
         alice.post(PATH, **sent, amount="30", confirmed="price set 30")

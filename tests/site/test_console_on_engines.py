@@ -26,12 +26,12 @@ def test_the_console_is_the_same_on_both_engines(tmp_path: Path, engine: str) ->
 
 
 def create_key_and_listing(tab: Tab) -> tuple[str, str]:
-    tab.get("/console/keys").post("/console/keys", name="Warehouse", once="once")
+    tab.get("/console/keys").post("/console/keys", name="Warehouse", form_id="once")
     (key,) = tab.page.values("input", "value", id="secret")
-    assert tab.post("/console/keys", name="Warehouse", once="once").reply.status == 409
+    assert tab.post("/console/keys", name="Warehouse", form_id="once").reply.status == 409
     tab.get("/console/listings/new")
     form = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "is_active": "true"}
-    tab.post("/console/listings/new", once="once", **form)
+    tab.post("/console/listings/new", form_id="a", **form)
     found = re.search(r"/console/listings/(\d+)", tab.reply.headers["location"])
     assert found is not None
     return key or "", found[1]
@@ -63,7 +63,7 @@ def change_all_that_match(tab: Tab, listing_id: str) -> None:
     bowl = {"title": "Bowl", "content": "Kauri.", "type": "product", "price_type": "fixed", "external_id": "B-1"}
     tab.post(f"/console/listings/{listing_id}", version=version, price="60", **bowl)
     for _ in range(2):  # a form that is submitted twice takes effect once
-        tab.post("/console/listings", **form, q="B-1", once="a")
+        tab.post("/console/listings", **form, q="B-1", form_id="a")
         assert "Price changed on 1 listing." in tab.follow().text
     assert form_values(tab.get(f"/console/listings/{listing_id}"))["price"] == "66.00"
 

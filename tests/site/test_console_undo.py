@@ -87,7 +87,7 @@ def test_the_notice_of_a_bulk_change_offers_undo(harness: Harness, alice: Tab) -
 def test_the_notice_of_several_change_sets_leads_to_the_activity(harness: Harness, alice: Tab) -> None:
     create(harness)
     import_rows(alice, 100)
-    alice.get(PATH).post(PATH, action="delete", all="1", confirmed="delete", once="a")
+    alice.get(PATH).post(PATH, action="delete", all="1", confirmed="delete", form_id="a")
     assert "101 listings deleted. Undo" in alice.follow().text
     assert find_undo_links(alice) == []
     assert f'<a href="{ACTIVITY}">Undo</a>' in alice.reply.body.decode()

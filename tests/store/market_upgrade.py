@@ -38,7 +38,7 @@ async def upgrade(store: Store) -> list[list[int]]:
         return [entry.id for entry in await store.search_market(MarketQuery(text=text))]
 
     async def take_step() -> bool:
-        return (await store.index_market(1, b"i" * 16, 1_800_000_000.0)).left
+        return (await store.index_market(1, b"i" * 16, 1_800_000_000.0)).has_more
 
     await store.open()
     found = [await find("Hawke's"), await find("bikes")]

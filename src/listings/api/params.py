@@ -29,7 +29,7 @@ from listings.domain.listing_json import INCLUDED_FIELDS
 from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
 from listings.service.history.change_waits import MAX_WAIT_SECONDS, Poll
 
-EXTRAS = ("district", "latitude", "longitude")
+INCLUDE_ALL_FIELDS = ("district", "latitude", "longitude")
 """The fields that `include=all` adds to a record. There will be no more of them (decision G1)."""
 
 _MAX_LIMIT = 1000
@@ -161,7 +161,7 @@ LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "external_id": parse_external_id,
     "ids": parse_ids,
     "sort": parse_sort,
-    "include": NameSet(INCLUDED_FIELDS, EXTRAS),
+    "include": NameSet(INCLUDED_FIELDS, INCLUDE_ALL_FIELDS),
     "count": parse_bool,
 }
 """The parameters of a list, each with its rule."""

@@ -33,8 +33,8 @@ class RateLimitHeaders:
         """Return the headers of an authenticated response; none if there is no limit."""
         if decision is None:
             return b""
-        left, reset = decision.left, decision.reset
-        return self._lines % (left, ceil(reset), left, ceil(self._clock() + reset))
+        remaining, reset = decision.remaining, decision.reset
+        return self._lines % (remaining, ceil(reset), remaining, ceil(self._clock() + reset))
 
     def build_problem(self, decision: RateLimitDecision) -> Problem:
         """Return the error for a request that exceeds the limit."""
@@ -55,4 +55,4 @@ def build_body(limiter: RateLimiter | None, decision: RateLimitDecision | None, 
     if limiter is None or decision is None:
         return {"limit": None, "window": None, "remaining": None, "reset": None}
     reset = ceil(now + decision.reset)
-    return {"limit": limiter.limit, "window": limiter.window, "remaining": decision.left, "reset": reset}
+    return {"limit": limiter.limit, "window": limiter.window, "remaining": decision.remaining, "reset": reset}

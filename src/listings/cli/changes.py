@@ -90,26 +90,26 @@ def undo(
     subjects: dict[RevertKind, int | None] = {"change": change, "import": import_id, "revert": revert, "key": key}
     request = _build_request(subjects, since, until)._replace(overwrite=overwrite)
 
-    async def preview(services: Services) -> tuple[int, Preview]:
+    async def load_preview(services: Services) -> tuple[int, Preview]:
         owner = await services.accounts.find(account)
         return owner.id, await services.reverts.preview(owner.id, request)
 
-    account_id, plan = with_service(preview)
+    account_id, preview = with_service(load_preview)
     if dry_run:
-        show(_build_data(None, plan.counts) | {"complete": plan.is_complete})
-        _print_conflicts(plan.conflicts)
+        show(_build_data(None, preview.counts) | {"complete": preview.is_complete})
+        _print_conflicts(preview.conflicts)
         print_dry_run()
         return
     if not yes:
-        click.confirm(_ask(plan), abort=True, err=True)
+        click.confirm(_ask(preview), abort=True, err=True)
     done, conflicts = with_service(lambda services: _undo(services, account_id, request))
     show(_build_data(done.key.id, done.counts))
     _print_conflicts(conflicts)
 
 
-def _ask(plan: Preview) -> str:
-    more = "" if plan.is_complete else "at least "
-    return f"Change listings: {more}{plan.counts.reverted}, conflicts: {more}{plan.counts.conflicts}. Continue?"
+def _ask(preview: Preview) -> str:
+    more = "" if preview.is_complete else "at least "
+    return f"Change listings: {more}{preview.counts.reverted}, conflicts: {more}{preview.counts.conflicts}. Continue?"
 
 
 async def _undo(services: Services, account_id: int, request: RevertRequest) -> tuple[Revert, list[RevertConflict]]:

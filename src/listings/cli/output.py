@@ -15,7 +15,7 @@ from rich.text import Text
 
 from listings.domain import timestamps
 from listings.domain.fields import FIELDS
-from listings.domain.listing_json import EXTRA_FIELDS, build_record
+from listings.domain.listing_json import OPTIONAL_LISTING_FIELDS, build_record
 from listings.domain.model import Account, ApiKey, Listing
 
 Value: TypeAlias = str | float | bool | list[str] | Mapping[str, int] | None
@@ -121,7 +121,7 @@ def status_data(account: Account) -> Data:
 
 def listing_data(listing: Listing) -> Data:
     """Return all stored fields of a listing, named as in the API."""
-    record = msgspec.json.decode(msgspec.json.encode(build_record(listing, EXTRA_FIELDS)))
+    record = msgspec.json.decode(msgspec.json.encode(build_record(listing, OPTIONAL_LISTING_FIELDS)))
     fields = (*FIELDS, "view_count", "created_at", "updated_at", "deleted_at")
     return {
         "id": listing.id,

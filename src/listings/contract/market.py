@@ -17,7 +17,7 @@ class IndexStep(NamedTuple):
     """The outcome of `MarketStore.index_market` or `MarketStore.index_accounts`."""
 
     done: int  # listings indexed
-    left: bool = False  # whether more work is left
+    has_more: bool = False
     seconds: float = 0.0  # during which other writers may have been blocked
     preparing_seconds: float = 0.0  # before that, with pauses in which others can write
     contended: bool = False  # whether others have written since the previous step or together with this one

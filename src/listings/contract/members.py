@@ -144,7 +144,7 @@ class MemberStore(Protocol):
         Only the `max_devices` browsers that were used last stay. `set_password` and `accept_invitation` delete all.
         """
 
-    async def is_device(self, email: str, digest: bytes) -> bool:
+    async def is_known_device(self, email: str, digest: bytes) -> bool:
         """Return whether the account with this email address has signed in in this browser."""
 
     async def add_invitation(

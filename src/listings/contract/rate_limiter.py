@@ -13,7 +13,7 @@ class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):
     """
 
     accepted: bool
-    left: int
+    remaining: int
     reset: float
 
 

@@ -55,7 +55,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 INCLUDED_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record) if not field.required)
 """The fields that a record has only on request (decisions G1 and G43)."""
 
-EXTRA_FIELDS = tuple(name for name in INCLUDED_FIELDS if name != "etag")
+OPTIONAL_LISTING_FIELDS = tuple(name for name in INCLUDED_FIELDS if name != "etag")
 """Those that describe the listing, as files have them."""
 
 

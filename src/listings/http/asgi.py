@@ -17,7 +17,7 @@ LARGE_BYTES = 16 * 1024
 
 
 PIECE_BYTES = 64 * 1024
-"""Size of the pieces in which a body that is not in memory is sent. `Pace` limits their rate."""
+"""Size of the pieces in which a body that is not in memory is sent. `Throttle` limits their rate."""
 
 
 class BodySource(Protocol):

@@ -21,7 +21,7 @@ from listings.http.asgi import HttpApplication, choose_path
 from listings.http.eager import RequestCoroutine, run
 from listings.http.exchange import HttpExchange
 from listings.http.host import is_host
-from listings.http.pace import Pace
+from listings.http.throttle import Throttle
 from listings.http.unsent_bytes import UnsentBytes
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
 from listings.http.write_buffer import Data, Transport, WriteBuffer
@@ -75,20 +75,20 @@ class HttpConnection(BaseConnection):
         render_error: Callable[[Problem, str], bytes],
         write_buffer: WriteBuffer,
         unsent: UnsentBytes,
-        pace: Pace,
+        throttle: Throttle,
         **uvicorn_options: Any,
     ) -> None:
         """Set up a connection.
 
         `render_error` returns the complete response to a problem and a method when the application is not called.
-        `write_buffer`, `unsent` and `pace` are shared by all connections of the loop.
+        `write_buffer`, `unsent` and `throttle` are shared by all connections of the loop.
         """
         super().__init__(**uvicorn_options)
         self.parser = self._build_parser()
         self._limits = limits
         self._render_error = render_error
         self.write_buffer = write_buffer
-        self.pace = pace
+        self.throttle = throttle
         self._unsent = unsent
         self._owner = 0  # of the last large response
         self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
@@ -467,8 +467,8 @@ class HttpConnection(BaseConnection):
         self._owner = owner
         return not self._unsent.total or self._unsent.has_room(owner)
 
-    def take_turn(self) -> AbstractAsyncContextManager[None]:
-        return self.pace.turn(self._owner)
+    def acquire_throttle(self) -> AbstractAsyncContextManager[None]:
+        return self.throttle.acquire(self._owner)
 
     def begin_body(self) -> None:
         """Prepare for pieces of a body: as long as any bytes are unsent, writing is paused."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 from listings.http.asgi import LARGE_BYTES, PIECE_BYTES, BodySource, Headers, HttpApplication, Scope
-from listings.http.pace import Pace
+from listings.http.throttle import Throttle
 from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
 from listings.http.write_buffer import Data
 
@@ -22,10 +22,10 @@ class ExchangeConnection(Protocol):
     client: tuple[str, int] | None
     scheme: Any
     flow: FlowControl
-    pace: Pace
+    throttle: Throttle
     stopping: bool  # the connection closes after the pending responses
 
-    def take_turn(self) -> AbstractAsyncContextManager[None]:
+    def acquire_throttle(self) -> AbstractAsyncContextManager[None]:
         """Wait until this connection may send a piece of a body."""
 
     def begin_large_response(self, owner: int) -> bool:
@@ -191,12 +191,12 @@ class HttpExchange(BaseExchange):
         connection.begin_body()
         offset = 0
         while offset < source.size and not self._has_left():
-            async with connection.take_turn():
+            async with connection.acquire_throttle():
                 if not self._has_left():
                     piece = await source.read(offset, PIECE_BYTES)
                     connection.write_body(piece)
                     offset += len(piece)
-                    await connection.pace.wait()
+                    await connection.throttle.wait()
             if self.flow.write_paused and not self._has_left():
                 await self.flow.drain()
         connection.end_body()

@@ -171,8 +171,8 @@ class RedisLimiter:
         reply = await connection.call("EVALSHA", _DIGEST, *arguments)
         if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
             reply = await connection.call("EVAL", _SCRIPT, *arguments)
-        accepted, left, reset = _parse_reply(connection, reply)
-        return RateLimitDecision(accepted == 1, left, reset / _MICROSECONDS)
+        accepted, remaining, reset = _parse_reply(connection, reply)
+        return RateLimitDecision(accepted == 1, remaining, reset / _MICROSECONDS)
 
     def _arguments(self, key_id: int, increment: int) -> tuple[str | int, ...]:
         """Return the number of the script's keys, its key and its arguments."""

@@ -18,6 +18,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.timestamps import format_timestamp
 from listings.service.access import Access
 from listings.service.accounts import Accounts
+from listings.service.background_tasks import run_background_tasks
 from listings.service.history.activity import ACTIVITY_DAYS, Activity, Changes
 from listings.service.history.change_waits import ChangeWaits
 from listings.service.history.report import Reports
@@ -31,8 +32,7 @@ from listings.service.mail import Mailer, MailOutcome
 from listings.service.mail.composer import MailComposer
 from listings.service.mail.messages import Messages
 from listings.service.mail.reminders import PlanReminders
-from listings.service.mail.server import SmtpServer
-from listings.service.maintenance import run_maintenance
+from listings.service.mail.smtp_types import SmtpServer
 from listings.service.market import Market
 from listings.service.members.invitations import Invitations
 from listings.service.members.member_keys import MemberKeys
@@ -76,7 +76,7 @@ class Options(NamedTuple):
     market_open: bool = True  # whether listings are indexed for the public market
     payments: PaymentProvider = ManualPayments()
     passwords: Passwords | None = None
-    pause: Pause = asyncio.sleep  # sleeps between maintenance tasks
+    pause: Pause = asyncio.sleep  # sleeps between background tasks
     change_days: int = ACTIVITY_DAYS  # for which change sets are stored
     mail_server: SmtpServer | None = None  # None: no mail is sent
     on_mail: Callable[[MailOutcome], None] = lambda _: None  # called after each attempt to send a mail
@@ -160,9 +160,9 @@ class Services:
         """Return the id of the database, to which exports refer."""
         return await self._store.get_database_id()
 
-    async def run_maintenance(self) -> None:
+    async def run_background_tasks(self) -> None:
         """Run the background tasks until cancelled."""
-        await run_maintenance(self, self._options.pause, market_open=self._options.market_open)
+        await run_background_tasks(self, self._options.pause, market_open=self._options.market_open)
 
     async def write_pending(self) -> None:
         """Store the counts and times that are still in memory."""

@@ -26,7 +26,7 @@ async def run_index_steps(take_step: Callable[[int], Awaitable[IndexStep]], paus
     while True:
         step = await take_step(size)
         done += step.done
-        if not step.left:
+        if not step.has_more:
             return done
         size = compute_next_size(size, step)
         share = _BUSY_SHARE if step.contended else _IDLE_SHARE

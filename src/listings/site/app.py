@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope, Send
 from listings.domain.errors import Problem
 from listings.service import Services
 from listings.site import assets, console, market, message, pages
+from listings.site.console.listing_count_cache import ListingCountCache
 from listings.site.context import Site, SiteOptions
 from listings.site.middleware import PageMiddleware
 from listings.site.pictures import demo_files
-from listings.site.search.count_cache import CountCache
 
 _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 
@@ -61,7 +61,7 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
     )
     starlette.router.redirect_slashes = False
     templates = pages.environment(services.about.path_prefix, options.brand)
-    starlette.state.site = Site(services, options, templates, CountCache(), asyncio.Lock())
+    starlette.state.site = Site(services, options, templates, ListingCountCache(), asyncio.Lock())
     return Pages(starlette, routes)
 
 

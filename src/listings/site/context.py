@@ -3,13 +3,15 @@
 import asyncio
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import jinja2
 from starlette.requests import Request
 
 from listings.service import Services
-from listings.site.search.count_cache import CountCache
+
+if TYPE_CHECKING:  # the console's modules import this one
+    from listings.site.console.listing_count_cache import ListingCountCache
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -39,7 +41,7 @@ class Site(NamedTuple):
     services: Services
     options: SiteOptions
     templates: jinja2.Environment
-    counts: CountCache
+    counts: "ListingCountCache"
     visitor_form_lock: asyncio.Lock
 
     @property

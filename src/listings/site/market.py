@@ -14,7 +14,7 @@ from listings.domain.fields import parse_id
 from listings.domain.market.regions import REGIONS
 from listings.domain.model import MAX_ID, MarketEntry, MarketQuery, SitemapEntry
 from listings.service.market import HIGHLIGHTS, Market
-from listings.site import pages, presentation, search, session, structured_data
+from listings.site import cookies, pages, presentation, search, structured_data
 from listings.site.context import site_of
 from listings.site.search import results
 from listings.site.visitor import base_url_of, client_ip
@@ -24,14 +24,14 @@ _QUERY_ROWS = 1_000
 _CACHE_ONE_HOUR = {"Cache-Control": "public, max-age=3600"}
 _PRIVATE = ("/api/", "/console", "/invitations/", "/sign-")
 _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
-_RAIL_MINIMUM = 4
+_MIN_ROW_LISTINGS = 4
 _NEWEST = 12
 _TILES = 8
 _MORE = 6  # listings of the same seller on the page of a listing
 _PAGE = 24
 
 
-class _Rail(NamedTuple):
+class _ListingRow(NamedTuple):
     """A row of listings on the home page, and the path of all of them."""
 
     heading: str
@@ -41,41 +41,41 @@ class _Rail(NamedTuple):
 
 async def show_home(request: Request) -> Response:
     """Show the home page, or the results of a search."""
-    await session.member_of(request)
+    await cookies.member_of(request)
     submitted = search.read(request.query_params)
     if submitted != search.Search():
         return await results.show_results(request, submitted)
     services = site_of(request).services
-    places = await services.market.list_facets()
+    facets = await services.market.list_facets()
     return pages.page(
         request,
         "home.html",
         search=search.Search(),
-        rails=await _list_rails(services.market),
-        categories=[tile for tile in places.categories.items() if tile[1] > 1][:_TILES],
-        regions=_list_regions(places.regions),
+        rows=await _list_rows(services.market),
+        categories=[tile for tile in facets.categories.items() if tile[1] > 1][:_TILES],
+        regions=_list_regions(facets.regions),
         now=services.clock(),
     )
 
 
-async def _list_rails(market: Market) -> list[_Rail]:
+async def _list_rows(market: Market) -> list[_ListingRow]:
     """Return the newest listings, and each highlight that has at least four; nothing if the market is empty."""
     newest = (await market.search(MarketQuery(limit=_NEWEST))).entries
-    rails = [_Rail("Just listed", search.Search().url(), newest)] if newest else []
+    rows = [_ListingRow("Just listed", search.Search().url(), newest)] if newest else []
     for (heading, query), entries in zip(HIGHLIGHTS.items(), await market.list_highlights(), strict=True):
-        if len(entries) >= _RAIL_MINIMUM:
-            rails.append(_Rail(heading, _rail_url(query), entries))
-    return rails
+        if len(entries) >= _MIN_ROW_LISTINGS:
+            rows.append(_ListingRow(heading, _build_row_url(query), entries))
+    return rows
 
 
-def _rail_url(query: MarketQuery) -> str:
+def _build_row_url(query: MarketQuery) -> str:
     price_max = str(query.price_max // 100) if query.price_max is not None else ""
     return search.Search(type=query.type or "", price_max=price_max).url()
 
 
 async def show_listing(request: Request) -> Response:
     """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
-    services, member = site_of(request).services, await session.member_of(request)
+    services, member = site_of(request).services, await cookies.member_of(request)
     viewer = member.account.id if member is not None else None
     listing = await services.market.get_listing(id_of(request), viewer)
     seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
@@ -103,7 +103,7 @@ async def show_listing(request: Request) -> Response:
 async def show_seller(request: Request) -> Response:
     """Show a seller's listings, newest first."""
     services = site_of(request).services
-    await session.member_of(request)
+    await cookies.member_of(request)
     before = parse_id(request.query_params.get("before", "")) or MAX_ID
     seller = await services.market.get_seller(id_of(request), before, _PAGE + 1)
     if seller.listing_count == 0:

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem, Unavailable
 from listings.service.mail.messages import MAX_LENGTH, BuyerMessage
-from listings.site import security, session
+from listings.site import cookies, security
 from listings.site.console.guards import get_text
 from listings.site.context import site_of
 from listings.site.market import id_of
@@ -20,7 +20,7 @@ _TRAP = "subject"  # a field that people do not see, so only programs fill it
 
 async def show_form(request: Request) -> Response:
     """Show the form, with the name and email of a signed-in visitor."""
-    member = await session.member_of(request)
+    member = await cookies.member_of(request)
     name, email = (member.account.name, member.account.email) if member is not None else ("", "")
     return await _show(request, BuyerMessage(name, email, ""))
 
@@ -28,10 +28,10 @@ async def show_form(request: Request) -> Response:
 async def send_message(request: Request) -> Response:
     """Send a message. A program that fills the trap gets the same response, and nothing is sent."""
     form = await read_visitor_form(request)
-    await session.member_of(request)
+    await cookies.member_of(request)
     message = BuyerMessage(get_text(form, "name"), get_text(form, "email"), get_text(form, "text"))
     try:
-        security.require_form_token(session.form_secret(request), form.get("token"))
+        security.require_form_token(cookies.form_secret(request), form.get("token"))
         if not get_text(form, _TRAP):
             await site_of(request).services.messages.send(id_of(request), message, client_ip(request))
     except Unavailable as problem:  # its text is for operators

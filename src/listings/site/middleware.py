@@ -10,7 +10,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from listings.domain.errors import Problem
-from listings.site import pages, presentation, security, session
+from listings.site import cookies, pages, presentation, security
 from listings.site.context import site_of
 
 Header: TypeAlias = tuple[bytes, bytes]
@@ -87,7 +87,7 @@ class _ResponseSender:
             message["headers"] = [
                 *map(self._add_prefix, message["headers"]),
                 *security.headers(self._request),
-                *session.list_renewed_cookies(self._request),
+                *cookies.list_renewed_cookies(self._request),
                 request_id,
             ]
             self._request.scope["listings.status"] = message["status"]

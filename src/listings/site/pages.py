@@ -18,7 +18,7 @@ from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
 from listings.domain.market.regions import REGIONS
 from listings.domain.timestamps import format_date
-from listings.site import assets, presentation, search, security, session
+from listings.site import assets, cookies, presentation, search, security
 from listings.site.context import Brand, site_of
 from listings.site.pictures.drawings import choose_art
 from listings.site.visitor import base_url_of
@@ -163,7 +163,7 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
         return Response(body, status, {**headers, "X-Error-Code": problem.code}, "application/json; charset=utf-8")
     if status < _INTERNAL_SERVER_ERROR:
         with suppress(Unavailable):
-            await session.member_of(request)
+            await cookies.member_of(request)
     return page(
         request,
         "problem.html",

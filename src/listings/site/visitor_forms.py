@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.errors import Problem
-from listings.site import security, session
+from listings.site import cookies, security
 from listings.site.console.guards import console_page
 from listings.site.context import site_of
 from listings.site.presentation import format_size
@@ -23,7 +23,7 @@ async def read_visitor_form(request: Request) -> FormData:
 
     Raises Problem: body_too_large, or insecure_connection if others could read the form on the network.
     """
-    session.require_secure_connection(request)
+    cookies.require_secure_connection(request)
     async with site_of(request).visitor_form_lock:
         await asyncio.sleep(_INTERVAL_SECONDS)
     body = bytearray()
@@ -37,7 +37,7 @@ async def read_visitor_form(request: Request) -> FormData:
 
 def visitor_page(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:
     """Render a page with a form. Raises Problem("insecure_connection") if others could read the form on the network."""
-    session.require_secure_connection(request)
-    secret = session.form_secret(request)
+    cookies.require_secure_connection(request)
+    secret = cookies.form_secret(request)
     shown: dict[str, Any] = {**context, "token": security.form_token(secret)}
-    return session.set_form_secret(request, console_page(request, template, problem=problem, **shown), secret)
+    return cookies.set_form_secret(request, console_page(request, template, problem=problem, **shown), secret)

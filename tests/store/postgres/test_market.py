@@ -56,7 +56,7 @@ async def fill(url: str) -> None:
     connection: asyncpg.Connection[asyncpg.Record] = await connect(url, 60)
     await connection.executemany(sql.ADD_LISTING, rows)
     await connection.close()
-    while (await store.index_market(1_000, b"i" * 16, 1_000.0)).left:
+    while (await store.index_market(1_000, b"i" * 16, 1_000.0)).has_more:
         pass
     await store.close()
 

@@ -113,7 +113,7 @@ def test_the_write_that_makes_an_account_large_indexes_nothing(alice: Alice) -> 
 def test_searches_use_the_indexes_after_the_last_step(alice: Alice) -> None:
     ids = alice.add(MIN_INDEXED_LISTINGS)
     steps = [alice.step(300) for _ in range(5)]
-    assert [(step.done, step.left) for step in steps] == [
+    assert [(step.done, step.has_more) for step in steps] == [
         (300, True),
         (300, True),
         (300, True),
@@ -141,7 +141,7 @@ def test_listings_created_meanwhile_are_left_to_the_steps(alice: Alice) -> None:
     ids += alice.add(3)
     assert alice.indexed() == (2, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
     assert alice.find("bike") == ids
-    while alice.step(300).left:
+    while alice.step(300).has_more:
         pass
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS + 3, MIN_INDEXED_LISTINGS + 3)
     assert alice.find("bike") == ids
@@ -154,7 +154,7 @@ def test_continuous_writes_do_not_outrun_the_steps(alice: Alice) -> None:
     assert alice.indexed() == (2, 0, 0)
     alice.add(3)
     assert alice.indexed() == (2, 3, 3)
-    while alice.step(300).left:
+    while alice.step(300).has_more:
         pass
     assert alice.indexed() == (1, 2 * MIN_INDEXED_LISTINGS + 3, 2 * MIN_INDEXED_LISTINGS + 3)
 
@@ -166,7 +166,7 @@ def test_an_import_that_makes_an_account_large_leaves_it_to_the_steps(alice: Ali
     assert alice.indexed() == (2, 0, 0)
     alice.import_listings(5, 3)
     assert alice.indexed() == (2, 5, 5)
-    while alice.step(300).left:
+    while alice.step(300).has_more:
         pass
     alice.import_listings(1, 4)
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS + 15, MIN_INDEXED_LISTINGS + 15)
@@ -180,7 +180,7 @@ def test_a_listing_edited_meanwhile_is_found_by_its_new_words_only(alice: Alice)
         alice.retitle(listing_id, "Rimu table")
         alice.retitle(listing_id, "Oak table")
     assert (alice.find("oak"), alice.find("rimu")) == ([first, others[-1]], [])
-    while alice.step(300).left:
+    while alice.step(300).has_more:
         pass
     assert (alice.find("oak"), alice.find("rimu"), alice.find("bike")) == ([first, others[-1]], [], others[:-1])
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
@@ -192,7 +192,7 @@ def test_listings_paused_meanwhile_are_indexed(alice: Alice) -> None:
         for listing_id in ids[number * 100 : number * 100 + 5] + ids[-5 * (number + 1) :]:
             alice.run(alice.store.change_listing(listing_id, lambda _: {"is_active": False}))
         alice.step(100)
-    while alice.step(300).left:
+    while alice.step(300).has_more:
         pass
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
@@ -210,7 +210,7 @@ def test_a_restarted_service_continues_indexing(tmp_path: Path) -> None:
         alice.step(100)
     with opened(tmp_path / "listings.db") as alice:
         assert alice.indexed() == (2, 100, 100)
-        while alice.step(300).left:
+        while alice.step(300).has_more:
             pass
         assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
@@ -218,7 +218,7 @@ def test_a_restarted_service_continues_indexing(tmp_path: Path) -> None:
 def test_two_processes_can_index_the_same_account(alice: Alice) -> None:
     alice.add(MIN_INDEXED_LISTINGS)
     with opened(alice.path) as other:
-        while alice.step(70).left:
+        while alice.step(70).has_more:
             other.step(30)
         assert other.step(30) == IndexStep(0)
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
@@ -237,7 +237,7 @@ def test_accounts_are_indexed_one_after_another(alice: Alice) -> None:
             )
 
     alice.run(add_bobs())
-    while alice.step(300).left:
+    while alice.step(300).has_more:
         pass
     assert alice.run(alice.store.index_accounts(1)) == IndexStep(0)
     query = ListingQuery(words=("brass",), limit=5)
@@ -271,7 +271,7 @@ def test_a_failed_step_leaves_its_listings_to_the_next(alice: Alice, monkeypatch
         broken.setattr(account_index, "index_words", fail)
         with pytest.raises(Unavailable):
             alice.step(100)
-    while alice.step(300).left:
+    while alice.step(300).has_more:
         pass
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 

@@ -15,7 +15,7 @@ from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.engine import SqliteEngine
 from listings.store.sqlite.maintenance import migrate
-from listings.store.sqlite.rows import run_script
+from listings.store.sqlite.script_runner import run_script
 
 NEW = NewListing(title="Road bike", content="Two wheels.", price_cents=5, latitude=1.5, is_active=False)
 TABLES = ("listings", "listing_ids", "account_state", "listings_words")

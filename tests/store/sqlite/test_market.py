@@ -61,7 +61,7 @@ async def fill(store: SqliteStore) -> None:
         rows = [ImportRow(None, partial(listing, number)) for number in range(start, start + 1000)]
         begin, end = Position(start, start), Position(start + 1000, start + 1000)
         await store.import_listings(key, ImportBatch(begin, end, rows))
-    while (await store.index_market(1_000, b"i" * 16, 1_000.0)).left:
+    while (await store.index_market(1_000, b"i" * 16, 1_000.0)).has_more:
         pass
     await store.close()
 

@@ -75,7 +75,7 @@ async def fill(path: Path) -> None:
     for number in range(1, 6):
         await store.change_listing(1024 * (number + 100) + 1, lambda _: {"is_active": False})
         await store.change_listing(1024 * (number + 200) + 1, lambda _: {"is_active": False, "deleted_at": 5})
-    while (await store.index_accounts(1_000)).left:
+    while (await store.index_accounts(1_000)).has_more:
         pass
     await store.close()
 

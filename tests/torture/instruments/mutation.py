@@ -109,7 +109,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/cli/test_export.py",
     ),
     "service/access.py": _REQUEST_TESTS,
-    "service/maintenance.py": ("tests/service/test_maintenance.py", "tests/service/test_market.py"),
+    "service/background_tasks.py": ("tests/service/test_background_tasks.py", "tests/service/test_market.py"),
     "service/listings/__init__.py": (
         *_LISTING_TESTS,
         "tests/cli/test_accounts.py",

@@ -11,7 +11,7 @@ from listings.contract.mail import MailStore, NewMail, QueuedMail
 from listings.contract.members import MemberStore
 from listings.contract.own_account import OwnAccountStore
 from listings.domain.model import Account
-from listings.service.mail.server import MailError, OutgoingMail, SmtpServer
+from listings.service.mail.smtp_types import MailError, OutgoingMail, SmtpServer
 from listings.service.mail.texts import Context, write_text
 from listings.service.tokens import create_token, hash_token
 
@@ -78,9 +78,9 @@ class Mailer:
         try:
             if self._clock() > mail.created_at + _MAX_AGE_SECONDS:
                 raise MailError("it is too old", is_permanent=True)  # noqa: TRY301 - handled like other failures
-            letter = await self._write(mail)
-            if letter is not None:
-                await send(server, letter)
+            outgoing = await self._write(mail)
+            if outgoing is not None:
+                await send(server, outgoing)
                 self._on_outcome("sent")
                 _log.info("Sent mail %s (%s)", mail.id, mail.kind)
         except MailError as error:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import aiosmtplib
 
-from listings.service.mail.server import MailError, OutgoingMail, SmtpServer
+from listings.service.mail.smtp_types import MailError, OutgoingMail, SmtpServer
 
 _TIMEOUT_SECONDS = 30
 _PERMANENT = 500

@@ -138,7 +138,7 @@ class Sessions:
         """Return a mail about a sign-in, unless the owner has signed in in this browser before."""
         if not self._composer.is_on:
             return None
-        if is_token(device) and await self._store.is_device(account.email, hash_token(device)):
+        if is_token(device) and await self._store.is_known_device(account.email, hash_token(device)):
             return None
         return self._composer.compose("new_sign_in", account)
 
@@ -148,7 +148,7 @@ class Sessions:
         The last one, over all networks, is counted only for attempts that the others permit. So one network can't use
         it up.
         """
-        if is_token(device) and email.isprintable() and await self._store.is_device(email, hash_token(device)):
+        if is_token(device) and email.isprintable() and await self._store.is_known_device(email, hash_token(device)):
             return [build_limit(_MAX_ATTEMPTS, "device", device)]
         network = find_network(address)
         return [

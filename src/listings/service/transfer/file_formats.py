@@ -15,7 +15,7 @@ import msgspec
 
 from listings.contract.imports import Position
 from listings.domain.errors import Problem
-from listings.domain.listing_json import EXTRA_FIELDS, build_record, decode_object
+from listings.domain.listing_json import OPTIONAL_LISTING_FIELDS, build_record, decode_object
 from listings.domain.model import Listing
 from listings.domain.price_text import parse_price
 from listings.service.transfer.rows import COLUMNS, Row
@@ -155,7 +155,7 @@ def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]
 
 
 def _encode_json_lines(listings: list[Listing]) -> bytes:
-    return b"".join(_encode(build_record(listing, EXTRA_FIELDS)) + b"\n" for listing in listings)
+    return b"".join(_encode(build_record(listing, OPTIONAL_LISTING_FIELDS)) + b"\n" for listing in listings)
 
 
 def _read_json_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
@@ -193,7 +193,7 @@ def _encode_csv(listings: list[Listing]) -> bytes:
 def _build_cells(listing: Listing) -> list[str]:
     price = f"{listing.price_cents // 100}.{listing.price_cents % 100:02}"
     images = " ".join(_decode_urls(listing.images))
-    record = msgspec.structs.replace(build_record(listing, EXTRA_FIELDS), images=images, price=price)
+    record = msgspec.structs.replace(build_record(listing, OPTIONAL_LISTING_FIELDS), images=images, price=price)
     return [_format_cell(getattr(record, name)) for name in COLUMNS]
 
 

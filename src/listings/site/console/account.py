@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.service.members.sessions import Member
-from listings.site import session
+from listings.site import cookies
 from listings.site.console.guards import (
     console_page,
     for_member,
@@ -84,7 +84,7 @@ async def close_account(request: Request, member: Member) -> Response:
         await site_of(request).services.own_account.close(member, email, password)
     except Problem as problem:
         return console_page(request, "account_close.html", problem=problem)
-    return session.end(request, redirect_with_notice(request, "/sign-in", "account-closed"))
+    return cookies.end(request, redirect_with_notice(request, "/sign-in", "account-closed"))
 
 
 @for_member
@@ -112,11 +112,11 @@ async def change_password(request: Request, member: Member) -> Response:
     form = await read_form(request)
     services = site_of(request).services
     try:
-        old, new, device = get_text(form, "old"), get_text(form, "new"), session.device_of(request)
+        old, new, device = get_text(form, "old"), get_text(form, "new"), cookies.device_of(request)
         token = await services.sessions.change_password(member, old, new, device=device)
     except Problem as problem:
         return await show_account(request, member, problem)
-    return session.begin(request, redirect_with_notice(request, _PATH, "password"), token)
+    return cookies.begin(request, redirect_with_notice(request, _PATH, "password"), token)
 
 
 @for_member
@@ -125,7 +125,7 @@ async def end_session(request: Request, member: Member) -> Response:
     handle = get_text(await read_form(request), "session")
     await site_of(request).services.sessions.end(member, handle)
     if handle == member.session_handle:
-        return session.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
+        return cookies.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
     return redirect_with_notice(request, _PATH, "session")
 
 

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
 from listings.service.members.sessions import Member
-from listings.site import pages, security, session
+from listings.site import cookies, pages, security
 from listings.site.console.listings.actions import ACTIONS, PRICE, describe_bulk_change
 from listings.site.context import site_of
 
@@ -25,7 +25,7 @@ UNDO_PATH = "/console/activity/undo"
 _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_FIELDS = 300
 _SEE_OTHER = 303
-_MAX_KEY_LENGTH = 40
+_MAX_FORM_ID_LENGTH = 40
 _SESSION_ENDED = "session-ended"  # the notice that is a warning
 _BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)\.([0-9]+)")
 
@@ -77,7 +77,7 @@ def for_member_unchecked(page: MemberPage) -> Page:
 
     @wraps(page)
     async def guarded(request: Request) -> Response:
-        member = await session.member_of(request)
+        member = await cookies.member_of(request)
         if member is None:
             return _redirect_to_sign_in(request)
         try:
@@ -111,9 +111,9 @@ def get_text(form: FormData, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def idempotency_key(form: FormData) -> str:
-    """Return the key with which a form takes effect only once."""
-    return get_text(form, "once")[:_MAX_KEY_LENGTH]
+def get_form_id(form: FormData) -> str:
+    """Return the id with which a form takes effect only once."""
+    return get_text(form, "form_id")[:_MAX_FORM_ID_LENGTH]
 
 
 def console_page(
@@ -121,7 +121,7 @@ def console_page(
 ) -> Response:
     """Render a console page, which is never cached. A `problem` is shown on it and determines the status."""
     member: Member | None = getattr(request.state, "member", None)
-    flash = session.get_flash(request)
+    flash = cookies.get_flash(request)
     response = pages.page(
         request,
         f"console/{template}",
@@ -135,7 +135,7 @@ def console_page(
         now=site_of(request).services.clock(),
         **context,
     )
-    return session.clear_flash(request, response) if flash.name else response
+    return cookies.clear_flash(request, response) if flash.name else response
 
 
 def redirect(path: str, **parameters: str) -> Response:
@@ -149,7 +149,7 @@ def redirect_with_notice(request: Request, path: str, notice: str, change: int |
 
     The notice offers to undo a change set, or with 0, links to the activity.
     """
-    return session.set_flash(request, redirect(path), session.Flash(notice, change))
+    return cookies.set_flash(request, redirect(path), cookies.Flash(notice, change))
 
 
 def build_undo_url(change: int | None) -> str:

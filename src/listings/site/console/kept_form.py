@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.errors import Problem
-from listings.site import session
+from listings.site import cookies
 from listings.site.visitor_forms import read_visitor_form, visitor_page
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -23,7 +23,7 @@ def keep_form(page: Page) -> Page:
 
     @wraps(page)
     async def kept(request: Request) -> Response:
-        if await session.member_of(request) is not None:
+        if await cookies.member_of(request) is not None:
             return await page(request)
         try:
             form = await read_visitor_form(request)

@@ -12,12 +12,12 @@ from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess
 from listings.service.keys import IssuedKey
 from listings.service.members.sessions import Member
-from listings.site import presentation, session
+from listings.site import cookies, presentation
 from listings.site.console.guards import (
     console_page,
     for_member,
+    get_form_id,
     get_text,
-    idempotency_key,
     read_form,
     redirect_with_notice,
 )
@@ -48,7 +48,7 @@ async def show_keys(
         ended=[usage for usage in usages if services.keys.is_revoked_or_expired(usage.key)],
         successors={old: by_id[new] for old, new in successors.items() if new in by_id},
         values=values or {"name": "", "expires": "", "access": "write"},
-        once=secrets.token_urlsafe(16),
+        form_id=secrets.token_urlsafe(16),
         is_confirmed=services.sessions.is_confirmed(member),
     )
 
@@ -64,7 +64,7 @@ async def create_key(request: Request, member: Member) -> Response:
         name = get_text(form, "name").strip()
         access = _read_access(form)
         issued = await services.member_keys.create(
-            confirmation.require(), name, expires_at, idempotency_key(form), access=access
+            confirmation.require(), name, expires_at, get_form_id(form), access=access
         )
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
@@ -90,7 +90,7 @@ async def show_key(request: Request, member: Member, problem: Problem | None = N
         has_ended=services.keys.is_revoked_or_expired(usage.key),
         graces=GRACES,
         grace=grace,
-        once=secrets.token_urlsafe(16),
+        form_id=secrets.token_urlsafe(16),
         is_confirmed=services.sessions.is_confirmed(member),
     )
 
@@ -104,7 +104,7 @@ async def rotate_key(request: Request, member: Member) -> Response:
     seconds = int(grace) if grace in map(str, GRACES) else 0
     try:
         services, key_id = site_of(request).services, _id_of(request)
-        issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, idempotency_key(form))
+        issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, get_form_id(form))
     except Problem as problem:
         return await show_key(request, confirmation.member, problem, seconds)
     note = f"The old key stops working {GRACES[seconds].lower()}." if seconds else "The old key no longer works."
@@ -148,7 +148,7 @@ async def _confirm(request: Request, member: Member, form: FormData) -> _Confirm
         token = await services.sessions.confirm_password(member, password)
     except Problem as problem:
         return _Confirmation(member, problem)
-    session.renew(request, token)
+    cookies.renew(request, token)
     request.state.member = await services.sessions.find_member(token) or member
     return _Confirmation(request.state.member)
 

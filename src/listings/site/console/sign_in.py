@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.service.members.sessions import Member
-from listings.site import security, session
+from listings.site import cookies, security
 from listings.site.console.guards import (
     for_member,
     get_text,
@@ -28,7 +28,7 @@ _NEXT = re.compile(r"/console(?:[/?][A-Za-z0-9/_?=&%.,+-]*)?")
 
 async def show_sign_in(request: Request) -> Response:
     """Show the sign-in form, or redirect a signed-in member to the console."""
-    if await session.member_of(request) is not None:
+    if await cookies.member_of(request) is not None:
         return redirect("/console")
     return visitor_page(request, "sign_in.html", next=request.query_params.get("next", ""), email="")
 
@@ -44,7 +44,7 @@ async def sign_in(request: Request) -> Response:
 
 async def show_sign_up(request: Request) -> Response:
     """Show the sign-up form if sign-up is open."""
-    if await session.member_of(request) is not None:
+    if await cookies.member_of(request) is not None:
         return redirect("/console")
     if not site_of(request).services.sessions.sign_up_open:
         raise Problem("sign_up_closed", "Sign-up is closed. Ask the operator for an account")
@@ -70,7 +70,7 @@ async def request_reset(request: Request) -> Response:
     form = await read_visitor_form(request)
     email, is_sent, problem = get_text(form, "email"), True, None
     try:
-        security.require_form_token(session.form_secret(request), form.get("token"))
+        security.require_form_token(cookies.form_secret(request), form.get("token"))
         await site_of(request).services.sessions.request_reset(email, client_ip(request))
     except Problem as caught:
         is_sent, problem = False, caught
@@ -89,7 +89,7 @@ async def confirm_email(request: Request) -> Response:
     own_account, token = site_of(request).services.own_account, request.path_params["token"]
     account, email = await own_account.find_confirmation(token)
     try:
-        security.require_form_token(session.form_secret(request), form.get("token"))
+        security.require_form_token(cookies.form_secret(request), form.get("token"))
         await own_account.confirm_email(token)
     except Problem as problem:
         return visitor_page(request, "confirm_email.html", problem, name=account.name, email=email)
@@ -115,8 +115,8 @@ async def accept_invitation(request: Request) -> Response:
 @for_member
 async def sign_out(request: Request, member: Member) -> Response:  # noqa: ARG001 - the token identifies the session
     """End the session."""
-    await site_of(request).services.sessions.sign_out(session.token_of(request))
-    return session.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
+    await site_of(request).services.sessions.sign_out(cookies.token_of(request))
+    return cookies.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
 
 
 ROUTES = [
@@ -144,16 +144,16 @@ async def _enter(
     submitted_next = get_text(form, "next")
     next_page = submitted_next if _NEXT.fullmatch(submitted_next) else "/console"
     try:
-        security.require_form_token(session.form_secret(request), form.get("token"))
+        security.require_form_token(cookies.form_secret(request), form.get("token"))
         token = await start_session()
     except Problem as problem:
-        if problem.code == "cross_site" and template in _SIGNED_OUT_ONLY and await session.member_of(request):
+        if problem.code == "cross_site" and template in _SIGNED_OUT_ONLY and await cookies.member_of(request):
             return redirect(next_page)
         return visitor_page(request, template, problem=problem, **context)
-    await site_of(request).services.sessions.sign_out(session.token_of(request))
+    await site_of(request).services.sessions.sign_out(cookies.token_of(request))
     notice = _choose_notice(request, template)
     response = redirect_with_notice(request, next_page, notice) if notice else redirect(next_page)
-    return session.begin(request, response, token)
+    return cookies.begin(request, response, token)
 
 
 def _choose_notice(request: Request, template: str) -> str:
@@ -169,4 +169,4 @@ def _can_reset(request: Request) -> bool:
 
 def _browser(request: Request) -> dict[str, str]:
     """Return the browser's User-Agent and its token."""
-    return {"agent": request.headers.get("user-agent", ""), "device": session.device_of(request)}
+    return {"agent": request.headers.get("user-agent", ""), "device": cookies.device_of(request)}

@@ -39,7 +39,7 @@ async def show_usage(request: Request, member: Member) -> Response:
         limit=limit,
         window=window,
         hours=[
-            (one.key, limit - one.limit.left, _describe_limit(one.limit, limit, window))
+            (one.key, limit - one.limit.remaining, _describe_limit(one.limit, limit, window))
             for one in reversed(usage.keys)
             if one.limit is not None and not services.keys.is_revoked_or_expired(one.key)
         ],
@@ -57,13 +57,13 @@ ROUTES = [Route("/console/usage", show_usage)]
 
 def _describe_limit(now: RateLimitDecision, limit: int, window: str) -> str:
     """Return how many more requests are possible, or when."""
-    if now.left == limit:
+    if now.remaining == limit:
         return f"No requests in the last {window}."
     minutes = ceil(now.reset / _MINUTE)
     wait = "in less than a minute" if minutes <= 1 else f"in {minutes} minutes"
-    if now.left <= 0:
+    if now.remaining <= 0:
         return f"Limit reached. Next request {wait}."
-    return f"{now.left:,} remaining. The oldest request stops counting {wait}."
+    return f"{now.remaining:,} remaining. The oldest request stops counting {wait}."
 
 
 def _phrase(status: int) -> str:

@@ -46,11 +46,11 @@ class Facet(NamedTuple):
 async def show_results(request: Request, search: Search) -> Response:
     """Show the results of a search."""
     services = site_of(request).services
-    places = await services.market.list_facets()
-    search = search._replace(category=_map_spellings(places).get(fold_category(search.category), search.category))
+    facets = await services.market.list_facets()
+    search = search._replace(category=_map_spellings(facets).get(fold_category(search.category), search.category))
     query, errors = search.query()
     found = await services.market.find(query, is_backwards=search.before is not None)
-    facets = [_build_facet(search, facet, found.facets[facet[0]], places) for facet in _FACETS]
+    shown = [_build_facet(search, facet, found.facets[facet[0]], facets) for facet in _FACETS]
     context: dict[str, Any] = {
         "search": search,
         "errors": errors,
@@ -59,7 +59,7 @@ async def show_results(request: Request, search: Search) -> Response:
         **(await _suggest(services, search, query) if not found.page.entries else {}),
         "now": services.clock(),
         "total": format_total(found.total),
-        "facets": [facet for facet in facets if len(facet.options) > 1],
+        "facets": [facet for facet in shown if len(facet.options) > 1],
     }
     return pages.page(request, "results.html", **context, **_link_pages(search, found.page))
 
@@ -110,12 +110,12 @@ def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
         yield Option(presentation.format_price_range(query.price_min, query.price_max), url)
 
 
-def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCounts, places: MarketFacets) -> Facet:
+def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCounts, facets: MarketFacets) -> Facet:
     """Return a facet with the values that occur most often, in alphabetical order, and the selected one."""
     name, label, no_filter = facet
-    listings = _use_common_spellings(name, counts, places)
+    listings = _use_common_spellings(name, counts, facets)
     selected: str = getattr(search, name)
-    values = _list_values(search, name, counts._replace(listings=listings), places) | ({selected} - {""})
+    values = _list_values(search, name, counts._replace(listings=listings), facets) | ({selected} - {""})
     options = [Option(no_filter, search.replace(**{name: ""}).url())]
     for value in _sort(name, values):
         count = listings.get(value, 0)
@@ -130,26 +130,26 @@ def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCount
     return Facet(name, label, selected, options)
 
 
-def _use_common_spellings(name: str, counts: FacetCounts, places: MarketFacets) -> dict[str, int]:
+def _use_common_spellings(name: str, counts: FacetCounts, facets: MarketFacets) -> dict[str, int]:
     """Return the counts with the spellings of the market's categories."""
     if name != "category":
         return dict(counts.listings)
-    known = _map_spellings(places)
+    known = _map_spellings(facets)
     return {known.get(fold_category(value), value): number for value, number in counts.listings.items()}
 
 
-def _map_spellings(places: MarketFacets) -> dict[str, str]:
+def _map_spellings(facets: MarketFacets) -> dict[str, str]:
     """Return the most frequent spelling of each category of the market by its folded name."""
-    return {fold_category(it): it for it in places.categories}
+    return {fold_category(it): it for it in facets.categories}
 
 
-def _list_values(search: Search, name: str, counts: FacetCounts, places: MarketFacets) -> set[str]:
+def _list_values(search: Search, name: str, counts: FacetCounts, facets: MarketFacets) -> set[str]:
     """Return the values of a facet: those that occur most often, and others that may occur.
 
     A category or region of a single listing is left out, unless it is one of the sixteen regions. Others may occur if
     the counts are incomplete. They are added if the market has only a few.
     """
-    on_market = {"type": dict.fromkeys(GROUPS, 2), "category": places.categories, "region": places.regions}[name]
+    on_market = {"type": dict.fromkeys(GROUPS, 2), "category": facets.categories, "region": facets.regions}[name]
     frequent = sorted(counts.listings, key=lambda value: -counts.listings[value])[:_MAX_VALUES]
     values = {it for it in frequent if it in REGIONS or max(counts.listings[it], on_market.get(it, 0)) > 1}
     others = {it for it, number in on_market.items() if it in REGIONS or number > 1}

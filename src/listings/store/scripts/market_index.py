@@ -141,11 +141,11 @@ def run_step(engine: MarketEngine, count: int, indexer: bytes, now: float) -> Sc
     if not changes.is_full:
         found = yield from engine.read_outdated(room, changes.remaining_bytes)
     yield from changes.index(found)
-    is_left = changes.is_full or len(found) == room
+    has_more = changes.is_full or len(found) == room
     if version < INDEX_VERSION:
-        is_left = (yield from changes.reindex(reindexed)) or is_left
+        has_more = (yield from changes.reindex(reindexed)) or has_more
     yield from changes.write()
-    return IndexStep(changes.done, left=is_left)
+    return IndexStep(changes.done, has_more=has_more)
 
 
 def build_set_entry(*more_columns: str) -> str:

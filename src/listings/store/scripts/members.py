@@ -102,7 +102,7 @@ class ScriptedMemberStore(ScriptedStore):
         yield Query(member_sql.SET_DEVICE, (account_id, digest, used_at))
         yield Query(member_sql.TRIM_DEVICES, (account_id, max_devices))
 
-    async def is_device(self, email: str, digest: bytes) -> bool:
+    async def is_known_device(self, email: str, digest: bytes) -> bool:
         return bool(await self._fetch(member_sql.IS_DEVICE, email, digest))
 
     @transaction

@@ -52,9 +52,9 @@ def run_step(count: int, cursor: IndexCursor | None) -> Script[tuple[IndexStep, 
         cursor = cursor._replace(after_id=listing_id)
         done += 1
     if done < len(rows) or done == count:
-        return IndexStep(done, left=True), cursor
+        return IndexStep(done, has_more=True), cursor
     yield Query(MARK_ACCOUNT, (*cursor.partition, INDEXED))
-    return IndexStep(done, left=True), None
+    return IndexStep(done, has_more=True), None
 
 
 def _index(partition: Partition, listing_id: int) -> Script[int]:

@@ -27,8 +27,8 @@ from listings.store.sqlite.connections import (
 )
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
-from listings.store.sqlite.revert_pace import RevertPace
-from listings.store.sqlite.rows import run_script
+from listings.store.sqlite.revert_step_size import RevertStepSize
+from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer import OnBatch, Writer
@@ -57,7 +57,7 @@ class Database:
         files = OpenFiles(path)
         self.writer = Writer(path, on_batch, files if files.has_wal else None)
         self.revisions = self.writer.revisions
-        self.revert_pace = RevertPace(self.writer.lock.read_sequence)
+        self.revert_step_size = RevertStepSize(self.writer.lock.read_sequence)
         self.callers = VersionedCache(self.writer.lock.read_caller_sequence)  # by the digest of their key
         self.snapshots = SnapshotReads(path, self._build_read_error)
         self._slow_until: dict[int, float] = {}  # by account
@@ -176,7 +176,7 @@ class DatabaseStore(ScriptedStore):
         return database.writer.queued if isinstance(database, Database) else 0
 
     def choose_revert_step_size(self) -> int:
-        return self._database.revert_pace.choose()
+        return self._database.revert_step_size.choose()
 
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
         return self._database.read_neutral(statement, values)

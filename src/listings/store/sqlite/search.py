@@ -14,7 +14,7 @@ from listings.store.mapping import Partition, Row
 from listings.store.scripts.engine import ListingText
 from listings.store.scripts.script import QueryMany, Script
 from listings.store.sql import LISTING_COLUMNS
-from listings.store.sqlite.rows import Read
+from listings.store.sqlite.script_runner import Read
 
 if TYPE_CHECKING:
     from apsw import SQLiteValue

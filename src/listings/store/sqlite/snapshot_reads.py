@@ -19,7 +19,7 @@ from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.script import Script
 from listings.store.sqlite import search
 from listings.store.sqlite.connections import open_reader
-from listings.store.sqlite.rows import run_script
+from listings.store.sqlite.script_runner import run_script
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from listings.site.console.guards import (
     UNDO_PATH,
     console_page,
     for_member,
+    get_form_id,
     get_text,
-    idempotency_key,
     read_form,
     redirect,
     require_plan,
@@ -59,12 +59,12 @@ async def undo(request: Request, member: Member) -> Response:
     form = await read_form(request)
     wanted = _read(form)
     if not get_text(form, "confirmed"):
-        return await _preview_page(request, member, wanted, once=idempotency_key(form))
+        return await _preview_page(request, member, wanted, form_id=get_form_id(form))
     try:
         require_plan(request, member)
     except Problem as problem:
         return await _preview_page(request, member, wanted, problem)
-    revert_id = await _start(site_of(request).services, member, wanted, idempotency_key(form))
+    revert_id = await _start(site_of(request).services, member, wanted, get_form_id(form))
     return redirect(f"{UNDO_PATH}/{revert_id}")
 
 
@@ -103,25 +103,25 @@ def _read(parameters: QueryParams | FormData) -> RevertRequest:
 
 
 async def _preview_page(
-    request: Request, member: Member, wanted: RevertRequest, problem: Problem | None = None, *, once: str = ""
+    request: Request, member: Member, wanted: RevertRequest, problem: Problem | None = None, *, form_id: str = ""
 ) -> Response:
     services = site_of(request).services
     try:
-        plan = await services.reverts.preview(member.account.id, wanted)
+        preview = await services.reverts.preview(member.account.id, wanted)
     except Problem as error:
         raise _explain(error) from None
-    described = await _describe(services, member, plan.changes[:_SHOWN], plan.conflicts[:_SHOWN])
+    described = await _describe(services, member, preview.changes[:_SHOWN], preview.conflicts[:_SHOWN])
     return console_page(
         request,
         "undo.html",
         problem=problem,
         wanted=wanted,
         origin=await _find_origin(services, member, wanted),
-        plan=plan,
+        preview=preview,
         changes=described.changes,
         conflicts=described.conflicts,
-        can_overwrite=wanted.overwrite or any(one.reason == "changed_later" for one in plan.conflicts),
-        once=once or secrets.token_urlsafe(16),
+        can_overwrite=wanted.overwrite or any(one.reason == "changed_later" for one in preview.conflicts),
+        form_id=form_id or secrets.token_urlsafe(16),
     )
 
 
@@ -146,9 +146,9 @@ async def _describe(
     )
 
 
-async def _start(services: Services, member: Member, wanted: RevertRequest, once: str) -> int:
+async def _start(services: Services, member: Member, wanted: RevertRequest, form_id: str) -> int:
     digest = hashlib.sha256(msgspec.json.encode(wanted)).digest()
-    options = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
+    options = WriteOptions(idempotency_key=f"console {form_id}" if form_id else None, digest=digest)
     try:
         started = await services.reverts.start(member.account.id, wanted, CONSOLE, options)
     except Problem as problem:

@@ -21,8 +21,8 @@ from listings.site.console.guards import (
     console_page,
     for_member,
     for_member_unchecked,
+    get_form_id,
     get_text,
-    idempotency_key,
     read_form,
     redirect_with_notice,
     require_current_session,
@@ -45,7 +45,7 @@ async def show_new(request: Request, member: Member) -> Response:
     if copied is not None:
         listing = await site_of(request).services.listings.find_own(member.caller, copied)
         values = listing_form.copy_values(listing, base_url_of(request)) if listing is not None else values
-    return _form_page(request, "listing_new.html", values, once=secrets.token_urlsafe(16))
+    return _form_page(request, "listing_new.html", values, form_id=secrets.token_urlsafe(16))
 
 
 @keep_form
@@ -53,13 +53,13 @@ async def show_new(request: Request, member: Member) -> Response:
 async def create_listing(request: Request, member: Member) -> Response:
     """Create a listing. A form that is submitted twice creates one listing."""
     form = await read_form(request)
-    sent, once = listing_form.read(form), idempotency_key(form)
+    sent, form_id = listing_form.read(form), get_form_id(form)
     try:
         require_current_session(member, form)
         require_plan(request, member)
-        listing_id = await _create(site_of(request).services, member, sent, once)
+        listing_id = await _create(site_of(request).services, member, sent, form_id)
     except Problem as problem:
-        return _form_page(request, "listing_new.html", sent, problem, once=once)
+        return _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
     notice = "created" if sent["is_active"] else "created-paused"
     return redirect_with_notice(request, f"{PATH}/{listing_id}", notice)
 
@@ -120,10 +120,10 @@ ROUTES = [
 # Use cases
 
 
-async def _create(services: Services, member: Member, sent: listing_form.FormValues, once: str) -> int:
+async def _create(services: Services, member: Member, sent: listing_form.FormValues, form_id: str) -> int:
     new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
-    options = WriteOptions(idempotency_key=f"console {once}" if once else None, digest=digest)
+    options = WriteOptions(idempotency_key=f"console {form_id}" if form_id else None, digest=digest)
     try:
         return (await services.listings.create(member.caller, new, options)).listing_id
     except Problem as problem:
@@ -182,7 +182,7 @@ def _form_page(
     errors = listing_form.field_errors(problem, sent)
     if errors:
         problem = Problem("invalid_request", f"Please fix {presentation.format_count(len(errors), 'field')}")
-    shown: dict[str, Any] = {"listing": None, "version": "", "once": "", "differences": [], **context}
+    shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], **context}
     shown["is_reachable"] = _is_reachable(request)
     return console_page(request, template, problem=problem, values=sent, errors=errors, **shown)
 

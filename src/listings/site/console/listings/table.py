@@ -18,8 +18,8 @@ from listings.site.console.guards import (
     build_undo_url,
     console_page,
     for_member,
+    get_form_id,
     get_text,
-    idempotency_key,
     read_form,
     redirect_with_notice,
     require_plan,
@@ -52,7 +52,7 @@ class _BulkForm(NamedTuple):
     action: str
     mode: str  # of a price change
     amount: str
-    once: str
+    form_id: str
     confirmed: str  # what the seller has confirmed, see `effect`
 
     @property
@@ -100,7 +100,7 @@ async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
         price = read_price_change(form.mode, form.amount) if form.action == PRICE else None
     except Problem as problem:
         return await _confirmation_page(request, member, form, problem)
-    change = BulkChange(form.selection, form.action, price, form.once, form.digest)
+    change = BulkChange(form.selection, form.action, price, form.form_id, form.digest)
     result = await bulk.run(site_of(request).services, member, change)
     if result.problem is not None or result.rejected:
         return await _listings_page(request, member, form.search, result.problem, (form.action, result))
@@ -124,7 +124,7 @@ def _read(form: FormData) -> _BulkForm:
         action=get_text(form, "action"),
         mode=get_text(form, "mode"),
         amount=get_text(form, "amount")[:30],
-        once=idempotency_key(form),
+        form_id=get_form_id(form),
         confirmed=get_text(form, "confirmed"),
     )
 
@@ -150,7 +150,7 @@ async def _confirmation_page(
         "listings_bulk.html",
         problem=problem,
         form=form,
-        once=form.once or secrets.token_urlsafe(16),
+        form_id=form.form_id or secrets.token_urlsafe(16),
         preview=[(listing, _preview_price(listing, price)) for listing in first],
         has_preview=price is not None,
         count=await bulk.count_selected(services, member, form.selection),
@@ -202,5 +202,5 @@ async def _listings_page(
         next_url=search.url(page.next_cursor) if others and page.next_cursor is not None else "",
         statuses=STATUSES,
         orders=SORTS,
-        once=secrets.token_urlsafe(16),
+        form_id=secrets.token_urlsafe(16),
     )

@@ -16,7 +16,7 @@ from listings.store.market_entries import SHOWN
 from listings.store.scripts.market_index import EntryChange, build_set_entry, count_bytes, read_in_order
 from listings.store.scripts.script import QueryMany, Script
 from listings.store.sqlite.market.search import build_price_rowid
-from listings.store.sqlite.rows import Read
+from listings.store.sqlite.script_runner import Read
 
 NEXT_ACCOUNT = """
 SELECT id, disabled_at IS NULL FROM accounts INDEXED BY accounts_unmarketed
@@ -31,14 +31,14 @@ _SET_ENTRY = build_set_entry()
 
 
 class PreparedBatch(NamedTuple):
-    """The next listings to index, and the seconds it took to prepare them. `left`: whether more remain.
+    """The next listings to index, and the seconds it took to prepare them. `has_more`: whether more remain.
 
     `words` are by id and version, because a listing may change before the step that indexes it.
     """
 
     listings: list[Listing]
     words: dict[tuple[int, int], str]
-    left: bool
+    has_more: bool
     seconds: float
 
 
@@ -46,18 +46,18 @@ async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
     """Prepare at most `count` listings whose current version is not in the market. `version`: that of the index."""
     listings: list[Listing] = []
     words: dict[tuple[int, int], str] = {}
-    seconds, size, left = 0.0, 0, True
-    while left and len(listings) < count and size < market_entries.MAX_STEP_BYTES:
+    seconds, size, has_more = 0.0, 0, True
+    while has_more and len(listings) < count and size < market_entries.MAX_STEP_BYTES:
         began = perf_counter()
         rows = read(NEXT_LISTING, (listings[-1].id if listings else -1,))
         for listing in map(build_listing, rows):
             listings.append(listing)
             words[listing.id, listing.version] = _build_words(listing, version)
             size += count_bytes(listing)
-        left = bool(rows)
+        has_more = bool(rows)
         seconds += perf_counter() - began
         await asyncio.sleep(0)
-    return PreparedBatch(listings, words, left, seconds)
+    return PreparedBatch(listings, words, has_more, seconds)
 
 
 def _build_words(listing: Listing, version: int) -> str:

@@ -9,7 +9,7 @@ from itertools import starmap
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.store import market_entries
 from listings.store.mapping import Row
-from listings.store.sqlite.rows import Read
+from listings.store.sqlite.script_runner import Read
 
 SERIAL_BITS = 26
 LAST_SERIAL = (1 << SERIAL_BITS) - 1

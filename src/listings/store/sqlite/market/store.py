@@ -12,7 +12,7 @@ from listings.store.scripts.market_index import IS_LEASED_BY_OTHER, run_step
 from listings.store.sqlite import account_index
 from listings.store.sqlite.database import DatabaseStore
 from listings.store.sqlite.market import index, search
-from listings.store.sqlite.rows import run_script
+from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.write_lock import STEP_PER_WRITE
 from listings.store.sqlite.writer import Operation
 
@@ -48,7 +48,7 @@ class SqliteMarketStore(DatabaseStore, ScriptedMarketStore):
             return run_script(connection, run_step(index.SqliteMarketEngine(batch), count, indexer, now))
 
         result = await self._run_index_step(step)
-        return result._replace(left=result.left or batch.left, preparing_seconds=batch.seconds)
+        return result._replace(has_more=result.has_more or batch.has_more, preparing_seconds=batch.seconds)
 
     async def index_accounts(self, count: int) -> IndexStep:
         cursor, self._index_cursor = self._index_cursor, None  # start from the beginning if the step fails

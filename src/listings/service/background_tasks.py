@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-_MAINTENANCE_SECONDS = 60
+_PURGE_SECONDS = 60
 _REPORT_SECONDS = 3600
 _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
@@ -24,7 +24,7 @@ _REVERT_SECONDS = 1
 _USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 
-async def run_maintenance(services: "Services", pause: Pause, *, market_open: bool) -> None:
+async def run_background_tasks(services: "Services", pause: Pause, *, market_open: bool) -> None:
     """Run the background tasks until cancelled. `market_open`: whether listings are indexed for the market."""
     purges = (
         services.listings.purge_idempotency_records,
@@ -35,14 +35,12 @@ async def run_maintenance(services: "Services", pause: Pause, *, market_open: bo
         services.mailer.purge,
     )
     async with asyncio.TaskGroup() as group:
-        group.create_task(
-            _repeat(pause, _MAINTENANCE_SECONDS, services.access.write_key_uses, services.usage.write, *purges)
-        )
+        group.create_task(_repeat(pause, _PURGE_SECONDS, services.access.write_key_uses, services.usage.write, *purges))
         group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
         group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
         group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
         group.create_task(_repeat(pause, _REPORT_SECONDS, services.plan_requests.report, services.plan_reminders.queue))
-        group.create_task(_repeat(pause, _MAINTENANCE_SECONDS, services.own_account.erase_closed))
+        group.create_task(_repeat(pause, _PURGE_SECONDS, services.own_account.erase_closed))
         if services.mailer.is_on:
             group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         group.create_task(_repeat(pause, _REVERT_SECONDS, services.reverts.run))

@@ -7,7 +7,7 @@ from listings.service.members.sessions import Member
 _MAX_ACCOUNTS = 1_000
 
 
-class CountCache:
+class ListingCountCache:
     """Listing counts by account. Each entry is valid for one revision of the account."""
 
     def __init__(self) -> None:

@@ -3,40 +3,40 @@
 import asyncio
 from time import monotonic
 
-from listings.http.pace import Pace
+from listings.http.throttle import Throttle
 
 BURST = 64
 
 
-async def send(pace: Pace, count: int) -> float:
+async def send(throttle: Throttle, count: int) -> float:
     """Send this many pieces; return the seconds it took."""
     began = monotonic()
     for _ in range(count):
-        async with pace.turn(1):
-            await pace.wait()
+        async with throttle.acquire(1):
+            await throttle.wait()
     return monotonic() - began
 
 
 def test_pieces_after_a_burst_take_a_millisecond_each() -> None:
-    assert asyncio.run(send(Pace(), BURST + 100)) > 0.09
+    assert asyncio.run(send(Throttle(), BURST + 100)) > 0.09
 
 
 def test_the_pieces_of_a_burst_do_not_wait() -> None:
-    assert min(asyncio.run(send(Pace(), BURST)) for _ in range(5)) < BURST / 2 / 1000
+    assert min(asyncio.run(send(Throttle(), BURST)) for _ in range(5)) < BURST / 2 / 1000
 
 
 def test_owners_take_turns_however_many_connections_they_have() -> None:
     turns = []
 
-    async def take(owner: int, pace: Pace) -> None:
+    async def take(owner: int, throttle: Throttle) -> None:
         for _ in range(2):
-            async with pace.turn(owner):
+            async with throttle.acquire(owner):
                 turns.append(owner)
-                await pace.wait()
+                await throttle.wait()
 
     async def take_all() -> None:
-        pace = Pace()
-        await asyncio.gather(*(take(owner, pace) for owner in (1, 1, 1, 2)))
+        throttle = Throttle()
+        await asyncio.gather(*(take(owner, throttle) for owner in (1, 1, 1, 2)))
 
     asyncio.run(take_all())
     assert turns[:4] == [1, 2, 1, 2]

@@ -10,7 +10,7 @@ _INTERVAL_SECONDS = 0.001  # 64 MB/s; at full speed, p99 of other requests is th
 _BURST_SECONDS = 0.064  # 4 MiB are sent at full speed
 
 
-class Pace:
+class Throttle:
     """Lets one connection of the event loop at a time send a piece, on average at most one per millisecond."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Pace:
         self._due = 0.0
 
     @asynccontextmanager
-    async def turn(self, owner: int) -> AsyncIterator[None]:
+    async def acquire(self, owner: int) -> AsyncIterator[None]:
         """Wait for a turn. Owners, such as API keys, take turns, however many connections they have."""
         async with self._owner_locks.setdefault(owner, asyncio.Lock()), self._lock:
             yield

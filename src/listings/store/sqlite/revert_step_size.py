@@ -7,7 +7,7 @@ _MIN_LISTINGS = 25  # as costly as the rest of a step, which takes 1 to 2 ms of 
 _GROWTH = 10  # per step, so that it reaches the maximum after a quarter of a second
 
 
-class RevertPace:
+class RevertStepSize:
     """Chooses small steps while others write, because they wait for each step, and larger ones while nobody does."""
 
     def __init__(self, read_sequence: ReadSequence) -> None:

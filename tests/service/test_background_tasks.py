@@ -17,8 +17,8 @@ def set_pause(harness: Harness, monkeypatch: pytest.MonkeyPatch, pause: Pause) -
     monkeypatch.setattr(harness.services.market, "_pause", pause)
 
 
-async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
-    """Run the maintenance for a number of pauses of no length. Returns the lengths that it requested."""
+async def run_background_tasks(harness: Harness, monkeypatch: pytest.MonkeyPatch, rounds: int) -> list[float]:
+    """Run the background tasks for a number of pauses of no length. Returns the lengths that it requested."""
     pauses: list[float] = []
     all_paused = asyncio.Event()
 
@@ -29,7 +29,7 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
     set_pause(harness, monkeypatch, pause)
-    task = asyncio.create_task(harness.services.run_maintenance())
+    task = asyncio.create_task(harness.services.run_background_tasks())
     await all_paused.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -39,7 +39,7 @@ async def run_maintenance(harness: Harness, monkeypatch: pytest.MonkeyPatch, rou
 
 
 def test_the_tasks_run_every_few_seconds_minute_or_hour(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sorted(harness.run(run_maintenance(harness, monkeypatch, 0))) == [1, 1, 1, 1, 2, 60, 60, 3600]
+    assert sorted(harness.run(run_background_tasks(harness, monkeypatch, 0))) == [1, 1, 1, 1, 2, 60, 60, 3600]
 
 
 def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: 
             return counts[-1]
 
         monkeypatch.setattr(harness.services.market, "index_accounts", index_and_signal)
-        task = asyncio.create_task(harness.services.run_maintenance())
+        task = asyncio.create_task(harness.services.run_background_tasks())
         await asyncio.wait_for(indexed.wait(), TIMEOUT)
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -68,7 +68,7 @@ def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: 
     set_pause(harness, monkeypatch, lambda _: asyncio.sleep(0.001))
     harness.run(run_until_indexed())
     assert counts[0] == 1_000
-    assert not harness.run(harness.store.index_accounts(1)).left
+    assert not harness.run(harness.store.index_accounts(1)).has_more
 
 
 def test_a_job_that_fails_when_cancelled_still_stops(
@@ -85,13 +85,13 @@ def test_a_job_that_fails_when_cancelled_still_stops(
                 raise ValueError("failed on cancel")
 
         monkeypatch.setattr(harness.services.market, "write_views", fail_on_cancel)
-        task = asyncio.create_task(harness.services.run_maintenance())
+        task = asyncio.create_task(harness.services.run_background_tasks())
         await started.wait()
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=TIMEOUT)
         return task in done
 
-    monkeypatch.setattr("listings.service.maintenance._MARKET_SECONDS", 0)
+    monkeypatch.setattr("listings.service.background_tasks._MARKET_SECONDS", 0)
     assert harness.run(stops_when_cancelled())
     assert "A maintenance job failed" in caplog.text
 
@@ -108,7 +108,7 @@ def test_a_failing_job_is_logged_and_retried_with_the_others(
     monkeypatch.setattr(harness.services.usage, "write", fail)
     monkeypatch.setattr(harness.services.market, "write_views", fail)
     with caplog.at_level(logging.ERROR):
-        harness.run(run_maintenance(harness, monkeypatch, 3))
+        harness.run(run_background_tasks(harness, monkeypatch, 3))
     assert [record.message for record in caplog.records].count("A maintenance job failed") == 2
     (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at == int(harness.clock.now)
@@ -121,5 +121,5 @@ def test_an_unavailable_store_is_retried_without_a_log_line(
         raise Unavailable("unavailable")
 
     monkeypatch.setattr(harness.services.market, "write_views", fail)
-    harness.run(run_maintenance(harness, monkeypatch, 3))
+    harness.run(run_background_tasks(harness, monkeypatch, 3))
     assert "maintenance" not in caplog.text
