@@ -7,8 +7,7 @@ import msgspec
 
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.errors import Problem
-
-_HOUR = 3600
+from listings.domain.timestamps import HOUR_SECONDS
 
 
 class RateLimitHeaders:
@@ -20,7 +19,7 @@ class RateLimitHeaders:
         if limiter is None:
             return
         self._limit, self._window = limiter.limit, limiter.window
-        name = "hour" if self._window == _HOUR else "window"
+        name = "hour" if self._window == HOUR_SECONDS else "window"
         self._lines = (
             f'ratelimit-policy: "{name}";q={self._limit};w={self._window}\r\n'
             f"x-ratelimit-limit: {self._limit}\r\n"
@@ -38,7 +37,7 @@ class RateLimitHeaders:
 
     def build_problem(self, decision: RateLimitDecision) -> Problem:
         """Return the error for a request that exceeds the limit."""
-        window = "hour" if self._window == _HOUR else f"{self._window} seconds"
+        window = "hour" if self._window == HOUR_SECONDS else f"{self._window} seconds"
         return Problem(
             "rate_limited",
             f"Rate limit of {self._limit} requests per {window} exceeded: try again in {ceil(decision.reset)} seconds",

@@ -5,9 +5,18 @@ from itertools import groupby
 
 import click
 
-from listings.cli.output import Data, json_option, print_dry_run, print_message, show, show_progress, show_rows
+from listings.cli.output import (
+    ACTOR_NAMES,
+    Data,
+    json_option,
+    print_dry_run,
+    print_message,
+    show,
+    show_progress,
+    show_rows,
+)
 from listings.cli.parameters import DATE, ID, Integer, with_service
-from listings.contract.history import CONSOLE, OPERATOR
+from listings.contract.history import OPERATOR
 from listings.contract.reverts import Revert, RevertConflict, RevertCounts, RevertRequest
 from listings.domain import timestamps
 from listings.domain.changes import Change, get_name
@@ -38,7 +47,7 @@ def changes(account: str, count: int) -> None:
     async def use(services: Services) -> list[Data]:
         owner = await services.accounts.find(account)
         names = {key.id: f"{key.name} (key {key.id})" for key in await services.keys.list_of(owner)}
-        names |= {OPERATOR: "operator", CONSOLE: "console"}
+        names |= ACTOR_NAMES
         found = [change async for change in services.changes.read_latest(owner, count)]
         return [_describe_set(list(group), names) for _, group in groupby(found, lambda change: change.edit_revision)]
 

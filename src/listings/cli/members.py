@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from listings.cli.output import (
+    ACTOR_NAMES,
     format_timestamp_or_none,
     json_option,
     listed_key_data,
@@ -19,7 +20,7 @@ from listings.cli.output import (
 )
 from listings.cli.parameters import Parsed, load_settings, with_service
 from listings.cli.resumable_file import require_absent, resolve_target
-from listings.contract.history import CONSOLE, OPERATOR, Event, RejectedRequest, UsageCount
+from listings.contract.history import Event, RejectedRequest, UsageCount
 from listings.contract.members import Session
 from listings.domain import timestamps
 from listings.domain.accounts import is_erased
@@ -34,8 +35,6 @@ from listings.settings.values import parse_base_url
 T = TypeVar("T")
 
 _PAGE_SIZE = 500
-_MICROSECONDS = 1_000_000
-_HOUR_SECONDS = 3600
 
 
 @click.command(short_help="Invite an account's owner to the console.")
@@ -219,12 +218,12 @@ def _change_data(change: Change) -> Mapping[str, object]:
 
 
 def _name_actor(actor: int) -> str:
-    return {OPERATOR: "operator", CONSOLE: "console"}.get(actor, f"key {actor}")
+    return ACTOR_NAMES.get(actor, f"key {actor}")
 
 
 def _usage_data(row: UsageCount) -> Mapping[str, object]:
     return {
-        "hour": timestamps.format_timestamp(row.period * _HOUR_SECONDS),
+        "hour": timestamps.format_timestamp(row.period * timestamps.HOUR_SECONDS),
         "key": row.key_id,
         "status": row.status,
         "requests": row.responses,
@@ -233,7 +232,7 @@ def _usage_data(row: UsageCount) -> Mapping[str, object]:
 
 def _rejected_data(request: RejectedRequest) -> Mapping[str, object]:
     return {
-        "at": timestamps.format_timestamp(request.microseconds // _MICROSECONDS),
+        "at": timestamps.format_timestamp(request.microseconds // timestamps.MICROSECONDS_PER_SECOND),
         "key": request.key_id,
         "status": request.status,
         "code": request.code,

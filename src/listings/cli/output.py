@@ -13,6 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from listings.contract.history import CONSOLE, OPERATOR
 from listings.domain import timestamps
 from listings.domain.fields import FIELDS
 from listings.domain.listing_json import OPTIONAL_LISTING_FIELDS, build_record
@@ -21,6 +22,9 @@ from listings.domain.model import Account, ApiKey, Listing
 Value: TypeAlias = str | float | bool | list[str] | Mapping[str, int] | None
 Data: TypeAlias = Mapping[str, Value]
 C = TypeVar("C", bound=Callable[..., Any])
+
+ACTOR_NAMES = {OPERATOR: "operator", CONSOLE: "console"}
+"""The actors that are not API keys."""
 
 _AS_JSON = "listings.cli.as_json"  # in the metadata of click's context
 _MAX_WIDTH = 10_000  # columns of a table that is not printed on a terminal

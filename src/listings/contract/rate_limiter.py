@@ -4,11 +4,14 @@ from typing import Protocol
 
 import msgspec
 
+REDIS_AWAY = "since Redis is away"
+"""How `RateLimiter.scope` ends during a fallback."""
+
 
 class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):
     """The decision on one request.
 
-    `left` is the number of requests that would be accepted now. `reset` is the number of seconds until the oldest
+    `remaining` is the number of requests that would be accepted now. `reset` is the number of seconds until the oldest
     counted request leaves the window. For a rejected request, that is when the next one can be accepted.
     """
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 
+ENDING_DAYS = 14  # in which a plan ends soon
+PLAN_ENDED = "Your Business plan ended on {}. Your live listings stay up, and your API keys are paused"
 _EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 

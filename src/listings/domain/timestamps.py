@@ -13,6 +13,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from listings.domain.errors import Problem
 
+HOUR_SECONDS = 3600
+DAY_SECONDS = 24 * HOUR_SECONDS
+MICROSECONDS_PER_SECOND = 1_000_000
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d))?", re.ASCII)
 _MAX_LOCAL = 253_402_214_400  # 9999-12-31 in UTC: half a day later, the year 10000 begins in New Zealand
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
+from listings.contract.rate_limiter import REDIS_AWAY, RateLimitDecision, RateLimiter
 from listings.domain.errors import Unavailable
 from listings.ratelimit.redis import RedisLimiter
 
@@ -44,7 +44,7 @@ class FallbackLimiter:
     def scope(self) -> str:
         if self._away_since is None:
             return self._shared.scope
-        return "nobody, since Redis is away" if self._required else f"{self._local.scope}, since Redis is away"
+        return f"{'nobody' if self._required else self._local.scope}, {REDIS_AWAY}"
 
     @property
     def is_redis_away(self) -> bool:

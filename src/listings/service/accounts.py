@@ -18,7 +18,7 @@ from listings.service.listings.steps import build_deletion
 _log = logging.getLogger(__name__)
 
 _MAX_NAME_LENGTH = 200
-_MAX_EMAIL_LENGTH = 254  # RFC 5321, 4.5.3.1.3
+MAX_EMAIL_LENGTH = 254  # RFC 5321, 4.5.3.1.3
 _PAGE_SIZE = 500
 _MAX_ID_DIGITS = 18  # below 2**63
 _DELETE_BATCH_SIZE = 100
@@ -201,7 +201,7 @@ def validate_email(email: str) -> str:
     """Return an email address in lower case. Raises Problem("invalid_request") if it is invalid."""
     email = email.strip().lower()
     local, _, domain = email.rpartition("@")
-    if not (local and domain) or len(email) > _MAX_EMAIL_LENGTH or not email.isprintable() or " " in email:
+    if not (local and domain) or len(email) > MAX_EMAIL_LENGTH or not email.isprintable() or " " in email:
         raise Problem("invalid_request", f"{email[:40]!r} is not an email address")
     return email
 

@@ -18,6 +18,7 @@ from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
 from listings.domain.market.regions import REGIONS
 from listings.domain.timestamps import format_date
+from listings.service.members import passwords
 from listings.site import assets, cookies, presentation, search, security
 from listings.site.context import Brand, site_of
 from listings.site.pictures.drawings import choose_art
@@ -65,6 +66,7 @@ _GLOBALS = {
     "groups": presentation.GROUPS,
     "key_access": presentation.KEY_ACCESS,
     "map_url": presentation.map_url,
+    "min_password_length": passwords.MIN_LENGTH,
     "price_parts": presentation.price_parts,
     "region_options": REGIONS,
     "sorts": search.SORTS,

@@ -10,9 +10,10 @@ import msgspec
 
 from listings.contract.rate_limiter import RateLimiter
 from listings.domain import timestamps
+from listings.domain.accounts import ENDING_DAYS, PLAN_ENDED
 from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess, Listing
-from listings.domain.timestamps import format_date, get_zone, to_local
+from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, format_date, get_zone, to_local
 from listings.service.market import MAX_SELLER_COUNT
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
@@ -39,10 +40,9 @@ _SYSTEMS = (
     *(("iPhone", "an iPhone"), ("iPad", "an iPad"), ("Android", "Android"), ("Windows", "Windows")),
     *(("Mac OS", "a Mac"), ("Linux", "Linux")),
 )
-_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-_PERIODS = ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"))
+_MINUTE = 60
+_PERIODS = ((DAY_SECONDS, "day"), (HOUR_SECONDS, "hour"), (_MINUTE, "minute"))
 _RECENT_DAYS = 7
-_PLAN_NOTICE_DAYS = 14
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
 _DEMO_PICTURE = re.compile(r"/static/demo/[a-z]+\.svg")
@@ -116,12 +116,12 @@ def format_recent_age(created_at: str, now: float) -> str:
     seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
         return "just now"
-    if seconds < _HOUR:
+    if seconds < HOUR_SECONDS:
         return _ago(seconds // _MINUTE, "minute")
-    if seconds < _DAY:
-        return _ago(seconds // _HOUR, "hour")
-    if seconds < _RECENT_DAYS * _DAY:
-        return _ago(seconds // _DAY, "day")
+    if seconds < DAY_SECONDS:
+        return _ago(seconds // HOUR_SECONDS, "hour")
+    if seconds < _RECENT_DAYS * DAY_SECONDS:
+        return _ago(seconds // DAY_SECONDS, "day")
     return ""
 
 
@@ -138,11 +138,11 @@ def format_moment(moment: int) -> str:
 
 def describe_plan_end(plan_expires_at: int | None, now: float) -> str:
     """Return a sentence about a plan that ends within 14 days or has ended, or "" if there is nothing to say."""
-    if plan_expires_at is None or plan_expires_at - now > _PLAN_NOTICE_DAYS * _DAY:
+    if plan_expires_at is None or plan_expires_at - now > ENDING_DAYS * DAY_SECONDS:
         return ""
-    date, days = format_date(plan_expires_at), ceil((plan_expires_at - now) / _DAY)
+    date, days = format_date(plan_expires_at), ceil((plan_expires_at - now) / DAY_SECONDS)
     if days <= 0:
-        return f"Your Business plan ended on {date}. Your live listings stay up, and your API keys are paused"
+        return PLAN_ENDED.format(date)
     return f"Your Business plan ends {'within a day' if days == 1 else f'in {days} days'}, on {date}"
 
 

@@ -9,13 +9,11 @@ from typing import Any
 
 from listings.contract.history import Report, ReportTimes
 from listings.domain.model import BUCKETS, MAX_ID
-from listings.domain.timestamps import format_timestamp
+from listings.domain.timestamps import HOUR_SECONDS, MICROSECONDS_PER_SECOND, format_timestamp
 from listings.store import inspection
 from listings.store.scripts.script import Query, QueryMany, Script, ScriptedStore
 
 _PAGE_SIZE = 10_000
-_HOUR_SECONDS = 3600
-_MICROSECONDS_PER_SECOND = 1_000_000
 
 COUNT_ACCOUNTS = """
 SELECT
@@ -54,9 +52,9 @@ class ScriptedReportStore(ScriptedStore):
 def read_report(times: ReportTimes, database_bytes: str) -> Script[Report]:
     """Return the report. `database_bytes` is the engine's statement for the size of the database."""
     accounts = (yield Query(COUNT_ACCOUNTS, times))[0]
-    statuses = yield from _sum_by_bucket(SUM_USAGE, times.since // _HOUR_SECONDS)
+    statuses = yield from _sum_by_bucket(SUM_USAGE, times.since // HOUR_SECONDS)
     rejected = sum(count for status, count in statuses.items() if status >= HTTPStatus.BAD_REQUEST)
-    codes = yield from _sum_by_bucket(COUNT_REJECTIONS, times.since * _MICROSECONDS_PER_SECOND)
+    codes = yield from _sum_by_bucket(COUNT_REJECTIONS, times.since * MICROSECONDS_PER_SECOND)
     new_listings = yield from _count_new_listings(format_timestamp(times.since))
     market = (yield Query(COUNT_MARKET, ()))[0]
     pending = inspection.Pending(*(yield Query(inspection.COUNT_PENDING, ()))[0])

@@ -21,12 +21,10 @@ from listings.domain import timestamps
 from listings.domain.changes import Change, ChangeActor
 from listings.domain.errors import Unavailable
 from listings.domain.model import BUCKETS, Account, Caller, bucket_of
+from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, MICROSECONDS_PER_SECOND
 from listings.service.history.usage import USAGE_DAYS
 
 ACTIVITY_DAYS = 90
-_DAY = 24 * 3600  # seconds
-_HOUR = 3600  # seconds
-_MICROSECONDS_PER_SECOND = 1_000_000
 _PAGE_SIZE = 500
 _MAX_PAGES = 20  # of listings that are scanned for single creates, which have no stored event
 _PURGE_BUCKETS = 64
@@ -53,7 +51,7 @@ class Activity:
     async def list_page(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
         """Return at most `count` events of the last 90 days, before a cursor if one is given."""
         start = before if before is not None else LATEST
-        oldest = int(self._clock()) - ACTIVITY_DAYS * _DAY
+        oldest = int(self._clock()) - ACTIVITY_DAYS * DAY_SECONDS
         partition = (bucket_of(account.id), account.id)
         creates = await self._find_creates(partition, start.listing_id, count + 1, oldest)
         stored = [
@@ -91,9 +89,9 @@ class Activity:
         Each call purges some of the buckets in batches.
         """
         now = int(self._clock())
-        oldest_usage = now - USAGE_DAYS * _DAY
+        oldest_usage = now - USAGE_DAYS * DAY_SECONDS
         oldest = HistoryCutoffs(
-            now - ACTIVITY_DAYS * _DAY, oldest_usage // _HOUR, oldest_usage * _MICROSECONDS_PER_SECOND
+            now - ACTIVITY_DAYS * DAY_SECONDS, oldest_usage // HOUR_SECONDS, oldest_usage * MICROSECONDS_PER_SECOND
         )
         first = self._next_bucket
         self._next_bucket = (first + _PURGE_BUCKETS) % BUCKETS
@@ -186,7 +184,7 @@ class Changes:
         """Delete old change sets. Each call purges some of the buckets in batches."""
         first = self._next_bucket
         self._next_bucket = (first + _PURGE_BUCKETS) % BUCKETS
-        oldest, deleted = int(self._clock()) - self.days * _DAY, _PURGED_CHANGE_SETS
+        oldest, deleted = int(self._clock()) - self.days * DAY_SECONDS, _PURGED_CHANGE_SETS
         with suppress(Unavailable):
             while deleted >= _PURGED_CHANGE_SETS:
                 buckets = range(first, first + _PURGE_BUCKETS)

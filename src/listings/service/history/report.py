@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from listings.contract.history import Report, ReportStore, ReportTimes
+from listings.domain.accounts import ENDING_DAYS
+from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
 
 _HOURS = 24
-_HOUR_SECONDS = 3600
-ENDING_DAYS = 14  # in which a plan ends soon
 
 
 class Reports:
@@ -20,7 +20,7 @@ class Reports:
     async def build(self) -> tuple[ReportTimes, Report]:
         """Return the report of this hour and the 23 hours before, and its times."""
         now = int(self._clock())
-        since = (now // _HOUR_SECONDS - _HOURS + 1) * _HOUR_SECONDS
-        times = ReportTimes(since, now, now + ENDING_DAYS * 24 * _HOUR_SECONDS)
+        since = (now // HOUR_SECONDS - _HOURS + 1) * HOUR_SECONDS
+        times = ReportTimes(since, now, now + ENDING_DAYS * DAY_SECONDS)
         report = await self._store.read_report(times)
         return times, report if self._market_open else report._replace(new_listings=None, market_listings=None)

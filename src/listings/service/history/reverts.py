@@ -28,11 +28,11 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import bucket_of
 from listings.domain.reverts import RevertScope
+from listings.domain.timestamps import DAY_SECONDS
 from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, WriteOptions, build_idempotency_record
 
 _log = logging.getLogger(__name__)
 
-_DAY = 24 * 3600  # seconds
 _MAX_FIRST_SCANS = 8  # before the answer to a request
 _MAX_PREVIEWED = 1_000  # listings
 _MAX_SHOWN = 100  # changes and conflicts of a preview
@@ -184,7 +184,7 @@ class Reverts:
         keys = {key.id for key in await self._store.list_keys(account_id)}
         if request.subject not in keys | {CONSOLE, OPERATOR}:
             raise Problem("change_not_found", f"There is no key with the id {request.subject}")
-        if request.since < self._clock() - self._days * _DAY:
+        if request.since < self._clock() - self._days * DAY_SECONDS:
             raise Problem("changes_gone", f"Changes are stored for {self._days} days: since must be later")
 
     async def _scan_first(self, partition: tuple[int, int], scope: RevertScope, count: int) -> RevertScan:

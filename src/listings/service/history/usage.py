@@ -15,16 +15,15 @@ from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.api_keys import mask_keys
 from listings.domain.errors import Unavailable
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
+from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, MICROSECONDS_PER_SECOND
 
 _log = logging.getLogger(__name__)
 
 MAX_REJECTED_REQUESTS = 100
 USAGE_DAYS = 31
-_HOUR_SECONDS = 3600
 _DAY_HOURS = 24
 _HOURS_SHOWN = 24
 _DAYS_SHOWN = 30
-_MICROSECONDS_PER_SECOND = 1_000_000
 _MAX_PATH_LENGTH = 200
 _MAX_REQUEST_ID_LENGTH = 128
 _MAX_PENDING_COUNTS = 50_000  # pairs of key and status between two writes
@@ -109,9 +108,9 @@ class RequestUsage:
         if self._responses:
             _add(self._unwritten, self._iterate_current_hour())
             self._responses = {}
-        self._hour = int(now // _HOUR_SECONDS)
-        self._hour_begins = self._hour * _HOUR_SECONDS
-        self._hour_ends = self._hour_begins + _HOUR_SECONDS
+        self._hour = int(now // HOUR_SECONDS)
+        self._hour_begins = self._hour * HOUR_SECONDS
+        self._hour_ends = self._hour_begins + HOUR_SECONDS
 
     def _take_counts(self) -> dict[UsageKey, int]:
         """Remove and return a batch of counts, oldest first."""
@@ -162,8 +161,8 @@ class RequestUsage:
 
     def _create_timestamp(self) -> int:
         """Return a unique timestamp in microseconds. It follows the clock if that was set back by over a second."""
-        now = int(self._clock() * _MICROSECONDS_PER_SECOND)
-        return now if self._last_rejection > now + _MICROSECONDS_PER_SECOND else max(now, self._last_rejection + 1)
+        now = int(self._clock() * MICROSECONDS_PER_SECOND)
+        return now if self._last_rejection > now + MICROSECONDS_PER_SECOND else max(now, self._last_rejection + 1)
 
     async def write(self) -> None:
         """Store all counts in batches. Keep them for the next call if the store is unavailable."""
@@ -214,7 +213,7 @@ class RequestUsage:
         """Return the usage of the account. It lacks the counts that other processes have not stored yet."""
         async with self._storing:
             partition = (bucket_of(account.id), account.id)
-            hour = int(self._clock() // _HOUR_SECONDS)
+            hour = int(self._clock() // HOUR_SECONDS)
             pending = self._list_pending(account.id)
             hours = [*await self._store.list_usage_by_hour(*partition, hour - _HOURS_SHOWN + 1), *pending]
             first_day = hour // _DAY_HOURS - _DAYS_SHOWN + 1
@@ -270,8 +269,8 @@ def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], hour:
     """Return the counts up to and including `hour`, in hours since 1970."""
     today = hour // _DAY_HOURS
     return Counts(
-        _build_periods(hours, range(hour - _HOURS_SHOWN + 1, hour + 1), _HOUR_SECONDS),
-        _build_periods(days, range(today - _DAYS_SHOWN + 1, today + 1), _HOUR_SECONDS * _DAY_HOURS),
+        _build_periods(hours, range(hour - _HOURS_SHOWN + 1, hour + 1), HOUR_SECONDS),
+        _build_periods(days, range(today - _DAYS_SHOWN + 1, today + 1), DAY_SECONDS),
     )
 
 

@@ -9,13 +9,12 @@ from listings.contract.mail import MailStore
 from listings.contract.members import AttemptStore
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing
-from listings.service.accounts import validate_name
+from listings.service.accounts import MAX_EMAIL_LENGTH, validate_name
 from listings.service.mail.composer import MailComposer
 from listings.service.market import Market
 from listings.service.members.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 
 MAX_LENGTH = 2_000  # characters of a message
-_MAX_EMAIL_LENGTH = 254
 _MAX_SUBJECT_LENGTH = 100
 _MAX_PER_NETWORK, _MAX_PER_LISTING, _MAX_PER_SELLER = 5, 20, 50  # messages in an hour
 _ATOM = r"[\w!#$%&'*+/=?^`{|}~-]+"  # RFC 5322, 3.2.3
@@ -89,7 +88,7 @@ def _validate(message: BuyerMessage) -> BuyerMessage:
     if not message.name.strip():
         raise Problem("invalid_request", "Enter your name")
     name, email = validate_name(message.name.strip()), message.email.strip()
-    if len(email) > _MAX_EMAIL_LENGTH or not _EMAIL.fullmatch(email):
+    if len(email) > MAX_EMAIL_LENGTH or not _EMAIL.fullmatch(email):
         raise Problem("invalid_request", "Enter your email address, such as ana@example.com")
     text = _remove_controls(message.text.replace("\r\n", "\n")).strip()
     if not text:

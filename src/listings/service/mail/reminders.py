@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from listings.contract.mail import MailStore
+from listings.domain.accounts import ENDING_DAYS
+from listings.domain.timestamps import DAY_SECONDS
 from listings.service.mail.composer import MailComposer
 
-_DAY = 24 * 3600
-_DAYS = ((0, -7), (1, 0), (7, 1), (14, 7))
+_DAYS = ((0, -7), (1, 0), (7, 1), (ENDING_DAYS, 7))
 """The first and the last day on which each reminder is sent, as days before the end of the plan.
 
 -7: no reminder is sent more than seven days after the end, even if mail was off until then.
@@ -30,7 +31,7 @@ class PlanReminders:
 
     async def _queue(self, days: int, last_day: int) -> None:
         now = int(self._clock())
-        window = (now + last_day * _DAY, now + days * _DAY)
+        window = (now + last_day * DAY_SECONDS, now + days * DAY_SECONDS)
         while accounts := await self._store.list_accounts_to_remind(days, *window, _MAX_ACCOUNTS):
             for account in accounts:
                 plan_end = account.plan_expires_at or 0

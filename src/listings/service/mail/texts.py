@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from listings.contract.mail import MailKind
+from listings.domain.accounts import PLAN_ENDED
 from listings.domain.model import Account
 from listings.domain.timestamps import format_date
 
@@ -131,7 +132,7 @@ def _write_plan_reminder(context: Context) -> Text:
     if end <= context.now:
         return Text(
             "Your Business plan has ended",
-            f"""Your Business plan ended on {day}. Your live listings stay up, and your API keys are paused.
+            f"""{PLAN_ENDED.format(day)}.
 
 Renew your plan:
 {context.console}/plan

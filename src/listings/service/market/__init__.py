@@ -21,12 +21,11 @@ from listings.domain.model import (
     MarketQuery,
     SitemapEntry,
 )
+from listings.domain.timestamps import DAY_SECONDS
 from listings.service.indexing import Pause, run_index_steps
 from listings.service.market import results, suggestions
 from listings.service.market.results import MarketPage, MarketResults
 from listings.service.market.suggestions import Suggestion
-
-_DAY = 24 * 3600
 
 _MAX_FACETS = 200  # regions, and as many categories
 _FACETS_CACHE_SECONDS = 60
@@ -171,7 +170,7 @@ class Market:
         """
         if not is_bot(agent) and len(self._views) < _MAX_PENDING_VIEWS:
             visitor = blake2b(f"{address}\n{agent[:_MAX_AGENT_LENGTH]}".encode("utf-8", "replace")).digest()
-            self._views.add(_View(int(self._clock()) // _DAY, listing.id, visitor))
+            self._views.add(_View(int(self._clock()) // DAY_SECONDS, listing.id, visitor))
 
     async def write_views(self) -> None:
         """Store the recorded views. Keep them for the next call if the store is unavailable."""
@@ -188,7 +187,7 @@ class Market:
 
     async def purge_views(self) -> None:
         """Delete the visitors of earlier days and the salts of their hashes."""
-        oldest = (int(self._clock()) - _GRACE_SECONDS) // _DAY
+        oldest = (int(self._clock()) - _GRACE_SECONDS) // DAY_SECONDS
         self._salts = {day: salt for day, salt in self._salts.items() if day >= oldest}
         with suppress(Unavailable):
             while await self._store.purge_views(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from listings.contract.listings import MAX_COUNTED
 from listings.contract.market import MarketStore
 from listings.domain.market.regions import fold_region
 from listings.domain.market.words import fold_category
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.service.listings import search_unpriced_last
 
-MAX_COUNTED = 1_000  # listings; of more, the number is not known
 _CACHE_SECONDS = 10
 _MAX_CACHED = 64  # searches
 

@@ -60,7 +60,7 @@ class Invitations:
         if is_token(token):
             account = await self._store.find_invitation(hash_token(token), int(self._clock()))
         if account is None or account.disabled_at is not None:
-            raise _invalid_invitation()
+            raise invalid_link()
         return account
 
     async def accept(self, token: str, password: str, agent: str = "", *, device: str = "") -> str:
@@ -75,10 +75,11 @@ class Invitations:
         notice = None if is_first else self._composer.compose("password_changed", account)
         accepted = await self._store.accept_invitation(hash_token(token), hashed, int(self._clock()), notice)
         if accepted is None:
-            raise _invalid_invitation()
+            raise invalid_link()
         _log.info("Account %d accepted its invitation", accepted.id)
         return await self._sessions.start(accepted, hashed, agent, device=device)
 
 
-def _invalid_invitation() -> Problem:
+def invalid_link() -> Problem:
+    """Return the error for a link of a mail that can no longer be used."""
     return Problem("invitation_invalid", "This link was used or has expired. Request a new one")

@@ -13,6 +13,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.accounts import Accounts, validate_email, validate_name
 from listings.service.mail.composer import MailComposer
+from listings.service.members.invitations import invalid_link
 from listings.service.members.sessions import Member, Sessions
 from listings.service.tokens import hash_token, is_token
 
@@ -81,7 +82,7 @@ class OwnAccount:
         """Return the account and the email address of a link. Raises Problem("invitation_invalid")."""
         found = await self._store.find_email_token(hash_token(token), int(self._clock())) if is_token(token) else None
         if found is None or found[0].disabled_at is not None:
-            raise Problem("invitation_invalid", "This link was used or has expired. Request a new one")
+            raise invalid_link()
         return found
 
     async def confirm_email(self, token: str) -> None:

@@ -194,7 +194,7 @@ class Sessions:
         return await self._end_session(member.account, handle)
 
     async def _end_session(self, account: Account, handle: str) -> bool:
-        ended = await self._store.end_session(account.id, handle, self._by_console())
+        ended = await self._store.end_session(account.id, handle, Actor(CONSOLE, int(self._clock())))
         if ended:
             _log.info("Ended a session of account %d", account.id)
         return ended
@@ -230,7 +230,7 @@ class Sessions:
         hashed = await self._passwords.hash(new)
         notice = self._composer.compose("password_changed", member.account)
         if not await self._store.set_password(
-            member.account.id, stored, hashed, self._by_console(), member.session_handle, notice=notice
+            member.account.id, stored, hashed, Actor(CONSOLE, int(self._clock())), member.session_handle, notice=notice
         ):
             raise Problem("wrong_credentials", _WRONG_PASSWORD)
         _log.info("Changed the password of account %d", member.account.id)
@@ -339,9 +339,6 @@ class Sessions:
             member.account.id, member.session_handle, hash_token(token), int(self._clock())
         )
         return token
-
-    def _by_console(self) -> Actor:
-        return Actor(CONSOLE, int(self._clock()))
 
 
 def _compute_oldest(now: int) -> SessionCutoffs:

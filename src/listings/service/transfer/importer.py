@@ -362,6 +362,12 @@ class _RowErrors(list[str]):
             self.append(f"{name} {error}")
             return default
 
+    def parse_deletion(self, content: Mapping[str, object], now: str) -> int | None:
+        """Parse the column deleted_at to Unix time. Returns None if it is absent or invalid."""
+        return self.parse_value(
+            "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, now)), content, None
+        )
+
     def require_none(self, content: Mapping[str, object], *, is_deleted: bool) -> None:
         """Raise Problem("invalid_request"), which lists the errors, if there are any.
 
@@ -386,9 +392,7 @@ def build_imported_listing(content: Mapping[str, object], now: float) -> Importe
         errors.parse_value(name, lambda value: _parse_past(value, timestamp), content, timestamp)
         for name in ("created_at", "updated_at")
     )
-    deleted_at = errors.parse_value(
-        "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, timestamp)), content, None
-    )
+    deleted_at = errors.parse_deletion(content, timestamp)
     if updated_at < created_at and not errors:
         errors.append(f"updated_at must not be before created_at, which is {created_at}, got {updated_at}")
     errors.require_none(content, is_deleted=deleted_at is not None)
@@ -407,9 +411,7 @@ def build_listing_change(content: Mapping[str, object], listing: Listing, now: f
     timestamp = timestamps.format_timestamp(now)
     change = dict(errors.parse_fields(fields.parse_listing_change, content) or {})
     if "deleted_at" in content:
-        change["deleted_at"] = errors.parse_value(
-            "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, timestamp)), content, None
-        )
+        change["deleted_at"] = errors.parse_deletion(content, timestamp)
     is_deleted = change.get("deleted_at", listing.deleted_at) is not None
     errors.require_none(content, is_deleted=is_deleted)
     if is_deleted:

@@ -18,7 +18,7 @@ from listings.service import Services
 from listings.service.history.activity import ActivityPage
 from listings.service.members.sessions import Member
 from listings.site import presentation
-from listings.site.console.guards import UNDO_PATH, console_page, for_member
+from listings.site.console.guards import ACTIVITY_PATH, UNDO_PATH, console_page, for_member
 from listings.site.console.history.describe import ChangedListing, describe_change
 from listings.site.context import site_of
 
@@ -64,7 +64,7 @@ async def show_activity(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route("/console/activity", show_activity)]
+ROUTES = [Route(ACTIVITY_PATH, show_activity)]
 
 
 async def describe_events(services: Services, member: Member, page: ActivityPage) -> list[ActivityEntry]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from listings.service.history.usage import Period
 from listings.site import presentation
 
-WIDTH, HEIGHT = 720, 160
+_WIDTH, _HEIGHT = 720, 160
 _TICKS = 4  # intervals between the labels below the chart
 _GAP = 0.25  # between two bars, as a share of a bar's slot
 _MIN_HEIGHT = 5.0  # so that the smallest number is visible, above the line at the bottom
@@ -33,28 +33,30 @@ class Chart(NamedTuple):
     limit_y: float | None
     rows: list[tuple[str, int, int]]  # label, requests, rejected requests; newest first
     total: int
+    width: int = _WIDTH
+    height: int = _HEIGHT
 
 
 def build_chart(periods: Sequence[Period], label: Callable[[int], str], limit: int = 0) -> Chart:
     """Return the chart of consecutive periods; `label` formats the start of a period. `limit` is drawn as a line."""
     scale = _round_up(max(limit, *(period.responses for period in periods)))
-    slot = WIDTH / len(periods)
+    slot = _WIDTH / len(periods)
     bars = [_bar(period, number * slot, slot, scale, label(period.start)) for number, period in enumerate(periods)]
     rows = [(label(period.start), period.responses, period.rejected) for period in reversed(periods)]
     total = sum(period.responses for period in periods)
     last = len(periods) - 1
     ticks = [label(periods[round(last * part / _TICKS)].start) for part in range(_TICKS + 1)]
-    return Chart(bars, scale, ticks, round(HEIGHT * (1 - limit / scale), 1) if limit else None, rows, total)
+    return Chart(bars, scale, ticks, round(_HEIGHT * (1 - limit / scale), 1) if limit else None, rows, total)
 
 
 def _bar(period: Period, x: float, slot: float, scale: int, label: str) -> Bar:
-    height = max(_MIN_HEIGHT, HEIGHT * period.responses / scale) if period.responses else 0.0
+    height = max(_MIN_HEIGHT, _HEIGHT * period.responses / scale) if period.responses else 0.0
     rejected = max(_MIN_HEIGHT, height * period.rejected / period.responses) if period.rejected else 0.0
     title = f"{label}: {presentation.format_count(period.responses, 'request')}"
     return Bar(
         round(x + slot * _GAP / 2, 1),
         round(slot * (1 - _GAP), 1),
-        round(HEIGHT - height, 1),
+        round(_HEIGHT - height, 1),
         round(height, 1),
         round(rejected, 1),
         f"{title}, {period.rejected:,} rejected" if period.rejected else title,

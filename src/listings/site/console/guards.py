@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
+from listings.service.listings.steps import WriteOptions
 from listings.service.members.sessions import Member
 from listings.site import cookies, pages, security
 from listings.site.console.listings.actions import ACTIONS, PRICE, describe_bulk_change
@@ -20,7 +21,9 @@ from listings.site.context import site_of
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 MemberPage: TypeAlias = Callable[[Request, Member], Awaitable[Response]]
 
-UNDO_PATH = "/console/activity/undo"
+LISTINGS_PATH = "/console/listings"
+ACTIVITY_PATH = "/console/activity"
+UNDO_PATH = f"{ACTIVITY_PATH}/undo"
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _MAX_FIELDS = 300
@@ -116,6 +119,11 @@ def get_form_id(form: FormData) -> str:
     return get_text(form, "form_id")[:_MAX_FORM_ID_LENGTH]
 
 
+def build_form_options(form_id: str, digest: bytes, part: str = "") -> WriteOptions:
+    """Return the options with which a form takes effect only once. `part` names one of several writes of a form."""
+    return WriteOptions(idempotency_key=f"console {form_id}{part}" if form_id else None, digest=digest)
+
+
 def console_page(
     request: Request, template: str, *, problem: Problem | None = None, status: int = 200, **context: object
 ) -> Response:
@@ -156,7 +164,7 @@ def build_undo_url(change: int | None) -> str:
     """Return the URL that undoes a change set: for 0, that of the activity, and for None, ""."""
     if change is None:
         return ""
-    return f"{UNDO_PATH}?change={change}" if change else "/console/activity"
+    return f"{UNDO_PATH}?change={change}" if change else ACTIVITY_PATH
 
 
 def has_plan(request: Request, member: Member) -> bool:

@@ -9,7 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.domain.fields import parse_id
 from listings.domain.model import KeyAccess
+from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
 from listings.service.keys import IssuedKey
 from listings.service.members.sessions import Member
 from listings.site import cookies, presentation
@@ -25,10 +27,7 @@ from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
 _PATH = "/console/keys"
-_HOUR = 3600
-_DAY = 24 * _HOUR
-_MAX_DIGITS = 15
-GRACES = {0: "Immediately", _HOUR: "In 1 hour", _DAY: "In 24 hours", 7 * _DAY: "In 7 days"}
+GRACES = {0: "Immediately", HOUR_SECONDS: "In 1 hour", DAY_SECONDS: "In 24 hours", 7 * DAY_SECONDS: "In 7 days"}
 """When a rotated key expires, by seconds."""
 
 
@@ -73,7 +72,9 @@ async def create_key(request: Request, member: Member) -> Response:
     return _new_key_page(request, issued)
 
 
-async def show_key(request: Request, member: Member, problem: Problem | None = None, grace: int = _DAY) -> Response:
+async def show_key(
+    request: Request, member: Member, problem: Problem | None = None, grace: int = DAY_SECONDS
+) -> Response:
     """Show one key and the forms to rotate or revoke it."""
     services = site_of(request).services
     key_id, usages = _id_of(request), (await services.usage.get(member.account)).keys
@@ -169,5 +170,4 @@ def _read_access(form: FormData) -> KeyAccess:
 
 
 def _id_of(request: Request) -> int:
-    text = request.path_params["id"]
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
+    return parse_id(request.path_params["id"]) or 0

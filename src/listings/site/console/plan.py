@@ -5,15 +5,15 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.service import Services
 from listings.service.members.sessions import Member
-from listings.service.payments.provider import MAX_MONTHS
+from listings.service.payments.provider import MAX_MONTHS, ManualPayments
 from listings.site import pages, presentation
 from listings.site.console.guards import console_page, for_member, get_text, read_form, redirect_with_notice
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
 _PATH = "/console/plan"
-_MANUAL = "manual"
 
 
 @for_member
@@ -43,7 +43,7 @@ async def renew_plan(request: Request, member: Member) -> Response:
 async def request_plan(request: Request, member: Member) -> Response:
     """Request the plan from the operator."""
     services = site_of(request).services
-    if services.payments.provider_name != _MANUAL:
+    if not _is_manual(services):
         raise Problem("path_not_found", "Pay for the plan on its page")
     await services.plan_requests.add(member.account)
     return redirect_with_notice(request, _PATH, "plan-requested")
@@ -74,12 +74,16 @@ ROUTES = [
 async def find_request(request: Request, member: Member) -> int | None:
     """Return the Unix time at which the member requested the plan, or None without an open request."""
     services = site_of(request).services
-    return await services.plan_requests.find(member.account) if services.payments.provider_name == _MANUAL else None
+    return await services.plan_requests.find(member.account) if _is_manual(services) else None
+
+
+def _is_manual(services: Services) -> bool:
+    return services.payments.provider_name == ManualPayments.name
 
 
 async def _page(request: Request, member: Member, payment_url: str = "", *, problem: Problem | None = None) -> Response:
     services = site_of(request).services
-    is_manual = services.payments.provider_name == _MANUAL
+    is_manual = _is_manual(services)
     return console_page(
         request,
         "plan.html",

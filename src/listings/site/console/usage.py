@@ -8,14 +8,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.contract.rate_limiter import RateLimitDecision
+from listings.domain.timestamps import HOUR_SECONDS, MICROSECONDS_PER_SECOND
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
 
-_MICROSECOND = 1_000_000
-_MINUTE, _HOUR = 60, 3600
+_MINUTE = 60
 
 
 @for_member
@@ -29,7 +29,8 @@ async def show_usage(request: Request, member: Member) -> Response:
     limiter = services.limiter
     limit, window = (limiter.limit, presentation.format_period(limiter.window)) if limiter is not None else (0, "hour")
     chosen = next((one for one in usage.keys if str(one.key.id) == request.query_params.get("key")), None)
-    is_hourly, is_one_key = limiter is not None and limiter.window == _HOUR, chosen is not None or len(usage.keys) == 1
+    is_hourly = limiter is not None and limiter.window == HOUR_SECONDS
+    is_one_key = chosen is not None or len(usage.keys) == 1
     counts = chosen.counts if chosen is not None else usage.total
     rejected = [one for one in usage.rejected_requests if chosen is None or one.key_id == chosen.key.id]
     return console_page(
@@ -48,7 +49,7 @@ async def show_usage(request: Request, member: Member) -> Response:
         by_day=build_chart(counts.days, presentation.format_utc_day),
         statuses=[(status, _phrase(status), count) for status, count in counts.by_status.items()],
         keys={one.key.id: one.key for one in usage.keys},
-        rejected=[(one, one.microseconds // _MICROSECOND) for one in rejected],
+        rejected=[(one, one.microseconds // MICROSECONDS_PER_SECOND) for one in rejected],
     )
 
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from listings.contract.listings import MAX_COUNTED
 from listings.domain.market.regions import REGIONS
 from listings.domain.market.words import fold_category
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.service import Services
-from listings.service.market.results import MAX_COUNTED, FacetCounts, MarketPage
+from listings.service.market.results import FacetCounts, MarketPage
 from listings.site import pages, presentation
 from listings.site.context import site_of
 from listings.site.presentation import GROUPS

@@ -11,13 +11,12 @@ from listings.contract.market import IndexStep
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Query, Script
 from listings.store.sql import IS_INDEXED, build_page
-from listings.store.sqlite.search import index_words
+from listings.store.sqlite.search import INDEXED, INDEXING, index_words
 
-INDEXING, INDEXED = 2, 1  # values of account_state.indexed
 _MAX_STEP_CHARACTERS = 200_000  # of titles and contents
 MARK_ACCOUNT = "UPDATE account_state SET indexed = $3 WHERE bucket = $1 AND account_id = $2"
-NEXT_ACCOUNT = """
-SELECT bucket, account_id FROM account_state INDEXED BY account_state_indexing WHERE indexed = 2
+NEXT_ACCOUNT = f"""
+SELECT bucket, account_id FROM account_state INDEXED BY account_state_indexing WHERE indexed = {INDEXING}
 ORDER BY bucket, account_id LIMIT 1
 """
 NEXT_LISTINGS = build_page("id, indexed")

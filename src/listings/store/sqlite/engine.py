@@ -15,9 +15,9 @@ from listings.store.scripts import changes, listings
 from listings.store.scripts.engine import ListingText, SingleEdit
 from listings.store.scripts.script import Query, Script
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
-from listings.store.sqlite.account_index import INDEXED, INDEXING, MARK_ACCOUNT
+from listings.store.sqlite.account_index import MARK_ACCOUNT
 from listings.store.sqlite.script_runner import run_script
-from listings.store.sqlite.search import index_words
+from listings.store.sqlite.search import INDEXED, INDEXING, index_words
 
 _MAX_UNINDEXED = 2 * MIN_INDEXED_LISTINGS  # listings of an account; above it, new ones are indexed on creation
 

@@ -19,6 +19,7 @@ from listings.store.sqlite.script_runner import Read
 if TYPE_CHECKING:
     from apsw import SQLiteValue
 
+INDEXED, INDEXING = 1, 2  # values of account_state.indexed: completely, not finished
 _MAX_SORTED = 1000  # matches of the search terms; up to this number, all are read and sorted
 _MAX_MATCHES = 5000  # matches of the search terms; with more, a scan soon fills a page
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
@@ -130,7 +131,7 @@ def _encode_ids(ids: Sequence[int]) -> str:
 
 
 def _is_indexed(read: Read, partition: Partition) -> bool:
-    return bool(read(sql.IS_INDEXED, partition)[0][0] == 1)  # completely; 2 means that indexing is not finished
+    return bool(read(sql.IS_INDEXED, partition)[0][0] == INDEXED)
 
 
 def _choose_shape(read: Read, partition: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:

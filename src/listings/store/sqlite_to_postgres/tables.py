@@ -16,6 +16,7 @@ import apsw
 from listings.store.mapping import Row
 from listings.store.postgres.search import build_account_words
 from listings.store.sql import HALVES, LISTING_COLUMNS
+from listings.store.sqlite.search import INDEXING
 
 Key: TypeAlias = tuple[Any, ...]
 
@@ -154,7 +155,7 @@ TABLES = (
 )
 """All tables. Each one comes after the tables that its rows refer to."""
 
-_PARTLY_INDEXED = "SELECT bucket, account_id FROM account_state WHERE indexed = 2"
+_PARTLY_INDEXED = f"SELECT bucket, account_id FROM account_state WHERE indexed = {INDEXING}"
 
 NUMBERED = (ACCOUNTS, API_KEYS)
 """The tables whose ids come from a sequence."""

@@ -11,9 +11,9 @@ from listings.domain import fields
 from listings.domain.model import MAX_ID
 from listings.service.members.sessions import Member
 from listings.site.console.activity import describe_actor
-from listings.site.console.guards import console_page, for_member
+from listings.site.console.guards import LISTINGS_PATH, console_page, for_member
 from listings.site.console.history.describe import ChangedListing, describe_change
-from listings.site.console.listings.edit import PATH, get_own_listing
+from listings.site.console.listings.edit import get_own_listing
 from listings.site.context import site_of
 
 _PAGE_SIZE = 20  # change sets
@@ -50,4 +50,4 @@ async def show_history(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route(f"{PATH}/{{id}}/history", show_history)]
+ROUTES = [Route(f"{LISTINGS_PATH}/{{id}}/history", show_history)]

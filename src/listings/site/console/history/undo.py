@@ -18,11 +18,12 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem
 from listings.domain.reverts import RevertKind
 from listings.service import Services
-from listings.service.listings.steps import WriteOptions
 from listings.service.members.sessions import Member
 from listings.site.console.activity import describe_actor
 from listings.site.console.guards import (
+    ACTIVITY_PATH,
     UNDO_PATH,
+    build_form_options,
     console_page,
     for_member,
     get_form_id,
@@ -49,7 +50,7 @@ class _Described(NamedTuple):
 async def show_preview(request: Request, member: Member) -> Response:
     """Show what an undo would change, and which fields stay as they are. Without a change, go to the activity."""
     if not request.query_params:
-        return redirect("/console/activity")
+        return redirect(ACTIVITY_PATH)
     return await _preview_page(request, member, _read(request.query_params))
 
 
@@ -148,7 +149,7 @@ async def _describe(
 
 async def _start(services: Services, member: Member, wanted: RevertRequest, form_id: str) -> int:
     digest = hashlib.sha256(msgspec.json.encode(wanted)).digest()
-    options = WriteOptions(idempotency_key=f"console {form_id}" if form_id else None, digest=digest)
+    options = build_form_options(form_id, digest)
     try:
         started = await services.reverts.start(member.account.id, wanted, CONSOLE, options)
     except Problem as problem:

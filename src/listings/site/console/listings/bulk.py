@@ -9,8 +9,9 @@ from listings.contract.listings import BatchOutcome, ChangeStep
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, ListingQuery
 from listings.service import Services
-from listings.service.listings.steps import StateCondition, WriteOptions
+from listings.service.listings.steps import StateCondition
 from listings.service.members.sessions import Member
+from listings.site.console.guards import build_form_options
 from listings.site.console.listings.actions import PriceChange, build_step
 from listings.site.console.listings.form import label_problem
 from listings.site.console.listings.search import Search, find_exact_query
@@ -129,8 +130,7 @@ async def _store_selection(services: Services, member: Member, change: BulkChang
     if change.selection.search is None:
         return change.selection.ids
     ids = await _find_ids(services, member, change.selection.search)
-    key = f"console {change.form_id} ids" if change.form_id else None
-    options = WriteOptions(idempotency_key=key, digest=change.digest)
+    options = build_form_options(change.form_id, change.digest, " ids")
     stored = await services.listings.run_batch(
         member.caller, [], lambda _: _encode(ids).decode(), options, atomic=False
     )
@@ -178,8 +178,7 @@ async def _run_slice(
         change_set = outcome.edit_revision or 0 if changed else 0
         return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected, change_set)).decode()
 
-    key = f"console {change.form_id} {number}" if change.form_id else None
-    options = WriteOptions(idempotency_key=key, digest=change.digest, state=_ANY_STATE)
+    options = build_form_options(change.form_id, change.digest, f" {number}")._replace(state=_ANY_STATE)
     steps = [build(listing_id) for listing_id in ids]
     outcome = await services.listings.run_batch(member.caller, steps, encode, options, atomic=False)
     return _decode(outcome if isinstance(outcome, str) else encode(outcome))

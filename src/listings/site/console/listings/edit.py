@@ -18,6 +18,8 @@ from listings.service.listings.steps import WriteOptions
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.guards import (
+    LISTINGS_PATH,
+    build_form_options,
     console_page,
     for_member,
     for_member_unchecked,
@@ -33,9 +35,6 @@ from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
-
-PATH = "/console/listings"
-"""The path of the listings, below which each has its pages."""
 
 
 @for_member
@@ -61,7 +60,7 @@ async def create_listing(request: Request, member: Member) -> Response:
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
     notice = "created" if sent["is_active"] else "created-paused"
-    return redirect_with_notice(request, f"{PATH}/{listing_id}", notice)
+    return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing_id}", notice)
 
 
 @for_member
@@ -84,7 +83,7 @@ async def save_listing(request: Request, member: Member) -> Response:
     except Problem as problem:
         return await _edit_error_page(request, member, sent, problem, get_text(form, "version"))
     notice = "unchanged" if saved.version == listing.version else "saved"
-    return redirect_with_notice(request, f"{PATH}/{listing.id}", notice)
+    return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing.id}", notice)
 
 
 @for_member
@@ -105,15 +104,15 @@ async def change_state(request: Request, member: Member) -> Response:
             request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
         )
     change = await _find_own_change(request, member, listing)
-    return redirect_with_notice(request, f"{PATH}/{listing.id}", ACTIONS[action], change)
+    return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing.id}", ACTIONS[action], change)
 
 
 ROUTES = [
-    Route(f"{PATH}/new", show_new),
-    Route(f"{PATH}/new", create_listing, methods=["POST"]),
-    Route(f"{PATH}/{{id}}", show_listing),
-    Route(f"{PATH}/{{id}}", save_listing, methods=["POST"]),
-    Route(f"{PATH}/{{id}}/state", change_state, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/new", show_new),
+    Route(f"{LISTINGS_PATH}/new", create_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}", show_listing),
+    Route(f"{LISTINGS_PATH}/{{id}}", save_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}/state", change_state, methods=["POST"]),
 ]
 
 
@@ -123,7 +122,7 @@ ROUTES = [
 async def _create(services: Services, member: Member, sent: listing_form.FormValues, form_id: str) -> int:
     new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
-    options = WriteOptions(idempotency_key=f"console {form_id}" if form_id else None, digest=digest)
+    options = build_form_options(form_id, digest)
     try:
         return (await services.listings.create(member.caller, new, options)).listing_id
     except Problem as problem:

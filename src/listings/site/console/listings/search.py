@@ -11,6 +11,7 @@ from starlette.datastructures import FormData, QueryParams
 from listings.domain import tokenizer
 from listings.domain.fields import FIELDS, FieldError
 from listings.domain.model import MAX_ID, ListingQuery, SortKey
+from listings.site.console.guards import LISTINGS_PATH
 
 StatusFilter: TypeAlias = Literal["", "active", "inactive", "deleted"]
 STATUSES: dict[StatusFilter, str] = {"": "All", "active": "On the market", "inactive": "Paused", "deleted": "Deleted"}
@@ -46,7 +47,7 @@ class Search(NamedTuple):
         parameters = {name: value for name, value in self._replace(after=None)._asdict().items() if value}
         if after is not None:
             parameters["after"] = _format_cursor(after)
-        return f"/console/listings?{urlencode(parameters)}" if parameters else "/console/listings"
+        return f"{LISTINGS_PATH}?{urlencode(parameters)}" if parameters else LISTINGS_PATH
 
     @property
     def cursor(self) -> str:

@@ -15,6 +15,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.service.members.sessions import Member
 from listings.site.console.guards import (
+    LISTINGS_PATH,
     build_undo_url,
     console_page,
     for_member,
@@ -39,7 +40,6 @@ from listings.site.console.listings.bulk import BulkChange, BulkResult, Selectio
 from listings.site.console.listings.search import PAGE_SIZE, SORTS, STATUSES, Search, read
 from listings.site.context import site_of
 
-_PATH = "/console/listings"
 _PREVIEWED = 10
 
 
@@ -92,7 +92,7 @@ async def change_many(request: Request, member: Member) -> Response:
     return await _apply(request, member, form)
 
 
-ROUTES = [Route(_PATH, show_listings), Route(_PATH, change_many, methods=["POST"])]
+ROUTES = [Route(LISTINGS_PATH, show_listings), Route(LISTINGS_PATH, change_many, methods=["POST"])]
 
 
 async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
