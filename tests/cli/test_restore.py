@@ -137,4 +137,4 @@ def test_a_dry_run_rejects_a_newer_schema(cli: Cli, database: Path) -> None:
 @pytest.mark.usefixtures("database")
 def test_the_id_of_a_listing_is_not_mistaken_for_a_backup(cli: Cli) -> None:
     assert cli.get_error("restore", "1025").endswith("to restore a deleted listing, run `listings undelete 1025`")
-    assert "'backup.db' is not a valid integer" in cli.get_usage_error("undelete", "backup.db")
+    assert "'backup.db' is not an id" in cli.get_usage_error("undelete", "backup.db")
