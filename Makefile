@@ -68,15 +68,14 @@ clean-data:  ## delete the demo's data
 PARALLEL = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 COVERAGE ?= $(CI)
 PYTEST = $(BIN)/$(if $(COVERAGE),coverage run,python) -m pytest
-MARKED = $(shell grep -rlE 'mark\.(alone|timing)' --include='test_*.py' tests)
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each program that a test starts is compiled to bytecode again
 
 test: dev  ## run every test once; COVERAGE=1 to measure branch coverage, as CI does; JOBS=2 for two processes
 	$(if $(COVERAGE),$(BIN)/coverage erase)
 	$(PYTEST) $(PARALLEL) -m "not alone and not timing"
-	$(PYTEST) -m "alone and not timing" $(MARKED)
+	$(PYTEST) -m "alone and not timing"
 	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
-	$(BIN)/python -m pytest -m timing $(MARKED)
+	$(BIN)/python -m pytest -m timing
 
 # The tests that reach the compiled modules, on SQLite and over the server's own protocol.
 COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/domain/test_fields.py \

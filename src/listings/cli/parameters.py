@@ -11,7 +11,7 @@ import click
 
 from listings import wiring
 from listings.domain import timestamps
-from listings.domain.model import MAX_ID
+from listings.domain.fields import parse_id
 from listings.service import Services
 from listings.settings import (
     COPY_TARGET,
@@ -53,9 +53,10 @@ class Integer(click.IntRange):
 
 
 def _parse_id(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= MAX_ID):
+    number = parse_id(text)
+    if number is None:
         raise ValueError(f"{text!r} is not an id: ids are integers from 1 on")
-    return int(text)
+    return number
 
 
 ID = Parsed("id", _parse_id)

@@ -1,4 +1,4 @@
-"""The Business plan, and accounts that are disabled, or whose personal data was erased, which is permanent."""
+"""The terms of the Business plan, and checks for disabled and erased accounts."""
 
 import re
 import secrets
@@ -38,7 +38,7 @@ def build_erased_email(account_id: int) -> str:
 
 
 def is_erased(account: Account) -> bool:
-    """Return whether the personal data of an account was erased."""
+    """Return whether the personal data of an account was erased, which is permanent."""
     return account.disabled_at is not None and _EMAIL.fullmatch(account.email) is not None
 
 

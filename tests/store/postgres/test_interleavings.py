@@ -1,4 +1,4 @@
-"""Writes that wait for another transaction take what it committed into account."""
+"""A write that waits for a lock uses the values that the other transaction commits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator

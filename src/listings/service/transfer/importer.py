@@ -37,7 +37,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 200
-_ROWS_PER_TURN = 20  # of a dry run, so that it delays other tasks by at most about 2 ms
+_ROWS_BETWEEN_PAUSES = 20  # of a dry run, so that it delays other tasks by at most about 2 ms
 _BATCH_BYTES = 4 * 1024 * 1024
 _MAX_ID = 2**52  # JSON parsers are exact up to 2**53; the upper half is left for new ids
 _MAX_VIEWS = 2**53 - 1
@@ -185,7 +185,7 @@ class Import:
     async def _dry_run_all(self, rows: Sequence[ImportRow]) -> list[RowOutcome]:
         outcomes = []
         for number, row in enumerate(rows):
-            if number % _ROWS_PER_TURN == 0:
+            if number % _ROWS_BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)  # lets other tasks run
             outcomes.append(await self._dry_run(row))
         return outcomes

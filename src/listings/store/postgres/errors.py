@@ -10,7 +10,7 @@ DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 """All errors that a call of the driver may raise, except CancelledError."""
 
 _SESSION_ENDED = {"57P01", "57P02", "57P03"}
-_ROLLED_BACK = {"40001", "40P01", "23505"}  # serialization failure, deadlock, a row of another transaction: retry
+_ROLLED_BACK = {"40001", "40P01", "23505"}  # serialization failure, deadlock, a unique value just taken
 _TIMED_OUT = {"55P03", "57014", "25P03"}
 _NODE_FAILED = "08006"
 _NEVER_CONNECTED = re.compile(  # texts of Citus and libpq; the same SQLSTATE also means a connection lost while in use

@@ -30,9 +30,9 @@ from listings.site.console.guards import (
     require_current_session,
     require_plan,
 )
-from listings.site.console.kept_form import keep_form
 from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
+from listings.site.console.preserved_form import preserve_form
 from listings.site.context import site_of
 from listings.site.visitor import base_url_of
 
@@ -47,7 +47,7 @@ async def show_new(request: Request, member: Member) -> Response:
     return _form_page(request, "listing_new.html", values, form_id=secrets.token_urlsafe(16))
 
 
-@keep_form
+@preserve_form
 @for_member_unchecked
 async def create_listing(request: Request, member: Member) -> Response:
     """Create a listing. A form that is submitted twice creates one listing."""
@@ -70,7 +70,7 @@ async def show_listing(request: Request, member: Member) -> Response:
     return _form_page(request, "listing_edit.html", listing_form.form_values(listing), listing=listing)
 
 
-@keep_form
+@preserve_form
 @for_member_unchecked
 async def save_listing(request: Request, member: Member) -> Response:
     """Store the edited fields, unless the listing was changed since the form was opened."""

@@ -14,7 +14,7 @@ from listings.site.visitor_forms import read_visitor_form, visitor_page
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def keep_form(page: Page) -> Page:
+def preserve_form(page: Page) -> Page:
     """Let a signed-out seller send a form again after signing in in another tab, so that no text is lost.
 
     The form must have no passwords and no files, because its values are part of the response. Its page must accept the
@@ -22,7 +22,7 @@ def keep_form(page: Page) -> Page:
     """
 
     @wraps(page)
-    async def kept(request: Request) -> Response:
+    async def run(request: Request) -> Response:
         if await cookies.member_of(request) is not None:
             return await page(request)
         try:
@@ -30,6 +30,6 @@ def keep_form(page: Page) -> Page:
         except Problem:
             return await page(request)
         values = [(name, value) for name, value in form.multi_items() if name != "token"]
-        return visitor_page(request, "kept_form.html", values=values)
+        return visitor_page(request, "preserved_form.html", values=values)
 
-    return kept
+    return run
