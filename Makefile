@@ -64,8 +64,9 @@ run: $(VENV)/.packages  ## run a demo on SQLite in data/, uncompiled; PORT=9000 
 clean-data:  ## delete the demo's data
 	rm -rf data
 
-# Tests marked `alone` or `timing` run after all others, which run in JOBS processes. CI measures the branch coverage.
+# Tests marked `alone`, which mostly wait, and those marked `timing` run after all others. CI measures the branch coverage.
 PARALLEL = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
+FILES_MARKED = $(shell grep --recursive --files-with-matches --include='*.py' --regexp='mark\.$(1)' tests)
 COVERAGE ?= $(CI)
 PYTEST = $(BIN)/$(if $(COVERAGE),coverage run,python) -m pytest
 unexport PYTHONDONTWRITEBYTECODE  # otherwise each program that a test starts is compiled to bytecode again
@@ -73,9 +74,9 @@ unexport PYTHONDONTWRITEBYTECODE  # otherwise each program that a test starts is
 test: dev  ## run every test once; COVERAGE=1 to measure branch coverage, as CI does; JOBS=2 for two processes
 	$(if $(COVERAGE),$(BIN)/coverage erase)
 	$(PYTEST) $(PARALLEL) -m "not alone and not timing"
-	$(PYTEST) -m "alone and not timing"
+	$(PYTEST) --numprocesses=$(JOBS) --dist=load -m "alone and not timing" $(call FILES_MARKED,alone)
 	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
-	$(BIN)/python -m pytest -m timing
+	$(BIN)/python -m pytest -m timing $(call FILES_MARKED,timing)
 
 # The tests that reach the compiled modules, on SQLite and over the server's own protocol.
 COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/domain/test_fields.py \

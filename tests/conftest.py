@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import gc
 import logging
 import os
 import shutil
@@ -61,6 +62,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if any(decision in mark.args for mark in item.iter_markers("decision"))]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage rarely, and never search the modules and tests for it: they take a fifteenth of the user time."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """A real PostgreSQL server for tests, started and stopped by them. Needs no root."""
 
 import asyncio
+import atexit
 import ctypes
 import os
 import shutil
@@ -98,6 +99,31 @@ class ReusableDatabase:
             self._session.terminate()
 
 
+def run_as(user: str | None, *command: str | Path) -> None:
+    """Run a command as this user, or as the current one."""
+    subprocess.run(
+        command,
+        user=user,
+        group=_find_group(user),
+        extra_groups=[] if user else None,
+        cwd="/",
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+@cache
+def _initialise(user: str | None) -> Path:
+    """Create a data folder of which each server gets a copy, which is made in a tenth of the time."""
+    folder = Path(tempfile.mkdtemp(prefix="listings-pg-"))
+    atexit.register(shutil.rmtree, folder)
+    if user is not None:
+        shutil.chown(folder, user)
+    options = ("--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C.UTF-8")
+    run_as(user, find_programs() / "initdb", "-D", folder / "data", *options)
+    return folder / "data"
+
+
 class PostgresServer:
     """A server with its own folder. It does not run as root."""
 
@@ -114,7 +140,7 @@ class PostgresServer:
     def __enter__(self) -> Self:
         if self._user is not None:
             shutil.chown(self._folder, self._user)
-        self._run("initdb", "--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C.UTF-8")
+        run_as(self._user, "cp", "-r", _initialise(self._user), self._folder / "data")
         self.start()
         return self
 
@@ -236,17 +262,6 @@ class PostgresServer:
                 [find_programs() / "pg_isready", "--quiet", "--host=127.0.0.1", f"--port={self.port}"], check=False
             ).returncode
             == 0
-        )
-
-    def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            [find_programs() / program, "-D", self._folder / "data", *arguments],
-            user=self._user,
-            group=_find_group(self._user),
-            extra_groups=[] if self._user else None,
-            cwd="/",
-            check=True,
-            stdout=subprocess.DEVNULL,
         )
 
     def _signal_all(self, number: signal.Signals) -> None:

@@ -535,3 +535,4 @@ def test_a_command_imports_only_the_modules_it_needs(tmp_path: Path, arguments: 
     assert not modules & {"listings.api", "listings.telemetry.metrics", "listings.conform"}
     assert not modules & {"listings.site.lazy", "listings.site"}
     assert not modules & {"uvicorn", "httptools", "prometheus_client", "starlette", "jinja2"}
+    assert ("rich" in modules) == (arguments == ["account", "list"])  # only for tables and progress bars

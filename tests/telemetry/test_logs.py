@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import re
 import select
 import threading
 import time
@@ -234,6 +235,20 @@ def test_events_and_requests_start_with_the_same_fields(log: RequestLog, lines: 
     log.close()
     assert [list(line)[:3] for line in lines.parse()] == [["timestamp", "level", "event"]] * 2
     assert {len(line["timestamp"]) for line in lines.parse()} == {len("2026-11-21T06:54:32Z")}
+
+
+@pytest.mark.usefixtures("restore_logging")
+def test_an_event_names_its_logger_operator_and_process() -> None:
+    text, encoded = io.BytesIO(), io.BytesIO()
+    for stream in (text, encoded):
+        logs.configure(stream, logging.INFO, as_json=stream is encoded, pid=7)
+        with logs.bind_operator("joe"):
+            logging.getLogger("listings.x").warning("Key %d é", 5)
+    line = text.getvalue().decode()
+    assert re.fullmatch(r"[-\dT:]{19}Z \[warning\] listings\.x: Key 5 é  operator joe  pid 7\n", line), line
+    event = json.loads(encoded.getvalue())
+    del event["timestamp"]
+    assert event == {"level": "warning", "event": "Key 5 é", "operator": "joe", "logger": "listings.x", "pid": 7}
 
 
 def test_a_closed_stream_is_not_an_error(lines: Lines) -> None:

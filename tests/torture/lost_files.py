@@ -9,7 +9,7 @@ from listings.domain.errors import Problem
 from listings.store.sqlite.maintenance.backup import back_up
 from listings.store.sqlite.maintenance.migrate import migrate
 from listings.store.sqlite.maintenance.restore import restore
-from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.services import RestartableService, create_people
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
 
@@ -18,11 +18,9 @@ _IDLE_SECONDS = 0.3  # in which paused writers receive their last response
 _REJECTED_SECONDS = 5.0
 
 
-async def run_lost_files(
-    folder: Path, fork_server: ForkServer, rounds: int, fault: str | None
-) -> tuple[str, list[str]]:
+async def run_lost_files(folder: Path, rounds: int, fault: str | None) -> tuple[str, list[str]]:
     """Delete and truncate files in turn. Return a summary and the failures."""
-    with RestartableService(folder, fork_server, fault, **_LIMIT) as service:
+    with RestartableService(folder, fault, **_LIMIT) as service:
         people = await create_people(folder, WRITERS)
         service.start()
         await service.wait_until_ready()
@@ -33,6 +31,8 @@ async def run_lost_files(
             for lose_file in (_truncate_rate_limit, _delete_database, _truncate_wal):
                 if not workload.failures:
                     await lose_file(service, workload)
+        if workload.failures:
+            service.start()  # it may have ended, and the writers need responses to finish
         await workload.finish()
         service.kill()
         rows = read_stored_rows(service.database)
@@ -41,12 +41,19 @@ async def run_lost_files(
 
 
 async def _truncate_rate_limit(service: RestartableService, workload: Workload) -> None:
-    """Truncate the file; the service must go on."""
-    limits = service.database.with_name("listings.db.limits-0000")
-    os.truncate(limits, 0)
+    """Truncate the file between two requests; the service must go on. During a request, this may end it."""
+    await _pause(workload)
+    os.truncate(service.database.with_name("listings.db.limits-0000"), 0)
+    workload.gate.set()
     await workload.wait_until_acknowledged(WRITERS)
     if service.process is None or service.process.has_ended:
         workload.failures.append("a truncated rate limit file killed the service")
+
+
+async def _pause(workload: Workload) -> None:
+    """Close the gate, and wait until all requests have their responses."""
+    workload.gate.clear()
+    await asyncio.sleep(_IDLE_SECONDS)
 
 
 async def _delete_database(service: RestartableService, workload: Workload) -> None:
@@ -55,8 +62,7 @@ async def _delete_database(service: RestartableService, workload: Workload) -> N
     assert service.process is not None
     service.database.unlink()
     await _require_rejected(workload, "a deleted database")
-    workload.gate.clear()  # a copy made while writes went on could be damaged
-    await asyncio.sleep(_IDLE_SECONDS)
+    await _pause(workload)  # a copy made while writes went on could be damaged
     copy_deleted_database(service.process.pid, rescued)
     workload.gate.set()
     await _stop_and_require_refusal(service, workload)
@@ -75,8 +81,7 @@ def copy_deleted_database(process_id: int, target: Path) -> None:
 async def _truncate_wal(service: RestartableService, workload: Workload) -> None:
     """Truncate the WAL while no write is running, and restore a backup."""
     backup, wal = service.database.with_suffix(".backup"), service.database.with_name("listings.db-wal")
-    workload.gate.clear()
-    await asyncio.sleep(_IDLE_SECONDS)
+    await _pause(workload)
     back_up(service.database, backup, force=True)
     os.truncate(wal, wal.stat().st_size // 2)
     workload.gate.set()

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import IO, Self
 
@@ -38,31 +39,27 @@ async def create_people(folder: Path, count: int, **flags: str) -> list[Person]:
         return [await create_person(service, f"alice{number}", 12 * MONTH) for number in range(count)]
 
 
-class ForkServer:
-    """Client of the process in `fork_server`."""
+@cache
+def _start_fork_server() -> "subprocess.Popen[str]":
+    """Start the process in `fork_server`, which ends with this one."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.torture.fork_server"],
+        cwd=ROOT,
+        env=clean_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread holds a lock that it needs
+    )
 
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.fork_server"],
-            cwd=ROOT,
-            env=clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread holds a lock that it needs
-        )
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        with self._process as process:
-            process.kill()
-
-    def start(self, arguments: Sequence[str], environment: dict[str, str], log: Path, fault: str | None) -> "Process":
-        """Run a command of the program, with the named function of `faults` applied first."""
-        request = {"arguments": list(arguments), "environment": environment, "log": str(log), "fault": fault}
-        _pipe(self._process.stdin).write(json.dumps(request) + "\n")
-        _pipe(self._process.stdin).flush()
-        return Process(int(_pipe(self._process.stdout).readline()))
+def start_in_fork(arguments: Sequence[str], environment: dict[str, str], log: Path, fault: str | None) -> "Process":
+    """Run a command of the program in a forked process, with the named function of `faults` applied first."""
+    request = {"arguments": list(arguments), "environment": environment, "log": str(log), "fault": fault}
+    server = _start_fork_server()
+    _pipe(server.stdin).write(json.dumps(request) + "\n")
+    _pipe(server.stdin).flush()
+    return Process(int(_pipe(server.stdout).readline()))
 
 
 class Process:
@@ -99,12 +96,11 @@ class Process:
 class RestartableService:
     """A database, a port, and the process that currently serves them."""
 
-    def __init__(self, folder: Path, fork_server: ForkServer, fault: str | None = None, **settings: str) -> None:
+    def __init__(self, folder: Path, fault: str | None = None, **settings: str) -> None:
         """Override environment variables with `settings`; inject a fault by its name."""
         self.folder = folder
         self.log = folder / "log"
         self.database = folder / "listings.db"
-        self._fork_server = fork_server
         self._fault = fault
         self.is_broken = fault is not None
         self._port_holder = socket.socket()  # so that no other program takes the port
@@ -131,7 +127,7 @@ class RestartableService:
         """Start the service without waiting; see `wait_until_ready`."""
         if self.process is not None:
             self.process.close()
-        self.process = self._fork_server.start(["serve"], self.environment, self.log, self._fault)
+        self.process = start_in_fork(["serve"], self.environment, self.log, self._fault)
 
     def kill(self) -> None:
         """Send SIGKILL."""

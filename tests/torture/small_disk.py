@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.services import RestartableService, create_people
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
 
@@ -57,7 +57,7 @@ def full_disk(service: RestartableService, method: str) -> Iterator[None]:
 
 async def work(folder: Path, log_folder: Path, rounds: int, method: str) -> FullDiskResult:
     """Fill the disk and free it again, `rounds` times."""
-    with ForkServer() as fork_server, RestartableService(folder, fork_server) as service:
+    with RestartableService(folder) as service:
         service.log = log_folder / "log"
         people = await create_people(folder, WRITERS)
         service.start()

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from tests.postgres_server import USER, PostgresServer
+from tests.postgres_server import USER, PostgresServer, find_programs, run_as
 
 _TIMEOUT_SECONDS = 60.0
 _SELECT_STANDBYS = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = '{kind}'"
@@ -21,7 +21,8 @@ class ReplicatedServer(PostgresServer):
             shutil.chown(self._folder, self._user)
         shutil.rmtree(self._folder / "data", ignore_errors=True)
         service = ("--host=127.0.0.1", f"--port={primary.port}", f"--username={USER}")
-        self._run("pg_basebackup", *service, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+        options = ("-D", self._folder / "data", "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+        run_as(self._user, find_programs() / "pg_basebackup", *service, *options)
         self.start()
 
     def promote(self) -> None:

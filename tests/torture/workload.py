@@ -15,7 +15,7 @@ _PAUSE_SECONDS = 0.002
 
 
 class Workload:
-    """A writer per account, and one reader that lists the first account's listings."""
+    """A writer per account, and one reader that lists the first account's listings. All wait while `gate` is closed."""
 
     def __init__(self, port: int, people: Sequence[Person]) -> None:
         self.writers = [
@@ -72,6 +72,7 @@ class Workload:
 
     async def _read(self) -> None:
         while True:
+            await self.gate.wait()
             for path in (f"{PATH}?limit=2", f"{PATH}?limit=2&sort=price"):
                 try:
                     response = await self._connection.fetch("GET", path)

@@ -8,10 +8,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
 from listings.contract.history import CONSOLE, OPERATOR
 from listings.domain import timestamps
@@ -72,12 +68,20 @@ def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str,
         for row in rows:
             click.echo(msgspec.json.encode(row))
         return
+    _print_table(names, rows, styles or {})
+
+
+def _print_table(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str, str]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - rich takes a fifth of the start of a command without a table
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
         cells = [_format(name, row[name]) for name in names]
-        table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in cells))
+        table.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in cells))
     if sys.stdout.isatty():
         Console(file=sys.stdout).print(table)
         return
@@ -90,6 +94,9 @@ def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str,
 @contextmanager
 def show_progress(label: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar on standard error if that is a terminal. Yields a callback that takes (done, total)."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+    from rich.progress import Progress  # noqa: PLC0415
+
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=None)

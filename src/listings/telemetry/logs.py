@@ -1,8 +1,8 @@
 """Write the log to standard error, as JSON lines or as text for a terminal.
 
-No line contains a key, a cookie, a password, a URL or a body (OWASP ASVS 16.2.5). Events go through logging and
-structlog. The line of each request takes a faster path, because it is the only frequent one: lines are buffered and
-written a few times a second.
+No line contains a key, a cookie, a password, a URL or a body (OWASP ASVS 16.2.5). Events go through logging.
+The line of each request takes a faster path, because it is the only frequent one: lines are buffered and written a few
+times a second.
 
 Several processes may write to one stream. Each write is at most `PIPE_BUF` bytes and ends with a line break, so that
 the lines of different processes do not mix.
@@ -16,12 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from contextvars import ContextVar
 from queue import SimpleQueue
 from typing import BinaryIO, Literal, TypeAlias
 
 import msgspec
-import structlog
 
 Level: TypeAlias = Literal["info", "warning", "error"]
 LEVELS: dict[str, int] = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -42,6 +42,7 @@ NO_REQUEST = "-"
 """The method of input that was rejected before it was parsed as a request."""
 
 _encode_lines = msgspec.json.Encoder().encode_lines
+_operator: ContextVar[str | None] = ContextVar("operator", default=None)
 
 
 class RequestLine(msgspec.Struct, gc=False):
@@ -76,25 +77,8 @@ def configure(stream: BinaryIO, level: int, *, as_json: bool, logger: str = "", 
 
     `pid` is added to each event. Pass it if several processes write to the stream.
     """
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-    ]
-    if pid is not None:
-        shared.append(lambda _logger, _method, event: {**event, "pid": pid})
-    timestamper = structlog.processors.TimeStamper(fmt=_TIME_FORMAT, utc=True)
-    render: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if as_json:
-        cut = [_cut_exception] if pid is not None else []
-        render += [structlog.processors.format_exc_info, *cut, _order_fields, structlog.processors.JSONRenderer()]
-    else:
-        plain = structlog.dev.plain_traceback  # the other formatters show local variables
-        render += [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
     handler = _LinesHandler(stream)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(processors=render, foreign_pre_chain=[*shared, timestamper])
-    )
+    handler.setFormatter(_EventFormatter(as_json=as_json, pid=pid))
     handler.addFilter(logging.Filter(logger))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -125,9 +109,14 @@ def write_in_thread() -> Iterator[None]:
         thread.join(_CLOSE_TIMEOUT_SECONDS)
 
 
-def bind_operator(operator: str) -> AbstractContextManager[object]:
-    """Return a context in which every event of this task names the operator."""
-    return structlog.contextvars.bound_contextvars(operator=operator)
+@contextmanager
+def bind_operator(operator: str) -> Iterator[None]:
+    """Name the operator in every event of this task."""
+    token = _operator.set(operator)
+    try:
+        yield
+    finally:
+        _operator.reset(token)
 
 
 def get_level(status: int) -> Level:
@@ -135,6 +124,37 @@ def get_level(status: int) -> Level:
     if status >= _SERVER_ERROR:
         return "error"
     return "warning" if status in _SECURITY_RELEVANT else "info"
+
+
+class _EventFormatter(logging.Formatter):
+    """Formats an event as a JSON line, or as text that ends with its traceback."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self, *, as_json: bool, pid: int | None) -> None:
+        super().__init__(datefmt=_TIME_FORMAT)
+        self._as_json = as_json
+        self._pid = pid
+
+    def format(self, record: logging.LogRecord) -> str:
+        timestamp, level = self.formatTime(record, self.datefmt), record.levelname.lower()
+        traceback = self.formatException(record.exc_info) if record.exc_info else ""
+        operator: dict[str, object] = {} if (name := _operator.get()) is None else {"operator": name}
+        pid: dict[str, object] = {} if self._pid is None else {"pid": self._pid}
+        if self._as_json:
+            first = dict(zip(_FIRST_FIELDS, (timestamp, level, record.getMessage()), strict=True))
+            return self._encode(first | operator | {"logger": record.name} | pid, traceback)
+        fields = [f"{name} {value}" for name, value in (operator | pid).items()]
+        line = "  ".join((f"{timestamp} [{level:<7}] {record.name}: {record.getMessage()}", *fields))
+        return f"{line}\n{traceback}".rstrip("\n")
+
+    def _encode(self, event: dict[str, object], traceback: str) -> str:
+        """Encode an event. Cut the start of the traceback if the line would be too long for an atomic write."""
+        line = json.dumps(event | {"exception": traceback} if traceback else event)
+        while self._pid is not None and traceback and (excess := len(line) - _MAX_EVENT_BYTES) > 0:
+            traceback = traceback[max(1, min(excess, len(traceback) // 4)) :]
+            line = json.dumps(event | {"exception": traceback})
+        return line
 
 
 class _LinesHandler(logging.Handler):
@@ -257,18 +277,6 @@ def _split_at_lines(lines: bytes) -> Iterator[bytes]:
         yield lines[begin:end]
         begin = end
     yield lines[begin:]
-
-
-def _cut_exception(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Cut the start of a traceback if the line would be too long for an atomic write."""
-    while (text := event.get("exception")) and (excess := len(json.dumps(event, default=repr)) - _MAX_EVENT_BYTES) > 0:
-        event["exception"] = text[max(1, min(excess, len(text) // 4)) :]
-    return event
-
-
-def _order_fields(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Start with the fields that start the line of a request."""
-    return {**dict.fromkeys(_FIRST_FIELDS), **event}
 
 
 def _format_text(line: RequestLine) -> bytes:

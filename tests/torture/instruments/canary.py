@@ -25,7 +25,7 @@ from listings.settings import Settings, load
 from tests.cli.commands import PROGRAM, clean_environment
 from tests.torture.http_client import PATH, Connection, ConnectionLostError
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import ForkServer, RestartableService, find_children
+from tests.torture.services import RestartableService, find_children
 
 _PASSWORD, _WRONG_PASSWORD = "canary Sings at 6 in the morning", "canary Sleeps until 9 at least"
 _EMAIL, _OTHER_EMAIL = "alice@example.com", "bob@example.com"
@@ -236,8 +236,7 @@ def work(scale: Scale, fault: str | None = None, workers: int = 1) -> tuple[Sess
     """Run a session; return it with the places where secrets were found."""
     settings = {"LISTINGS_LOG_LEVEL": "info", "LISTINGS_METRICS_ADDRESS": "0", "LISTINGS_WORKERS": str(workers)}
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, fault, **settings))
+        service = stack.enter_context(RestartableService(scale.folder, fault, **settings))
         session = Session(service)
         session.set_up()
         service.start()

@@ -12,7 +12,7 @@ import uvloop
 from tests.postgres_server import PostgresServer
 from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.services import RestartableService, create_people
 
 UPDATES = 20_000
 _READ_INTERVAL = 25  # updates after which a writer reads its field
@@ -55,8 +55,7 @@ def work(job: Job) -> Result:
             server = stack.enter_context(PostgresServer())
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
             settings["LISTINGS_DATABASE_TIMEOUT"] = "120"  # all writers wait for one row, and a disk may stall
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(job.folder, fork_server, job.fault, **settings))
+        service = stack.enter_context(RestartableService(job.folder, job.fault, **settings))
         service.start()
         return uvloop.run(_work(job, service))
 

@@ -22,7 +22,7 @@ from tests.torture.http_client import TIMEOUT_SECONDS
 from tests.torture.instrument import SHORT_FRACTION, Instrument, Outcome, Scale
 from tests.torture.lost_files import run_lost_files
 from tests.torture.parallel import run_in_parallel
-from tests.torture.services import QUIET, ROOT, ForkServer, RestartableService, create_people
+from tests.torture.services import QUIET, ROOT, RestartableService, create_people, start_in_fork
 from tests.torture.small_disk import FullDiskResult
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
@@ -132,11 +132,11 @@ def _run_full_disk(folder: Path, rounds: int) -> FullDiskResult:
 def check_removed_files(folder: Path, rounds: int) -> PartResult:
     """Move the database or its WAL away while a service runs, and bring it back."""
     folder.mkdir()
-    with ForkServer() as fork_server, RestartableService(folder, fork_server) as service:
-        return uvloop.run(_run_removed(service, fork_server, rounds))
+    with RestartableService(folder) as service:
+        return uvloop.run(_run_removed(service, rounds))
 
 
-async def _run_removed(service: RestartableService, fork_server: ForkServer, rounds: int) -> PartResult:
+async def _run_removed(service: RestartableService, rounds: int) -> PartResult:
     people = await create_people(service.folder, WRITERS)
     service.start()
     await service.wait_until_ready()
@@ -158,18 +158,18 @@ async def _run_removed(service: RestartableService, fork_server: ForkServer, rou
     service.kill()
     found = (
         workload.failures
-        + _check_start_without_database(service, fork_server)
+        + _check_start_without_database(service)
         + find_all_differences(workload.writers, read_stored_rows(service.database))
     )
     return PartResult(f"{rounds} times a removed file: {workload.rejected:,} rejected", found, slowest_recovery)
 
 
-def _check_start_without_database(service: RestartableService, fork_server: ForkServer) -> list[str]:
+def _check_start_without_database(service: RestartableService) -> list[str]:
     """Start next to a WAL without a database, which must fail and change nothing."""
     wal, moved = service.database.with_name("listings.db-wal"), service.database.with_suffix(".moved")
     before = wal.read_bytes()
     service.database.rename(moved)
-    output = _run_command(fork_server, service.database, ["serve"])
+    output = _run_command(service.database, ["serve"])
     is_unchanged = not service.database.exists() and wal.exists() and wal.read_bytes() == before
     moved.rename(service.database)
     return (
@@ -180,8 +180,7 @@ def _check_start_without_database(service: RestartableService, fork_server: Fork
 def check_lost_files(folder: Path, rounds: int, fault: str | None = None) -> PartResult:
     """Delete and truncate files under a running service."""
     folder.mkdir()
-    with ForkServer() as fork_server:
-        return PartResult(*uvloop.run(run_lost_files(folder, fork_server, rounds, fault)))
+    return PartResult(*uvloop.run(run_lost_files(folder, rounds, fault)))
 
 
 # Damaged pages
@@ -194,26 +193,25 @@ def check_damaged_pages(folder: Path, count: int, random: Random) -> PartResult:
     pages = sound.stat().st_size // _PAGE_BYTES
     damaged = sorted(random.sample(range(pages), min(count, pages)))
     found = []
-    with ForkServer() as fork_server:
-        for page in damaged:
-            database = Path(shutil.copy(sound, folder / "listings.db"))
-            with database.open("r+b") as file:
-                file.seek(page * _PAGE_BYTES)
-                file.write(random.choice((bytes(_PAGE_BYTES), b"\xa5" * _PAGE_BYTES, random.randbytes(_PAGE_BYTES))))
-            for command, is_reported in (
-                (["doctor", "--json"], _is_reported_by_doctor),
-                (["serve"], _is_reported_by_serve),
-            ):
-                if not is_reported(_run_command(fork_server, database, command)):
-                    found.append(f"{command[0]} does not report the damaged page {page + 1} of {pages}")
+    for page in damaged:
+        database = Path(shutil.copy(sound, folder / "listings.db"))
+        with database.open("r+b") as file:
+            file.seek(page * _PAGE_BYTES)
+            file.write(random.choice((bytes(_PAGE_BYTES), b"\xa5" * _PAGE_BYTES, random.randbytes(_PAGE_BYTES))))
+        for command, is_reported in (
+            (["doctor", "--json"], _is_reported_by_doctor),
+            (["serve"], _is_reported_by_serve),
+        ):
+            if not is_reported(_run_command(database, command)):
+                found.append(f"{command[0]} does not report the damaged page {page + 1} of {pages}")
     return PartResult(f"{len(damaged)} of {pages} pages damaged", found)
 
 
-def _run_command(fork_server: ForkServer, database: Path, command: list[str]) -> str:
+def _run_command(database: Path, command: list[str]) -> str:
     log = database.with_name("log")
     log.write_bytes(b"")
     settings = QUIET | {"LISTINGS_DATABASE_URL": f"sqlite:///{database}", "LISTINGS_PORT": "0"}
-    process = fork_server.start(command, settings, log, None)
+    process = start_in_fork(command, settings, log, None)
     process.wait()
     process.close()
     return log.read_text("utf-8")

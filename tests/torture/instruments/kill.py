@@ -13,7 +13,7 @@ import uvloop
 
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.parallel import count_cores, run_in_parallel
-from tests.torture.services import TIMEOUT_SECONDS, ForkServer, RestartableService, create_people, find_children
+from tests.torture.services import TIMEOUT_SECONDS, RestartableService, create_people, find_children
 from tests.torture.writers import Writer, find_all_differences, finish_writers, read_stored_rows, wait_until_idle
 
 WRITERS, KILLS, WRITES = 16, 1000, 50_000
@@ -130,8 +130,7 @@ def work(job: Job) -> Result:
 async def _work(job: Job) -> Result:
     job.folder.mkdir()
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(job.folder, fork_server, job.fault))
+        service = stack.enter_context(RestartableService(job.folder, job.fault))
         people = await create_people(job.folder, WRITERS)
         writers = [
             Writer(service.port, person.key, person.account.id, f"{job.seed}-{number}")

@@ -21,7 +21,7 @@ from tests.http.test_deadlines import Timing, busy_neighbour, steady_client
 from tests.postgres_server import PostgresServer
 from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import ROOT, ForkServer, RestartableService, create_people
+from tests.torture.services import ROOT, RestartableService, create_people
 
 _LISTINGS, _TEXT = 60_000, "A lamp of brass. " * 300  # 5 kB each
 _LONG_LISTINGS, _LONG_TEXT = 60, "💡" * 100_000  # 400 kB each
@@ -192,8 +192,7 @@ def work_on(engine: str, folder: Path, listings: int, seconds: Seconds, rounds: 
         if engine == "PostgreSQL":
             server = stack.enter_context(PostgresServer())
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(folder, fork_server, fault, **settings))
+        service = stack.enter_context(RestartableService(folder, fault, **settings))
         url = service.environment["LISTINGS_DATABASE_URL"]
         alice, bob, dave = asyncio.run(create_people(folder, 3, database=url))
         asyncio.run(fill(url, alice.account, listings, _TEXT))

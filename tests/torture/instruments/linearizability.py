@@ -16,7 +16,7 @@ from tests.torture.http_client import PATH, Connection, ConnectionLostError, Res
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.linearizability import Kind, Operation, Values, is_linearizable
 from tests.torture.parallel import count_cores, run_in_parallel
-from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.services import RestartableService, create_people
 
 HISTORIES, OPERATIONS, CLIENTS, LISTINGS = 200, 300, 8, 3
 _KILLED_FRACTION = 0.6  # fraction of the histories
@@ -161,8 +161,7 @@ def work(job: Job) -> Result:
         if job.on_postgres:
             server = stack.enter_context(PostgresServer())
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(job.folder, fork_server, job.fault, **settings))
+        service = stack.enter_context(RestartableService(job.folder, job.fault, **settings))
         total = uvloop.run(_work(job, service, server, thread))
         service.kill()  # its sessions would block DROP DATABASE
         return total

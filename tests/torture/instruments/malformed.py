@@ -13,7 +13,7 @@ from tests.harness import Person
 from tests.torture.http_client import Connection, Response, read_response
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.malformed_requests import Case, CaseGenerator, Expectation
-from tests.torture.services import ForkServer, RestartableService, create_people, find_children
+from tests.torture.services import RestartableService, create_people, find_children
 
 CASES = 20_000
 _CLIENTS = 24
@@ -208,8 +208,7 @@ def work(scale: Scale, count: int, seed: int, fault: str | None = None, workers:
     folder = scale.folder / (fault or "sound")
     folder.mkdir()
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(folder, fork_server, fault, LISTINGS_WORKERS=str(workers)))
+        service = stack.enter_context(RestartableService(folder, fault, LISTINGS_WORKERS=str(workers)))
         alice, fuzzer = asyncio.run(create_people(folder, 2))
         service.start()
         return uvloop.run(_work(service, scale, count, CaseGenerator(alice.key, fuzzer.key, seed), alice))

@@ -12,7 +12,7 @@ from listings.store.migrations import shipped_migrations
 from tests.postgres_server import PostgresServer
 from tests.torture.databases import PostgresDatabases, SchemaDatabases, SqliteDatabases
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import QUIET, ForkServer, Process
+from tests.torture.services import QUIET, Process, start_in_fork
 
 ROWS, KILLS = 100_000, 50
 _MIN_ROWS = 2_000
@@ -31,9 +31,8 @@ class Result(NamedTuple):
 class Migrations:
     """Runs `listings migrate` on the databases of an engine."""
 
-    def __init__(self, databases: SchemaDatabases, fork_server: ForkServer, folder: Path, fault: str | None) -> None:
+    def __init__(self, databases: SchemaDatabases, folder: Path, fault: str | None) -> None:
         self._databases = databases
-        self._fork_server = fork_server
         self._log = folder / "log"
         self._fault = fault
         self._newest = len(databases.released)
@@ -90,7 +89,7 @@ class Migrations:
         ]
 
     def _start(self, url: str) -> Process:
-        return self._fork_server.start(["migrate"], QUIET | {"LISTINGS_DATABASE_URL": url}, self._log, self._fault)
+        return start_in_fork(["migrate"], QUIET | {"LISTINGS_DATABASE_URL": url}, self._log, self._fault)
 
 
 def _wait(*processes: Process) -> None:
@@ -111,10 +110,9 @@ def run(scale: Scale) -> Outcome:
     rows = ROWS if scale.fraction >= 0.1 else _MIN_ROWS
     summaries, failures, is_complete = [], [], rows == ROWS
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
         for number, databases in enumerate(stack.enter_context(_open_databases(scale.folder))):
             databases.prepare(rows)
-            migrations = Migrations(databases, fork_server, scale.folder, None)
+            migrations = Migrations(databases, scale.folder, None)
             engine_scale = Scale(scale.folder, 1.0, scale.seconds_left / (2 - number))
             result = migrations.run(kills, engine_scale, Random(number))
             summaries.append(
@@ -128,11 +126,10 @@ def run(scale: Scale) -> Outcome:
 
 def control(scale: Scale) -> Outcome:
     """Migrate without transactions."""
-    with ForkServer() as fork_server:
-        databases = SqliteDatabases(scale.folder)
-        databases.prepare(_MIN_ROWS)
-        migrations = Migrations(databases, fork_server, scale.folder, "migrate_without_transactions")
-        result = migrations.run(60, scale, Random(1))
+    databases = SqliteDatabases(scale.folder)
+    databases.prepare(_MIN_ROWS)
+    migrations = Migrations(databases, scale.folder, "migrate_without_transactions")
+    result = migrations.run(60, scale, Random(1))
     return Outcome(f"without transactions: {result.kills} kills", result.failures)
 
 

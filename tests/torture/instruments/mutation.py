@@ -50,7 +50,7 @@ _PYTEST_ARGUMENTS = ("-m", "not alone and not timing and not slow", "-k", "not p
 _PRELOADED = (
     "apsw", "argon2", "asyncpg", "click", "hiredis", "httptools", "httpx2", "hypothesis.strategies", "jinja2",
     "msgspec", "opentelemetry.sdk.trace", "prometheus_client", "redis", "rich.console", "rich.table",
-    "starlette.applications", "stripe", "structlog", "uvicorn", "uvloop",
+    "starlette.applications", "stripe", "uvicorn", "uvloop",
 )  # fmt: skip
 _UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH  # two mutants may have the same size and time
 

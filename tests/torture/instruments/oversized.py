@@ -14,7 +14,7 @@ import uvloop
 from tests.http import timeouts
 from tests.torture.http_client import PATH, TIMEOUT_SECONDS, Connection, ConnectionLostError, read_response
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.services import RestartableService, create_people
 
 _MEBIBYTE = 1024 * 1024
 _MAX_GROWTH_MIB = 50.0
@@ -178,10 +178,7 @@ def work(
 ) -> tuple[str, list[str]]:
     """Send all kinds of requests, or the first `max_kinds`, to a service with 512 MiB of memory."""
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(
-            RestartableService(scale.folder, fork_server, fault, **{timeouts.VARIABLE: "120"})
-        )
+        service = stack.enter_context(RestartableService(scale.folder, fault, **{timeouts.VARIABLE: "120"}))
         (alice,) = asyncio.run(create_people(scale.folder, 1))
         service.start()
         return uvloop.run(_work(service, alice.key, list(_generate_requests())[:max_kinds], repetitions, concurrent))

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import uvloop
 
 from tests.torture.instrument import SHORT_FRACTION, Instrument, Outcome, Scale
-from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.services import RestartableService, create_people
 from tests.torture.standby import ReplicatedPair
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import Rows, find_all_differences, group_by_account
@@ -96,9 +96,8 @@ def work(scale: Scale, restarts: int, terminations: int, promotions: int, *, is_
         thread = stack.enter_context(ThreadPoolExecutor(1))
         pair = stack.enter_context(ReplicatedPair())
         pair.primary.execute(f"CREATE DATABASE {_DATABASE}")
-        fork_server = stack.enter_context(ForkServer())
         settings = {"LISTINGS_DATABASE_URL": pair.url(_DATABASE), "LISTINGS_DATABASE_TIMEOUT": "5"}
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, **settings))
+        service = stack.enter_context(RestartableService(scale.folder, **settings))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             failover_run, workload = runner.run(
                 _work(pair, service, scale, (restarts, terminations, promotions), thread, is_lagging=is_lagging)

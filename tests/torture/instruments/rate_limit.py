@@ -18,7 +18,7 @@ from tests.ratelimit.locks import is_exclusively_locked
 from tests.redis_server import RedisServer
 from tests.torture.http_client import PATH, Connection, ConnectionLostError, UnreachableError
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import ForkServer, RestartableService, create_people, find_children
+from tests.torture.services import RestartableService, create_people, find_children
 
 LIMIT, CONNECTIONS = 1000, 200
 _EXTRA_REQUESTS = 400  # requests beyond the limit
@@ -107,10 +107,9 @@ class ScenarioRun:
         settings = {"LISTINGS_RATE_LIMIT": str(LIMIT), "LISTINGS_WORKERS": str(scenario.workers)}
         if self._redis is not None:
             settings |= {"LISTINGS_REDIS_URL": self._redis.url, "LISTINGS_REDIS_TIMEOUT": "10000"}
-        fork_server = stack.enter_context(ForkServer())
         self._folder = folder
         self._services = [
-            stack.enter_context(RestartableService(folder, fork_server, scenario.fault, **settings))
+            stack.enter_context(RestartableService(folder, scenario.fault, **settings))
             for _ in range(scenario.services)
         ]
 

@@ -18,7 +18,7 @@ from tests.http import timeouts
 from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
 from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import ROOT, ForkServer, RestartableService, create_people
+from tests.torture.services import ROOT, RestartableService, create_people
 
 CLIENTS_PER_KIND = 1000
 _TIMEOUT_SECONDS, _CONTROL_TIMEOUT_SECONDS = 8, 100
@@ -131,8 +131,7 @@ def work(scale: Scale, clients: int, timeout: int, rounds: int, fault: str = "se
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the slow clients
     results = Results([], [])
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, fault, **settings))
+        service = stack.enter_context(RestartableService(scale.folder, fault, **settings))
         (alice,) = asyncio.run(create_people(scale.folder, 1))
         service.start()
         asyncio.run(_prepare(service, alice.key))

@@ -29,7 +29,7 @@ from tests.harness import Person
 from tests.torture import memory
 from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import ForkServer, RestartableService, create_people
+from tests.torture.services import RestartableService, create_people
 
 CLIENTS = 16
 _ERRORS, _ABORTS = 0.05, 0.01  # fractions of the requests
@@ -211,10 +211,9 @@ def evaluate(samples: Sequence[Sample], seconds: float) -> tuple[str, list[str]]
 def work(scale: Scale, seconds: float, fault: str | None = None) -> tuple[str, list[str]]:
     """Run the load on a service for this time; return a summary and failures."""
     with ExitStack() as stack:
-        fork_server = stack.enter_context(ForkServer())
         file = str(scale.folder / "memory")
         environment = {memory.FILE_VARIABLE: file, "LISTINGS_LIST_CACHE_BYTES": _CACHE_BYTES}
-        service = stack.enter_context(RestartableService(scale.folder, fork_server, fault, **environment))
+        service = stack.enter_context(RestartableService(scale.folder, fault, **environment))
         return uvloop.run(_work(service, seconds))
 
 
