@@ -263,7 +263,7 @@ def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | Non
     if metrics is None:
         return FallbackLimiter(shared, local, required=settings.redis_required)
     limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local_hit=metrics.record_local_count)
-    metrics.watch_limiter(lambda: limiter.is_redis_away)
+    metrics.watch_limiter(lambda: limiter.is_redis_unavailable)
     return limiter
 
 

@@ -31,7 +31,7 @@ from tests.telemetry.test_metrics import Scrape
 
 READY = "/readyz"
 ALL = "all machines that use this Redis"
-MACHINE = "this machine, since Redis is away"
+MACHINE = "this machine, because Redis is unavailable"
 NO_EVICTION = "maxmemory_policy:noeviction\r\n"
 TIMEOUT = "10000"  # milliseconds to connect and for each response, on a busy machine
 ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "2"))
@@ -132,7 +132,7 @@ def test_a_required_redis_that_is_down_returns_503(tmp_path: Path, server: Redis
         for path, sent in ((LISTINGS, key), ("/api/v1/rate_limit", key), (READY, None)):
             rejected = harness.fetch("GET", path, key=sent)
             assert (rejected.status, rejected.headers["retry-after"]) == (503, "1")
-            assert rejected.json() == {"error": "The rate limit can't be counted: Redis is away"}
+            assert rejected.json() == {"error": "The rate limit can't be counted: Redis is unavailable"}
         server.start()
         harness.run(wait_for_redis(harness))
         assert harness.fetch("GET", LISTINGS, key=key).status == 200
@@ -187,7 +187,9 @@ def test_the_program_logs_the_start_and_end_of_an_outage(tmp_path: Path, server:
             time.sleep(0.05)  # the log lines stay in the pipe
         logged = get_events(service.stop().err)
     assert logged[0] == f"The rate limit is counted over {ALL}"
-    assert re.fullmatch(r"Redis is away: .+\. Until it is back, the rate limit is counted over this machine", logged[1])
+    assert re.fullmatch(
+        r"Redis is unavailable: .+\. Until it is back, the rate limit is counted over this machine", logged[1]
+    )
     assert re.fullmatch(rf"Redis is back after \d+ s: the rate limit is counted over {ALL}", logged[2])
     assert len(logged) == 3
 

@@ -538,9 +538,9 @@ def responding(status: int, body: bytes) -> Iterator[str]:
         (200, b'{"status": "ready", "rate_limit": "all machines that use this Redis"}', "ok", "Ready at"),
         (
             200,
-            b'{"status": "ready", "rate_limit": "this machine, since Redis is away"}',
+            b'{"status": "ready", "rate_limit": "this machine, because Redis is unavailable"}',
             "warning",
-            "counts the rate limit across this machine, since Redis is away",
+            "counts the rate limit across this machine, because Redis is unavailable",
         ),
         (200, b'{"status": "ready", "degraded": ["a is away", "b fails"]}', "warning", ", but a is away; b fails"),
         (200, b'{"status": "ready", "version": 3}', "warning", "Another program than Listings"),

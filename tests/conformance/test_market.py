@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import astuple
 
 from listings.contract.listings import AddStep
-from listings.contract.market import IndexStep
+from listings.contract.market import IndexResult
 from listings.contract.store import Store
 from listings.domain.market import words as market_words
 from listings.domain.model import (
@@ -393,7 +393,7 @@ def test_one_indexer_holds_the_lease_until_it_expires(store: Store, run: Run) ->
     for _ in range(4):
         add(store, run, alice)
     assert run(store.index_market(1, INDEXER, 1_000.0)).done == 1
-    assert run(store.index_market(1, OTHER_INDEXER, 1_001.0)) == IndexStep(0)
+    assert run(store.index_market(1, OTHER_INDEXER, 1_001.0)) == IndexResult(0)
     assert run(store.index_market(1, INDEXER, 1_002.0)).has_more
     assert run(store.index_market(1, OTHER_INDEXER, 1_004.0)).done == 0
     assert run(store.index_market(1, OTHER_INDEXER, 1_006.0)).done == 1

@@ -119,9 +119,9 @@ def test_a_disabled_account_opens_no_session(store: Store, run: Run, account: Ac
 
 
 def test_a_new_hash_replaces_only_the_hash_it_was_computed_for(store: Store, run: Run, account: Account) -> None:
-    assert not run(store.replace_password(account.id, "stale", "wrong"))
+    assert not run(store.update_password_hash(account.id, "stale", "wrong"))
     assert run(store.get_password(account.id)) == "first"
-    assert run(store.replace_password(account.id, "first", "better"))
+    assert run(store.update_password_hash(account.id, "first", "better"))
     assert run(store.get_password(account.id)) == "better"
 
 
@@ -213,8 +213,8 @@ def test_an_attempt_can_be_taken_back(store: Store, run: Run) -> None:
     limits = AttemptLimit(SUBJECT, 1, 900), AttemptLimit(OTHER, 1, 900)
     for _ in range(3):
         assert count(run, store, 1_000, *limits) is None
-        run(store.uncount_attempt([SUBJECT, OTHER]))
-    run(store.uncount_attempt([SUBJECT]))  # no count is negative
+        run(store.decrement_attempts([SUBJECT, OTHER]))
+    run(store.decrement_attempts([SUBJECT]))  # no count is negative
     assert [count(run, store, 1_000, *limits) for _ in range(2)] == [None, 1_900]
 
 

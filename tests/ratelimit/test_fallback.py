@@ -1,4 +1,4 @@
-"""The fallback while Redis is away: local counting, short delays, and one log line per change."""
+"""The fallback while Redis is unavailable: local counting, short delays, and one log line per change."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ from tests.tcp_proxy import run_fixed_responder, run_tcp_proxy
 
 WORKERS_PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 KEY = 7
-LOCAL = "this machine, since Redis is away"
+LOCAL = "this machine, because Redis is unavailable"
 SHARED = "all machines that use this Redis"
 
 
@@ -80,7 +80,7 @@ async def machine(
 def logged_changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return a keyword for each log line about Redis."""
     return [
-        next(word for word in ("away", "back", "counted over") if word in record.getMessage())
+        next(word for word in ("unavailable", "back", "counted over") if word in record.getMessage())
         for record in caplog.records
         if record.name.startswith("listings.ratelimit")
     ]
@@ -92,7 +92,7 @@ def count_in_redis(server: RedisServer, database_id: str, database: int = 0) -> 
         return int(str(client.llen(f"listings:{database_id}:limit:{KEY}")))
 
 
-# Redis goes away and returns
+# Redis becomes unavailable and returns
 
 
 def test_no_request_fails_while_redis_restarts(
@@ -118,13 +118,13 @@ def test_no_request_fails_while_redis_restarts(
                 await asyncio.gather(*clients)
             assert one.limiter.scope == LOCAL
             assert one.local_count >= 64
-            assert logged_changes(caplog) == ["counted over", "away"]
+            assert logged_changes(caplog) == ["counted over", "unavailable"]
             server.start()
             await one.wait_for_scope(SHARED)
             before = one.local_count
             await one.count_accepted(50)
             assert one.local_count == before
-            assert logged_changes(caplog) == ["counted over", "away", "back"]
+            assert logged_changes(caplog) == ["counted over", "unavailable", "back"]
 
     run(trial())
 
@@ -140,9 +140,9 @@ def test_the_fallback_continues_from_the_machines_own_count(
             ]
             assert (await one.count_accepted(6), await two.count_accepted(1)) == (6, 1)
             server.kill()
-            assert (one.limiter.is_redis_away, two.limiter.is_redis_away) == (False, False)
+            assert (one.limiter.is_redis_unavailable, two.limiter.is_redis_unavailable) == (False, False)
             assert (await one.count_accepted(20), await two.count_accepted(20)) == (4, 9)
-            assert (one.limiter.is_redis_away, two.limiter.is_redis_away) == (True, True)
+            assert (one.limiter.is_redis_unavailable, two.limiter.is_redis_unavailable) == (True, True)
 
     run(trial())
 
@@ -201,10 +201,10 @@ def test_a_service_can_start_without_redis(
             assert (await one.limiter.peek(KEY)).remaining == 10
 
     run(trial())
-    assert logged_changes(caplog) == ["away", "back"]
+    assert logged_changes(caplog) == ["unavailable", "back"]
 
 
-def test_a_required_redis_makes_requests_fail_while_it_is_away(
+def test_a_required_redis_makes_requests_fail_while_it_is_unavailable(
     server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> None:
@@ -212,11 +212,11 @@ def test_a_required_redis_makes_requests_fail_while_it_is_away(
             assert await one.count_accepted(4) == 4
             server.kill()
             for fetch in (one.limiter.hit, one.limiter.peek):
-                with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: Redis is away$"):
+                with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: Redis is unavailable$"):
                     await fetch(KEY)
-            with pytest.raises(Unavailable, match="Redis is away"):
+            with pytest.raises(Unavailable, match="Redis is unavailable"):
                 await one.limiter.check()
-            assert one.limiter.scope == "nobody, since Redis is away"
+            assert one.limiter.scope == "nobody, because Redis is unavailable"
             message = caplog.records[-1].getMessage()
             assert message.endswith("requests fail with 503, because LISTINGS_REDIS_REQUIRED is on")
             server.start()
@@ -301,7 +301,7 @@ def test_calls_beyond_the_maximum_are_counted_locally(
     assert logged_changes(caplog) == ["counted over"]
 
 
-# Reasons for Redis being away
+# Reasons why Redis is unavailable
 
 
 @pytest.fixture
@@ -318,9 +318,9 @@ def reason(tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCapture
         (record,) = caplog.records
         caplog.clear()
         sentence = record.getMessage()
-        assert sentence.startswith("Redis is away: ")
+        assert sentence.startswith("Redis is unavailable: ")
         assert sentence.endswith(". Until it is back, the rate limit is counted over this machine")
-        return sentence.removeprefix("Redis is away: ").partition(". Until")[0]
+        return sentence.removeprefix("Redis is unavailable: ").partition(". Until")[0]
 
     return fetch
 
@@ -403,7 +403,7 @@ def test_an_unusable_server_is_reported(
             assert one.local_count == 1
 
     run(trial())
-    assert f"Redis is away: {message}. Until it is back" in caplog.records[0].getMessage()
+    assert f"Redis is unavailable: {message}. Until it is back" in caplog.records[0].getMessage()
 
 
 def test_a_server_that_stops_speaking_redis_is_reported(
@@ -418,7 +418,7 @@ def test_a_server_that_stops_speaking_redis_is_reported(
             assert one.local_count == 1
 
     run(trial())
-    assert "Redis is away: the server is not Redis. Until" in caplog.records[-1].getMessage()
+    assert "Redis is unavailable: the server is not Redis. Until" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_a_redis_that_becomes_a_replica_is_not_used(
             assert await one.count_accepted(20) == 6
 
     run(trial())
-    assert logged_changes(caplog) == ["counted over", "away", "back"]
+    assert logged_changes(caplog) == ["counted over", "unavailable", "back"]
 
 
 # Connections

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from listings.contract.market import IndexStep
+from listings.contract.market import IndexResult
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, NewListing
 from listings.service import Options, Services
@@ -396,13 +396,13 @@ def test_views_are_stored_when_the_service_stops(tmp_path: Path) -> None:
 
 
 def test_a_step_grows_slowly_and_shrinks_immediately() -> None:
-    assert compute_next_size(64, IndexStep(64, has_more=True, seconds=0.000_1)) == 128
-    assert compute_next_size(64, IndexStep(64, has_more=True, seconds=0.1)) == 64
-    assert compute_next_size(100, IndexStep(100, has_more=True, seconds=0.02, contended=True)) == 5
-    assert compute_next_size(2_000, IndexStep(2_000, has_more=True, seconds=10)) == 20
-    assert compute_next_size(64, IndexStep(1, has_more=True, seconds=5)) == 4
-    assert compute_next_size(2_000, IndexStep(2_000, has_more=True, seconds=0.000_1)) == 2_000
-    assert compute_next_size(64, IndexStep(64, has_more=True)) == 64
+    assert compute_next_size(64, IndexResult(64, has_more=True, seconds=0.000_1)) == 128
+    assert compute_next_size(64, IndexResult(64, has_more=True, seconds=0.1)) == 64
+    assert compute_next_size(100, IndexResult(100, has_more=True, seconds=0.02, contended=True)) == 5
+    assert compute_next_size(2_000, IndexResult(2_000, has_more=True, seconds=10)) == 20
+    assert compute_next_size(64, IndexResult(1, has_more=True, seconds=5)) == 4
+    assert compute_next_size(2_000, IndexResult(2_000, has_more=True, seconds=0.000_1)) == 2_000
+    assert compute_next_size(64, IndexResult(64, has_more=True)) == 64
 
 
 class Backlog:
@@ -412,11 +412,11 @@ class Backlog:
         self._contended = contended
         self.counts: list[int] = []
 
-    async def index_market(self, count: int, _indexer: bytes, _now: float) -> IndexStep:
+    async def index_market(self, count: int, _indexer: bytes, _now: float) -> IndexResult:
         if len(self.counts) == 20:
             raise Unavailable("Enough")
         self.counts.append(count)
-        return IndexStep(count, has_more=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
+        return IndexResult(count, has_more=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
 
 
 @pytest.mark.parametrize(("contended", "minimum", "maximum"), [(True, 0.03, 0.06), (False, 0.7, 0.9)])

@@ -240,7 +240,10 @@ def test_every_page_shows_that_the_plan_ends_soon_or_has_ended(harness: Harness)
     for days, text in (
         (12, "Your Business plan ends in 13 days, on 22 Oct 2026. Renew your plan"),
         (12.5, "Your Business plan ends within a day, on 22 Oct 2026."),
-        (1, "Your Business plan ended on 22 Oct 2026. Your live listings stay up, and your API keys are paused."),
+        (
+            1,
+            "Your Business plan ended on 22 Oct 2026. Active listings stay visible, but your API keys stop working.",
+        ),
     ):
         harness.clock.advance(days * DAY)
         tab.sign_in("alice@example.com")

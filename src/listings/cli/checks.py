@@ -25,7 +25,7 @@ from listings.cli.check_result import (
     warning,
 )
 from listings.cli.serve import RESERVED_FILES
-from listings.contract.rate_limiter import REDIS_AWAY
+from listings.contract.rate_limiter import REDIS_UNAVAILABLE
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.settings import ResolvedSetting, Settings, build_settings
@@ -352,7 +352,7 @@ def _check_readiness(address: str, status: int, body: bytes) -> Finding:
             found = f"Ready at {address}, but {'; '.join(map(str, data['degraded']))}"
             return warning(found, "Look at the service's log, and at the other checks")
         scope = str(data.get("rate_limit", ""))
-        if not scope.endswith(REDIS_AWAY):
+        if not scope.endswith(REDIS_UNAVAILABLE):
             return ok(f"Ready at {address}")
         found = f"Ready at {address}; counts the rate limit across {scope}"
         return warning(found, "Follow the advice for the rate limit, and look at Redis's log")

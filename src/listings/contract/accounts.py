@@ -64,8 +64,8 @@ class AccountStore(Protocol):
     ) -> Account | None:
         """Write the changes that the pure function `decide` returns for an account.
 
-        Return the updated account, or None if it does not exist. The account's request for the plan is deleted if the
-        plan now ends later, and after the time of `actor`.
+        Return the updated account, or None if it does not exist. If an actor is given, and the plan now ends later than
+        before and in the future, the account's request for the plan is deleted.
         """
 
     async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:

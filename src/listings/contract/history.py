@@ -63,8 +63,8 @@ class Event(msgspec.Struct, frozen=True):
     - `number` is 0 for edits of listings, including batches, imports and reverts. Other events do not raise the
       revision; those of one revision are numbered from 1.
     - `moment` is a Unix time in seconds, and `actor` is the `key_id` of an `Actor`.
-    - `subject` is the id of the listing or key, the edit revision of a batch, or the id of an import or a revert,
-      which is its first edit revision, or 0 if there is none.
+    - `subject` is the id of the listing or key, the edit revision of a batch, or the first edit revision of an import
+      or a revert, which is its id. It is 0 if there is none.
     - `detail` is JSON, or an empty string. Its content depends on the kind: the names of the changed fields, the ids of
       the listings that a batch created, updated, deleted or restored, the numbers of listings that an import created
       and updated, the numbers of listings that a revert changed and of its conflicts, the new values of the account's

@@ -52,9 +52,9 @@ class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
 class ImportRow(NamedTuple):
     """A row to be imported: the ids that it names, if any, and the function that decides what to do with it.
 
-    `decide` is pure. It receives the listing with the id, or else the account's listing with the external id that is
-    not deleted, or None. It returns a listing to create (with the id, or with a new one if the row has none) or the
-    changes to the existing listing, or it raises a Problem.
+    `decide` is pure. It receives the listing with the id of the row or, if the row has no id, the account's undeleted
+    listing with the external id of the row, or None if there is none. It returns a listing to create (with the id, or
+    with a new one if the row has none) or the changes to the existing listing, or it raises a Problem.
     """
 
     listing_id: int | None

@@ -97,7 +97,7 @@ MAX_LIST_BYTES = 256 * 1024
 """Size up to which a list is read in one call."""
 
 ROW_BYTES = 512
-"""What a listing counts in addition to the bytes of its title and content."""
+"""Bytes that are counted for a listing in addition to its title and content."""
 
 
 class LargeListError(Exception):
@@ -140,9 +140,9 @@ class ListingStore(Protocol):
     """Stores listings, with the guarantees of `contract.store`.
 
     A create, restore or import that would leave its account larger than `account_limits` is rejected with
-    Problem("account_full"), in a batch as the result of its step. So is an update that makes the account larger and
-    exceeds a limit. Two listings of an account that are not deleted can't have the same external id: the write is
-    rejected with Problem("external_id_taken").
+    Problem("account_full"), in a batch as the result of its step. So is an update that brings the text of the account
+    over the limit; if it is over already, updates are accepted. Two listings of an account that are not deleted can't
+    have the same external id: the write is rejected with Problem("external_id_taken").
     """
 
     @property

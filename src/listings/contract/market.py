@@ -13,7 +13,7 @@ class WordCount(NamedTuple):
     listings: int
 
 
-class IndexStep(NamedTuple):
+class IndexResult(NamedTuple):
     """The outcome of `MarketStore.index_market` or `MarketStore.index_accounts`."""
 
     done: int  # listings indexed
@@ -59,14 +59,14 @@ class MarketStore(Protocol):
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` visible listings with market serials above `after`, lowest first."""
 
-    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
+    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexResult:
         """Index at most `count` listings for the market: created and changed ones, then those with outdated terms.
 
         `indexer` identifies the calling process, and `now` is a Unix time in seconds. Only the indexer that holds a
         lease does the work. The lease expires a few seconds after its last call. Until then, others find no work.
         """
 
-    async def index_accounts(self, count: int) -> IndexStep:
+    async def index_accounts(self, count: int) -> IndexResult:
         """Index at most `count` listings of accounts that have become large.
 
         The index changes only the speed of searches, not their results. An engine that indexes listings as they are

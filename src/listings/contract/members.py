@@ -65,7 +65,7 @@ class AttemptStore(Protocol):
         order each time, because concurrent attempts would otherwise deadlock.
         """
 
-    async def uncount_attempt(self, subjects: Sequence[bytes]) -> None:
+    async def decrement_attempts(self, subjects: Sequence[bytes]) -> None:
         """Lower the count of each subject by one, in the order of `count_attempt`."""
 
     async def purge_attempts(self, oldest: int, now: int) -> None:
@@ -103,7 +103,7 @@ class MemberStore(Protocol):
         Return False and store nothing if the current hash is not `old`.
         """
 
-    async def replace_password(self, account_id: int, old: str, new: str) -> bool:
+    async def update_password_hash(self, account_id: int, old: str, new: str) -> bool:
         """Store a new hash of the same password. Return False and store nothing if the current hash is not `old`."""
 
     async def add_session(
@@ -139,7 +139,7 @@ class MemberStore(Protocol):
         """Delete the expired sessions."""
 
     async def set_device(self, account_id: int, digest: bytes, used_at: int, max_devices: int) -> None:
-        """Store a browser in which an existing account has signed in, or when it was used last.
+        """Store a browser in which an existing account has signed in, or update its time of last use.
 
         Only the `max_devices` browsers that were used last stay. `set_password` and `accept_invitation` delete all.
         """

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-REDIS_AWAY = "since Redis is away"
+REDIS_UNAVAILABLE = "because Redis is unavailable"
 """How `RateLimiter.scope` ends during a fallback."""
 
 
@@ -48,7 +48,7 @@ class RateLimiter(Protocol):
         """Count a request in one atomic step. Rejected requests are not counted. May raise Unavailable."""
 
     async def peek(self, key_id: int) -> RateLimitDecision:
-        """Return what `hit` would return now, without counting a request. May raise Unavailable."""
+        """Return the key's current state without counting a request. May raise Unavailable."""
 
     async def run_maintenance(self) -> None:
         """Run background work until cancelled. Returns immediately if there is none."""

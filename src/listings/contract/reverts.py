@@ -36,7 +36,7 @@ class RevertKey(NamedTuple):
 
 
 class RevertPosition(NamedTuple):
-    """Where a revert continues: with the newest change whose edit revision and number, in this order, are lower."""
+    """A position in a revert. It continues with the newest change whose (edit_revision, number) is lower."""
 
     edit_revision: int
     number: int
@@ -160,9 +160,10 @@ class RevertStore(Protocol):
         """
 
     def choose_revert_step_size(self) -> int:
-        """Return the maximum number of listings for the next step. It does not apply if one takes an external id.
+        """Return the maximum number of listings for the next step.
 
-        Small steps keep other writes from waiting long. Call it before each step.
+        If undoing a change may set an external id, MAX_STEP_LISTINGS applies instead. Small steps keep other writes
+        from waiting long. Call it before each step.
         """
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:

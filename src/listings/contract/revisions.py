@@ -21,7 +21,7 @@ class RevisionStore(Protocol):
         """Return both revisions of the account, from one snapshot: 0 at first, and higher after every edit."""
 
     async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
-        """Return the revision at which an existing listing last changed, or a higher one.
+        """Return the account's `revision` when any existing listing of it last changed, or a higher one.
 
         A cached response with a single listing is current if it was read at this revision or later. The creation of a
         listing does not count as a change.
@@ -31,7 +31,7 @@ class RevisionStore(Protocol):
         """Like `get_last_change_revision`, but from memory only. Return None if a read would be needed."""
 
     def on_reset(self, callback: Callable[[], None]) -> None:
-        """Register the callback that empties caches, which replaces an earlier one.
+        """Register the callback that empties caches. It replaces an earlier callback.
 
         It is called after a reconnect, before the first read, because the server may be a standby or a restored backup.
         """

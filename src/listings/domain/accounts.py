@@ -8,7 +8,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Account
 
 ENDING_DAYS = 14  # in which a plan ends soon
-PLAN_ENDED = "Your Business plan ended on {}. Your live listings stay up, and your API keys are paused"
+PLAN_ENDED = "Your Business plan ended on {}. Active listings stay visible, but your API keys stop working"
 _EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 

@@ -139,7 +139,7 @@ class HttpConnection(BaseConnection):
         self._count_unsent(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Uncount what the client has taken."""
+        """Reset the count: the client has taken enough to resume."""
         super().resume_writing()
         self._count_unsent(0)
 
@@ -482,7 +482,7 @@ class HttpConnection(BaseConnection):
             self.transport.write(piece)
 
     def end_body(self) -> None:
-        """Return to complete responses."""
+        """End the body, and restore the default write limits."""
         self._sending_body = False
         if not self.transport.is_closing():
             self.transport.set_write_buffer_limits()

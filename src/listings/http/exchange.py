@@ -44,7 +44,7 @@ class ExchangeConnection(Protocol):
         """Write a piece of a body."""
 
     def end_body(self) -> None:
-        """Return to complete responses."""
+        """End the body."""
 
     def close(self) -> None:
         """Close after the last response."""

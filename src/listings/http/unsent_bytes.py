@@ -21,7 +21,7 @@ class UnsentBytes:
             self._by_owner[owner] = count
 
     def has_room(self, owner: int) -> bool:
-        """Return whether another large response may be sent. Clients without a key (0) share no limit but the total."""
+        """Return whether another large response may be sent. Without a key (owner 0), only the total is limited."""
         return not self.is_exceeded and (not owner or self._by_owner.get(owner, 0) < _MAX_BYTES_OF_OWNER)
 
     @property

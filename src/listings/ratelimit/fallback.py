@@ -1,11 +1,11 @@
-"""A rate limiter in Redis that falls back to a local one while Redis is away."""
+"""A rate limiter in Redis that falls back to a local one while Redis is unavailable."""
 
 import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from listings.contract.rate_limiter import REDIS_AWAY, RateLimitDecision, RateLimiter
+from listings.contract.rate_limiter import REDIS_UNAVAILABLE, RateLimitDecision, RateLimiter
 from listings.domain.errors import Unavailable
 from listings.ratelimit.redis import RedisLimiter
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class FallbackLimiter:
-    """A `RateLimiter` that uses the shared limiter, or the local one while Redis is away.
+    """A `RateLimiter` that uses the shared limiter, or the local one while Redis is unavailable.
 
     Requests that the shared limiter accepts are also counted locally, so that a fallback does not start at zero.
     Requests that the local limiter accepts are not sent to Redis later. With `required`, there is no fallback: `hit`
@@ -37,19 +37,19 @@ class FallbackLimiter:
         self._local = local
         self._required = required
         self._on_local_hit = on_local_hit
-        self._away_since: float | None = None
+        self._unavailable_since: float | None = None
         shared.on_change = self._record_change
 
     @property
     def scope(self) -> str:
-        if self._away_since is None:
+        if self._unavailable_since is None:
             return self._shared.scope
-        return f"{'nobody' if self._required else self._local.scope}, {REDIS_AWAY}"
+        return f"{'nobody' if self._required else self._local.scope}, {REDIS_UNAVAILABLE}"
 
     @property
-    def is_redis_away(self) -> bool:
-        """Whether Redis was away at the last attempt to use it."""
-        return self._away_since is not None
+    def is_redis_unavailable(self) -> bool:
+        """Whether Redis was unavailable at the last attempt to use it."""
+        return self._unavailable_since is not None
 
     async def hit(self, key_id: int) -> RateLimitDecision:
         try:
@@ -59,7 +59,7 @@ class FallbackLimiter:
             self._on_local_hit()
             return await self._local.hit(key_id)
         if decision.accepted:
-            with suppress(Unavailable):  # needed only if Redis goes away later
+            with suppress(Unavailable):  # needed only if Redis fails later
                 await self._local.hit(key_id)
         return decision
 
@@ -87,20 +87,20 @@ class FallbackLimiter:
 
     def _require_local(self) -> None:
         if self._required:
-            raise Unavailable("The rate limit can't be counted: Redis is away") from None
+            raise Unavailable("The rate limit can't be counted: Redis is unavailable") from None
 
     def _record_change(self, error: str | None) -> None:
         if error is not None:
-            self._away_since = time.monotonic()
+            self._unavailable_since = time.monotonic()
             level = logging.ERROR if self._required else logging.WARNING
-            _log.log(level, "Redis is away: %s. Until it is back, %s", error, self._consequence())
+            _log.log(level, "Redis is unavailable: %s. Until it is back, %s", error, self._consequence())
             return
-        away_since, self._away_since = self._away_since, None
-        if away_since is None:
+        unavailable_since, self._unavailable_since = self._unavailable_since, None
+        if unavailable_since is None:
             _log.info("The rate limit is counted over %s", self._shared.scope)
         else:
-            away = time.monotonic() - away_since
-            _log.warning("Redis is back after %.0f s: the rate limit is counted over %s", away, self._shared.scope)
+            seconds = time.monotonic() - unavailable_since
+            _log.warning("Redis is back after %.0f s: the rate limit is counted over %s", seconds, self._shared.scope)
 
     def _consequence(self) -> str:
         if self._required:

@@ -3,19 +3,19 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from listings.contract.market import IndexStep
+from listings.contract.market import IndexResult
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 """Sleeps for a number of seconds."""
 
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
-_IDLE_STEP_SECONDS = 0.1  # intended length of a step, by which it may delay a write, if there are no writes
-_BUSY_STEP_SECONDS = 0.001  # the same if there are writes
+_IDLE_STEP_SECONDS = 0.1  # target duration of a step while nothing else writes: a write may wait that long
+_BUSY_STEP_SECONDS = 0.001  # the same while there are writes
 _IDLE_SHARE, _BUSY_SHARE = 0.8, 0.04  # share of time that indexing may use
 _MAX_PAUSE_SECONDS = 5.0
 
 
-async def run_index_steps(take_step: Callable[[int], Awaitable[IndexStep]], pause: Pause) -> int:
+async def run_index_steps(take_step: Callable[[int], Awaitable[IndexResult]], pause: Pause) -> int:
     """Run index steps until nothing remains. Returns the number of listings indexed.
 
     `take_step` receives the maximum number of listings. The size of a step limits the delay of a concurrent write, and
@@ -33,7 +33,7 @@ async def run_index_steps(take_step: Callable[[int], Awaitable[IndexStep]], paus
         await pause(min((step.seconds + step.preparing_seconds) * (1 / share - 1), _MAX_PAUSE_SECONDS))
 
 
-def compute_next_size(size: int, step: IndexStep) -> int:
+def compute_next_size(size: int, step: IndexResult) -> int:
     """Return the size of the next step from the duration of this one. It is at most twice the last size."""
     if step.seconds <= 0:
         return size

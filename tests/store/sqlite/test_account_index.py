@@ -11,7 +11,7 @@ import pytest
 
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import AddStep
-from listings.contract.market import IndexStep
+from listings.contract.market import IndexResult
 from listings.domain.errors import Unavailable
 from listings.domain.model import ImportedListing, ListingQuery, NewListing
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
@@ -60,7 +60,7 @@ class Alice:
     def retitle(self, listing_id: int, title: str) -> None:
         self.run(self.store.change_listing(listing_id, lambda _: {"title": title}))
 
-    def step(self, count: int) -> IndexStep:
+    def step(self, count: int) -> IndexResult:
         return self.run(self.store.index_accounts(count))
 
     def find(self, word: str) -> list[int]:
@@ -103,7 +103,7 @@ def alice(tmp_path: Path) -> Iterator[Alice]:
 def test_the_write_that_makes_an_account_large_indexes_nothing(alice: Alice) -> None:
     alice.add(MIN_INDEXED_LISTINGS - 1)
     assert alice.indexed() == (0, 0, 0)
-    assert alice.step(100) == IndexStep(0)
+    assert alice.step(100) == IndexResult(0)
     alice.add(1)
     assert alice.indexed() == (2, 0, 0)
     assert alice.step(100).done == 100
@@ -220,7 +220,7 @@ def test_two_processes_can_index_the_same_account(alice: Alice) -> None:
     with opened(alice.path) as other:
         while alice.step(70).has_more:
             other.step(30)
-        assert other.step(30) == IndexStep(0)
+        assert other.step(30) == IndexResult(0)
     assert alice.indexed() == (1, MIN_INDEXED_LISTINGS, MIN_INDEXED_LISTINGS)
 
 
@@ -239,7 +239,7 @@ def test_accounts_are_indexed_one_after_another(alice: Alice) -> None:
     alice.run(add_bobs())
     while alice.step(300).has_more:
         pass
-    assert alice.run(alice.store.index_accounts(1)) == IndexStep(0)
+    assert alice.run(alice.store.index_accounts(1)) == IndexResult(0)
     query = ListingQuery(words=("brass",), limit=5)
     assert len(alice.run(alice.store.find_listings(2, bob.id, query)).listings) == 5
     with apsw.Connection(str(alice.path), flags=apsw.SQLITE_OPEN_READONLY) as reader:

@@ -143,10 +143,10 @@ class Changes:
         return await self._store.page_listing_changes(listing_id, before, count)
 
     async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
-        """Return the first changes of each of some change sets, by id, without those that are no longer stored.
+        """Return the first changes of each change set in `ids`, by id. Purged change sets are left out.
 
-        A change set has no changes in the result if many large ones precede it. Raises Problem("changes_gone") if one
-        is deleted at that moment.
+        The list of a change set is empty if many large ones precede it. Raises Problem("changes_gone") if one is purged
+        at that moment.
         """
         partition = (bucket_of(account_id), account_id)
         last, purged = await self._store.get_edit_state(*partition)
@@ -192,7 +192,7 @@ class Changes:
 
 
 def _find_run(numbers: Sequence[int], after: int) -> Sequence[int]:
-    """Return the first adjacent numbers above `after`, of some in ascending order."""
+    """Return the first run of consecutive numbers above `after`. The numbers must be in ascending order."""
     rest = [number for number in numbers if number > after]
     count = next((index for index, number in enumerate(rest) if number != rest[0] + index), len(rest))
     return rest[:count]

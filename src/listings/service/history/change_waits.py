@@ -1,4 +1,4 @@
-"""Clients that wait for change sets (decision G47).
+"""Long polling for change sets (decision G47).
 
 While any client waits, one task queries the last change sets of their accounts in one statement. So the number of
 clients hardly matters to the database, and writes do not have to notify anybody.
@@ -38,7 +38,7 @@ class Poll(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """A wait until an account has a change set. `reached` has a result then."""
+    """A wait until an account reaches an edit revision. `reached` has a result then."""
 
     edit_revision: int
     reached: asyncio.Future[None]
@@ -93,7 +93,7 @@ class ChangeWaits:
                 del self._by_key[key_id]
 
     async def _wait_for(self, account_id: int, edit_revision: int, seconds: float, closed: asyncio.Future[Any]) -> None:
-        """Wait until the account has a change set, `closed` is done, or the time is over."""
+        """Wait until the account reaches the edit revision, `closed` is done, or the time is over."""
         if seconds <= 0:
             return
         wait = _Wait(edit_revision, asyncio.get_running_loop().create_future())

@@ -101,7 +101,7 @@ class Reverts:
     ) -> Started:
         """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
 
-        It uses only the idempotency key and the digest of the options.
+        Of the options, only the idempotency key and the digest are used.
 
         Raises Problem: invalid_request, change_not_found, changes_gone, idempotency_key_reused.
         """

@@ -22,7 +22,7 @@ class Moderation:
         self._clock = clock
 
     async def list_latest(self, account: Account, count: int) -> list[Listing]:
-        """Return at most `count` of an account's newest listings, in any state. Many or long ones have no content."""
+        """Return at most `count` of an account's newest listings, in any state. Large lists have no content."""
         query = ListingQuery(status="all", limit=count)
         return (await find_any(self._store, bucket_of(account.id), account.id, query)).listings
 

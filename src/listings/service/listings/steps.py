@@ -12,12 +12,12 @@ IDEMPOTENCY_SECONDS = 24 * 3600
 
 
 class StateCondition(NamedTuple):
-    """The states of an account to which a batch applies."""
+    """The edit revisions of the account at which a batch is accepted (If-Match)."""
 
     edit_revisions: frozenset[int] | None  # None: any
 
     def require(self, edit_revision: int) -> None:
-        """Raise Problem("precondition_failed") unless this is the edit revision of such a state."""
+        """Raise Problem("precondition_failed") unless this is one of them."""
         if self.edit_revisions is not None and edit_revision not in self.edit_revisions:
             raise Problem(
                 "precondition_failed",

@@ -51,7 +51,7 @@ Reply to this email to answer {detail["email"]}. Until you reply, the sender doe
 checked who the sender is.
 
 Your listing: {context.base_url}/listings/{detail["listing"]}
-To get no messages from buyers, turn them off: {context.console}/account
+To stop messages from buyers, change your settings: {context.console}/account
 """,
     )
 
@@ -140,7 +140,7 @@ Renew your plan:
         )
     return Text(
         f"Your Business plan ends on {day}",
-        f"""Your Business plan ends on {day}. After that, your live listings stay up, but your API keys are paused.
+        f"""Your Business plan ends on {day}. After that, active listings stay visible, but your API keys stop working.
 
 Renew your plan:
 {context.console}/plan

@@ -103,8 +103,8 @@ class Market:
     async def find(self, query: MarketQuery, *, is_backwards: bool = False) -> MarketResults:
         """Return the page of results after the query's cursor, or before it, and count the results.
 
-        Those with other values of one of the filters are counted as well. The counts of more than 1,000 are cached for
-        ten seconds. If the page before the cursor is not full, the first page is returned.
+        For each filter, the results with each of its values are counted as well. If there are more than 1,000 results,
+        the counts are cached for ten seconds. If the page before the cursor is not full, the first page is returned.
         """
         return await results.find(self._store, self._counts, query, is_backwards=is_backwards)
 

@@ -14,7 +14,7 @@ from listings.domain.model import MarketQuery, MarketTraits
 _MAX_WORDS = 6  # of a search; further ones are left out of the suggestion
 _MAX_SAMPLED = 100  # listings with a word, whose most frequent category is suggested
 _MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
-_MAX_CLOSE_SPELLINGS = 5  # of these, the most frequent one if several are equally similar
+_MAX_CLOSE_SPELLINGS = 5  # closest spellings to compare; of equally similar ones, the most frequent is first
 _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 
@@ -46,7 +46,7 @@ async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
 
 
 def _find_category(listings: Sequence[MarketTraits]) -> str | None:
-    """Return the category of most of the listings. Without one, they have only a common word, such as "red"."""
+    """Return the category of most of the listings, or None if they only share a common word, such as "red"."""
     category, count = Counter(it.category for it in listings).most_common(1)[0]
     return category if category and count > len(listings) / 2 else None
 

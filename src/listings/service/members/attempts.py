@@ -36,7 +36,7 @@ class Attempts:
 
 
 def build_limit(max_attempts: int, kind: str, text: str, seconds: int = _DEFAULT_SECONDS) -> AttemptLimit:
-    """Return the limit of a subject. Only its hash is stored, but trying all IPv4 addresses finds one."""
+    """Return the limit of a subject. Only its hash is stored. Hashing all IPv4 addresses reveals one."""
     subject = sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
     return AttemptLimit(subject, max_attempts, seconds)
 

@@ -37,7 +37,7 @@ _MAX_DEVICES = 10  # per account
 _MAX_SIGN_UPS_PER_NETWORK = 10
 _MAX_RESETS_PER_NETWORK = 10
 _MAX_RESETS = 3  # per email, in an hour
-_MAX_MAILS = 5  # that a member lets us send, in an hour
+_MAX_MAILS = 5  # that a member makes us send, in an hour
 _MAX_AGENT_LENGTH = 200
 
 
@@ -126,7 +126,7 @@ class Sessions:
             await self._attempts.count(limits)
             found = await self._store.find_account(email) if email.isprintable() else None
             account, hashed = await self._check_password(found, password)
-        await self._store.uncount_attempt([limit.subject for limit in limits])
+        await self._store.decrement_attempts([limit.subject for limit in limits])
         if account.disabled_at is not None:
             if account.id in await self._store.list_closed_accounts():
                 raise Problem("account_disabled", "You closed this account. It is being erased")
@@ -143,10 +143,9 @@ class Sessions:
         return self._composer.compose("new_sign_in", account)
 
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
-        """Return the limits of a sign-in. A browser in which the owner has signed in has only its own.
+        """Return the limits of a sign-in. A browser in which the owner has signed in has only a limit of its own.
 
-        The last one, over all networks, is counted only for attempts that the others permit. So one network can't use
-        it up.
+        The last limit, over all networks, counts only attempts that the others permit. So one network can't exhaust it.
         """
         if is_token(device) and email.isprintable() and await self._store.is_known_device(email, hash_token(device)):
             return [build_limit(_MAX_ATTEMPTS, "device", device)]
@@ -262,7 +261,7 @@ class Sessions:
         await self._store.add_mail(mail)
 
     async def count_mail(self, member: Member) -> None:
-        """Count a mail that the member lets us send. Raises Problem("too_many_attempts")."""
+        """Count a mail that the member makes us send. Raises Problem("too_many_attempts")."""
         await self._attempts.count([build_limit(_MAX_MAILS, "mail", str(member.account.id), MAX_SECONDS)])
 
     async def is_password_correct(self, account: Account, password: str) -> bool:
@@ -278,7 +277,7 @@ class Sessions:
         with self._passwords.admit():
             await self._attempts.count([limit])
             _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
-        await self._store.uncount_attempt([limit.subject])
+        await self._store.decrement_attempts([limit.subject])
         return hashed
 
     async def _check_password(
@@ -296,7 +295,7 @@ class Sessions:
             )  # both log, to take equally long
             _log.warning("Wrong password for %s", subject)
             raise Problem("wrong_credentials", message)
-        if hashed != stored and not await self._store.replace_password(account.id, stored, hashed):
+        if hashed != stored and not await self._store.update_password_hash(account.id, stored, hashed):
             return await self._check_password(account, password, message)  # another sign-in replaced it first
         return account, hashed
 

@@ -146,7 +146,9 @@ def _convert_to_units(plan: PlanTerms) -> int:
     """Return the price of a month in the unit in which Stripe counts the currency."""
     currency = plan.currency
     if currency in _UNSUPPORTED:
-        raise Problem("invalid_setting", f"LISTINGS_STRIPE_CURRENCY must be a currency with cents or none: {currency}")
+        raise Problem(
+            "invalid_setting", f"LISTINGS_STRIPE_CURRENCY must have two decimal places or none, got {currency}"
+        )
     if currency not in _WITHOUT_DECIMALS:
         return plan.monthly_cents
     if plan.monthly_cents % 100:

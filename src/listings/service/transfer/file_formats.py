@@ -27,7 +27,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_INTEGER_LENGTH = 19  # digits of 2**63
 _FLOAT_DIGITS = 15  # that a float represents exactly
 
-_FORMULA = r"(?:[\t\r\n]|\s*[=+\-@＝＋－＠])"  # noqa: RUF001 - Excel takes full-width signs for the others
+_FORMULA = r"(?:[\t\r\n]|\s*[=+\-@＝＋－＠])"  # noqa: RUF001 - Excel treats full-width signs like ASCII ones
 _TO_ESCAPE = re.compile(f"'*{_FORMULA}")
 _ESCAPED = re.compile(f"'+{_FORMULA}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
@@ -240,7 +240,7 @@ def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
 
 
 def _find_column(text: str) -> str:
-    """Return the column that a text means in any case. An unknown one is returned as it is."""
+    """Return the column that a header cell names, ignoring case. An unknown name is returned unchanged."""
     name = text.lower()
     return name if name in _COLUMN_NAMES else _SYNONYMS.get(name, text)
 
@@ -287,7 +287,7 @@ def _convert_integer(cell: str) -> object:
 
 
 def _convert_boolean(cell: str) -> object:
-    """Convert a boolean in any case, because spreadsheets write them in capitals."""
+    """Convert a boolean, ignoring case, because spreadsheets write it in capitals."""
     return {"true": True, "false": False}.get(cell.strip().lower(), cell)
 
 

@@ -20,7 +20,7 @@ class ScriptedAttemptStore(ScriptedStore):
         return None
 
     @transaction
-    def uncount_attempt(self, subjects: Sequence[bytes]) -> Script[None]:
+    def decrement_attempts(self, subjects: Sequence[bytes]) -> Script[None]:
         for subject in subjects:
             yield Query(member_sql.DECREMENT_ATTEMPTS, (subject,))
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from listings.contract.market import IndexStep
+from listings.contract.market import IndexResult
 from listings.domain import timestamps
 from listings.domain.market import words as market_words
 from listings.domain.market.regions import fold_region
@@ -120,7 +120,7 @@ class MarketEngine(Protocol):
         """Write the collected rows at the end of the step."""
 
 
-def run_step(engine: MarketEngine, count: int, indexer: bytes, now: float) -> Script[IndexStep]:
+def run_step(engine: MarketEngine, count: int, indexer: bytes, now: float) -> Script[IndexResult]:
     """Index at most `count` listings.
 
     Accounts that were disabled or enabled come first, so that their listings are hidden or shown before new ones.
@@ -128,7 +128,7 @@ def run_step(engine: MarketEngine, count: int, indexer: bytes, now: float) -> Sc
     """
     lease = yield Query(_ACQUIRE_LEASE, (indexer, int(now)))
     if not lease:
-        return IndexStep(0)
+        return IndexResult(0)
     version, reindexed = lease[0]
     last = yield Query(LAST_ENTRY, ())
     changes = _Changes(engine, count, version, _Place(*last[0]) if last else _Place(0, ""), now)
@@ -145,7 +145,7 @@ def run_step(engine: MarketEngine, count: int, indexer: bytes, now: float) -> Sc
     if version < INDEX_VERSION:
         has_more = (yield from changes.reindex(reindexed)) or has_more
     yield from changes.write()
-    return IndexStep(changes.done, has_more=has_more)
+    return IndexResult(changes.done, has_more=has_more)
 
 
 def build_set_entry(*more_columns: str) -> str:

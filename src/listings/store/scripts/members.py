@@ -50,7 +50,7 @@ class ScriptedMemberStore(ScriptedStore):
         yield from mail_queue.add(notice)
         return True
 
-    async def replace_password(self, account_id: int, old: str, new: str) -> bool:
+    async def update_password_hash(self, account_id: int, old: str, new: str) -> bool:
         return bool(await self._write(member_sql.REPLACE_PASSWORD, account_id, old, new))
 
     @transaction

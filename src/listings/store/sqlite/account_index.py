@@ -7,7 +7,7 @@ a very large account they are indexed on creation, so that continuous writes can
 
 from typing import NamedTuple
 
-from listings.contract.market import IndexStep
+from listings.contract.market import IndexResult
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Query, Script
 from listings.store.sql import IS_INDEXED, build_page
@@ -30,7 +30,7 @@ class IndexCursor(NamedTuple):
     after_id: int = 0
 
 
-def run_step(count: int, cursor: IndexCursor | None) -> Script[tuple[IndexStep, IndexCursor | None]]:
+def run_step(count: int, cursor: IndexCursor | None) -> Script[tuple[IndexResult, IndexCursor | None]]:
     """Index at most `count` listings from the cursor, or from the start of the next marked account.
 
     Returns the outcome and the next cursor, which is None if the account is finished or none is marked.
@@ -39,7 +39,7 @@ def run_step(count: int, cursor: IndexCursor | None) -> Script[tuple[IndexStep, 
     if cursor is None or (yield Query(IS_INDEXED, cursor.partition))[0][0] != INDEXING:
         accounts = yield Query(NEXT_ACCOUNT, ())
         if not accounts:
-            return IndexStep(0), None
+            return IndexResult(0), None
         cursor = IndexCursor(accounts[0])
     rows = yield Query(NEXT_LISTINGS, (*cursor.partition, cursor.after_id, count))
     done, characters = 0, 0
@@ -51,9 +51,9 @@ def run_step(count: int, cursor: IndexCursor | None) -> Script[tuple[IndexStep, 
         cursor = cursor._replace(after_id=listing_id)
         done += 1
     if done < len(rows) or done == count:
-        return IndexStep(done, has_more=True), cursor
+        return IndexResult(done, has_more=True), cursor
     yield Query(MARK_ACCOUNT, (*cursor.partition, INDEXED))
-    return IndexStep(done, has_more=True), None
+    return IndexResult(done, has_more=True), None
 
 
 def _index(partition: Partition, listing_id: int) -> Script[int]:

@@ -28,7 +28,7 @@ _statx = getattr(ctypes.CDLL(None), "statx", None)
 
 
 class OpenFiles:
-    """The database file and its WAL that a connection has open. Create it once the connection has begun to write."""
+    """The database file and its WAL that a connection has open. Create it in a transaction, or once the WAL exists."""
 
     def __init__(self, path: Path) -> None:
         """`path` is the database file or a link to it."""

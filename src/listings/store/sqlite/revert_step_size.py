@@ -1,7 +1,7 @@
 """The size of a revert's steps on a file with one writer."""
 
 from listings.contract.reverts import MAX_STEP_LISTINGS
-from listings.store.sqlite.write_lock import STEP_PER_WRITE, ReadSequence
+from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, ReadSequence
 
 _MIN_LISTINGS = 25  # as costly as the rest of a step, which takes 1 to 2 ms of CPU time
 _GROWTH = 10  # per step, so that it reaches the maximum after a quarter of a second
@@ -19,6 +19,6 @@ class RevertStepSize:
     def choose(self) -> int:
         """Return the number of listings for the next step. Call it before each one."""
         before, self._sequence = self._sequence, self._read_sequence()
-        is_alone = self._sequence - before <= STEP_PER_WRITE
+        is_alone = self._sequence - before <= INCREMENT_PER_WRITE
         self._size = min(self._size + _GROWTH, MAX_STEP_LISTINGS) if is_alone else _MIN_LISTINGS
         return self._size

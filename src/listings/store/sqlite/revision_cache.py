@@ -8,9 +8,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from listings.contract.revisions import Revisions
-from listings.store.sqlite.write_lock import MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, STEP_PER_WRITE, WriteLock
+from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, WriteLock
 
-_OWN_STEPS = (1, STEP_PER_WRITE)  # of the counter by a batch of this process: while it runs, and after it
+_OWN_STEPS = (1, INCREMENT_PER_WRITE)  # of the counter by a batch of this process: while it runs, and after it
 
 
 class RevisionCache:
@@ -88,7 +88,7 @@ class RevisionCache:
         if untracked or not outcomes_known:
             self._begin_generation(self._clock())
         if sequence == self._sequence:
-            self._sequence += STEP_PER_WRITE
+            self._sequence += INCREMENT_PER_WRITE
 
     def _find(self, account_id: int) -> tuple[Revisions, int, int] | None:
         if not self.can_record():

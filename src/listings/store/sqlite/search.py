@@ -40,7 +40,7 @@ def prepare(connection: Connection) -> None:
 
 
 class Plan(NamedTuple):
-    """How to search: what determines the statement, and its parameters after `search_sql.build_parameters`."""
+    """A search plan: the shape of the statement, and the parameters after those of `search_sql.build_parameters`."""
 
     shape: search_sql.Shape
     more: Row = ()
@@ -135,7 +135,7 @@ def _is_indexed(read: Read, partition: Partition) -> bool:
 
 
 def _choose_shape(read: Read, partition: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
-    """Gather and sort if a filter leaves few listings. Otherwise walk an index: matches are close together in it."""
+    """Read and sort all matches of a selective filter. Otherwise scan an index: matches are close together in it."""
     for gathering in search_sql.list_gather_plans(shape):
         values = (getattr(query, name) for name in search_sql.find_served_filters(gathering))
         if read(search_sql.build_count(gathering), (*partition, *values))[0][0] < search_sql.MAX_GATHERED:

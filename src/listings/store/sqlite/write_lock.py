@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 _WRITES, _CALLERS = 0, 1
 _SIZE_BYTES = 16  # two 64-bit counters
-STEP_PER_WRITE: Final = 2  # by which a write of any process raises the counter: 1 while it runs, 1 at its end
+INCREMENT_PER_WRITE: Final = 2  # by which a write of any process raises the counter: 1 while it runs, 1 at its end
 UNKNOWN: Final = -1  # instead of a counter value
 MAX_CACHE_SECONDS = 1.0  # because a foreign program that writes to the file does not take the lock
 MAX_CACHE_ENTRIES = 4096

@@ -42,7 +42,7 @@ class OnBatch(Protocol):
 _MAX_BATCH_SIZE = 256
 _MAX_QUEUED_WRITES = 1024
 _MAX_GATHER_SECONDS = 0.005
-_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `close` waits at least as long again
+_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; also the longest that `close` waits for it
 _LOCK_CHECKS = 5  # per timeout
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
 _CHECK_TIMEOUT_SECONDS = 1.0
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 class Promise(asyncio.Future[T]):
-    """A future that the writer always resolves. The server runs a request that awaits it without a task."""
+    """A future that the writer always resolves. The server awaits it without creating a task for the request."""
 
     needs_no_task = True
 
@@ -207,7 +207,7 @@ class Writer:
     def _is_locked_out(self, began: float) -> bool:
         """Return whether `close`, which began at that time, must give up the last writes.
 
-        Return True after 5 s if the same process has held the lock for the last second.
+        It must if the wait for the lock has timed out, or after 5 s if this thread has waited for the lock for 1 s.
         """
         now, blocked_since = perf_counter(), self._blocked_since
         if blocked_since is None:

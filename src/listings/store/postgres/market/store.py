@@ -3,7 +3,7 @@
 from itertools import starmap
 from time import monotonic
 
-from listings.contract.market import IndexStep
+from listings.contract.market import IndexResult
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
 from listings.store.market_store import ScriptedMarketStore
 from listings.store.postgres.market import index, search
@@ -29,13 +29,15 @@ class PostgresMarketStore(Transactions, ScriptedMarketStore):
         rows = await self._use(lambda session: search.list_traits(session, query, version, count), searching=True)
         return [*starmap(MarketTraits, rows)]
 
-    async def index_accounts(self, count: int) -> IndexStep:
-        return IndexStep(0)  # an account is indexed by the write that makes it large; other writes can go on meanwhile
+    async def index_accounts(self, count: int) -> IndexResult:
+        return IndexResult(
+            0
+        )  # an account is indexed by the write that makes it large; other writes can go on meanwhile
 
-    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexStep:
+    async def index_market(self, count: int, indexer: bytes, now: float) -> IndexResult:
         found = await self._use(lambda session: index.has_work(session, indexer, now))
         if not (found and found[0][0]):
-            return IndexStep(0)
+            return IndexResult(0)
         contended = self._written_before is not None and self._written > self._written_before
         started = monotonic()
         engine = index.PostgresMarketEngine()

@@ -39,9 +39,9 @@ _OCCASION = "before-restore"
 _PIECE_BYTES = 1024 * 1024
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
 
-# The first schema that has the columns of a query, the singular and plural of a loss, and the query. It counts the data
-# that the current database has and the backup lacks. Revisions and versions only rise, and ids are never reused. Names
-# and plans have no version, so any difference counts.
+# Of each kind of loss: the first schema version that has the columns, the singular, the plural, and the query, which
+# counts the data that the current database has and the backup lacks. Revisions and versions only rise, and ids are
+# never reused. Names and plans have no version, so any difference counts.
 _LOSSES = (
     (
         *(1, "edit", "edits"),
