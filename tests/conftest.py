@@ -60,6 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Start the slow files first, so that the last process does not run one of them alone."""
     if decision := config.getoption("decision"):
         items[:] = [item for item in items if any(decision in mark.args for mark in item.iter_markers("decision"))]
+    for item in items:
+        for mark in ("alone", "timing"):  # the Makefile finds the files of these tests by this text
+            if item.get_closest_marker(mark) and f"mark.{mark}" not in item.path.read_text("utf-8"):
+                raise pytest.UsageError(f"{item.path} must contain mark.{mark}")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
