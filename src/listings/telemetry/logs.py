@@ -1,8 +1,8 @@
 """Write the log to standard error, as JSON lines or as text for a terminal.
 
-No line contains a key, a cookie, a password, a URL or a body (OWASP ASVS 16.2.5). Events go through logging.
-The line of each request takes a faster path, because it is the only frequent one: lines are buffered and written a few
-times a second.
+No line contains a key, a cookie, a password, a URL or a body (OWASP ASVS 16.2.5). Events go through logging. The line
+of each request takes a faster path, because it is the only frequent one: lines are buffered and written a few times a
+second.
 
 Several processes may write to one stream. Each write is at most `PIPE_BUF` bytes and ends with a line break, so that
 the lines of different processes do not mix.

@@ -107,6 +107,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/api/test_errors.py",
         "tests/service/test_payments.py",
         "tests/cli/test_export.py",
+        "tests/site/test_password_reset.py",
     ),
     "service/access.py": _REQUEST_TESTS,
     "service/background_tasks.py": ("tests/service/test_background_tasks.py", "tests/service/test_market.py"),
@@ -129,6 +130,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/service/test_members.py",
         "tests/service/test_member_keys.py",
         "tests/cli/test_members.py",
+        "tests/site/test_console_pages.py",
     ),
     "service/keys.py": (
         "tests/cli/test_keys.py",
@@ -136,7 +138,11 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/service/test_activity.py",
         "tests/site/test_console_keys.py",
     ),
-    "ratelimit/memory.py": ("tests/ratelimit/test_memory.py", "tests/conformance/test_limiter.py"),
+    "ratelimit/memory.py": (
+        "tests/ratelimit/test_memory.py",
+        "tests/conformance/test_limiter.py",
+        "tests/ratelimit/test_mapped.py",
+    ),
     "ratelimit/mapped.py": ("tests/ratelimit/test_mapped.py", "tests/conformance/test_limiter.py"),
     "ratelimit/mapped_file.py": (
         "tests/ratelimit/test_mapped.py",
