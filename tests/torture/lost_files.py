@@ -41,7 +41,7 @@ async def run_lost_files(folder: Path, rounds: int, fault: str | None) -> tuple[
 
 
 async def _truncate_rate_limit(service: RestartableService, workload: Workload) -> None:
-    """Truncate the file between two requests; the service must go on. During a request, this may end it."""
+    """Truncate the file between two requests; the service must go on. During one, it may be killed."""
     await _pause(workload)
     os.truncate(service.database.with_name("listings.db.limits-0000"), 0)
     workload.gate.set()
