@@ -1,5 +1,6 @@
 """POST /api/v1/listings/batch: several writes in one request."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from listings.api.batch import parse
 from tests.api.batches import LAMP, create, delete, get_statuses, run, update
 from tests.api.helpers import (
     LISTINGS,
@@ -44,6 +46,12 @@ def test_results_are_in_the_order_of_the_operations(alice: Client) -> None:
     ]
     assert [record["title"] for record in alice.get().json()["listings"]] == ["New", "Bicycle"]
     assert alice.read(own)["price"] == 5
+
+
+@pytest.mark.parametrize(("words", "pauses"), [(1, 0), (4000, 6)])
+def test_other_requests_run_between_the_steps_of_a_large_body(words: int, pauses: int) -> None:
+    body = json.dumps({"operations": [create(content="word " * words)] * 100}).encode()
+    assert len(list(parse(body, strict=False).__await__())) == pauses
 
 
 def test_a_ref_is_returned_as_sent(alice: Client) -> None:

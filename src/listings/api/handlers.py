@@ -80,7 +80,7 @@ async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
     state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
     options = parse_options(request, idempotent=True)._replace(state=state)
-    parsed = batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
+    parsed = await batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
     encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
     outcome = await services.listings.run_batch(request.caller, steps, encode, options, atomic=parsed.atomic)

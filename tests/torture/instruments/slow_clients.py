@@ -5,11 +5,12 @@ The short form is in tests/http/test_deadlines.py.
 
 import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -59,7 +60,7 @@ class Storm(NamedTuple):
 
     @property
     def meets_target(self) -> bool:
-        return self.during.p99 <= 2 * self.alone.p99 + 5
+        return self.during.p99 <= 2 * self.alone.p99 + 1
 
 
 class Results(NamedTuple):
@@ -69,8 +70,14 @@ class Results(NamedTuple):
     storms: list[Storm]
 
 
+def _run_at_once() -> None:
+    """Let the calling thread run as soon as its response arrives, as a client on another machine would."""
+    with suppress(PermissionError):  # without it, the figures have the kernel's delays in them
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+
 def _run_good_clients(address: Address, key: str, seconds: float) -> Timing:
-    with ThreadPoolExecutor(_GOOD_CLIENTS) as pool:
+    with ThreadPoolExecutor(_GOOD_CLIENTS, initializer=_run_at_once) as pool:
         run = partial(steady_client, cast("Any", address), key, seconds, _REQUESTS_PER_SECOND)
         timings = list(pool.map(lambda _: run(), range(_GOOD_CLIENTS)))
     slowest = max(timings, key=lambda timing: timing.p99)
@@ -203,7 +210,7 @@ def control(scale: Scale) -> Outcome:
 INSTRUMENT = Instrument(
     9,
     "clients that send headers or bodies slowly, send nothing, stay idle, or read slowly; 200 sign-ins at once",
-    "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms (sign-ins: 5 ms); "
+    "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms (sign-ins: 1 ms); "
     "cut off in time; memory at most +100 MiB",
     3,
     run,
