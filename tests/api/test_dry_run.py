@@ -1,13 +1,17 @@
 """`?dry_run=true` on every write: everything is checked and nothing is stored."""
 
+import gc
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any, TypeAlias
 
 import httpx2
 import pytest
 
-from tests.api.helpers import STRICT, get_outcome, get_state
+from tests.api.helpers import LISTINGS, STRICT, get_outcome, get_state
 from tests.conftest import Client
+from tests.harness import Harness
 
 LAMP = {"title": "Lamp", "content": "Brass."}
 DRY_RUN = "?dry_run=true"
@@ -237,3 +241,32 @@ def test_reads_ignore_the_parameter(alice: Client) -> None:
     listing = alice.create()
     assert alice.get(f"/{listing}{DRY_RUN}").json()["id"] == listing
     assert len(alice.get(DRY_RUN).json()["listings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (f"/batch{DRY_RUN}", {"operations": [{"op": "create", "listing": LAMP}]}, 200),
+        ("/{id}", {"price": 5}, 412),
+    ],
+    ids=["rolled back", "rejected"],
+)
+def test_no_frames_wait_for_the_garbage_collector(tmp_path: Path, path: str, body: Any, status: int) -> None:
+    """They would hold listings, which may be large, for a long time, because full collections are rare."""
+    with Harness(tmp_path) as harness:
+        key = harness.person("alice").key
+        listing_id = harness.fetch("POST", LISTINGS, key=key, json=LAMP).json()["id"]
+        url = LISTINGS + path.format(id=listing_id)
+        method, headers = ("PUT", {"If-Match": '"v9.0"'}) if status == 412 else ("POST", {})
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                assert harness.fetch(method, url, key=key, json=body, headers=headers).status == status
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            assert not [one for one in gc.garbage if isinstance(one, FrameType)]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()

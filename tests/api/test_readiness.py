@@ -9,7 +9,9 @@ import pytest
 
 from listings.domain.errors import Unavailable
 from listings.domain.timestamps import format_timestamp
+from tests.cli.crowds import until
 from tests.harness import Harness
+from tests.postgres_server import PostgresServer
 
 
 @pytest.mark.parametrize(("path", "content"), [("/healthz", {"status": "ok"}), ("/readyz", {"status": "ready"})])
@@ -61,6 +63,23 @@ def test_writes_that_fail_are_not_ready_until_one_succeeds(harness: Harness, mon
         assert harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 503
         assert [harness.fetch("GET", "/readyz").status for _ in range(2)] == [503, 503]
     assert harness.fetch("GET", "/readyz").status == 200
+
+
+def test_a_postgres_server_that_does_not_confirm_writes_is_not_ready(tmp_path: Path) -> None:
+    with (
+        PostgresServer() as server,
+        server.database() as url,
+        Harness(tmp_path, database=url, database_timeout="1") as harness,
+    ):
+        alice, new = harness.person("alice"), {"title": "Lamp", "content": "Bright."}
+        for statement in ("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"):
+            server.execute(statement)
+        until(lambda: harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 503)
+        assert harness.fetch("GET", "/readyz").status == 503
+        for statement in ("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"):
+            server.execute(statement)
+        until(lambda: harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 201)
+        assert harness.fetch("GET", "/readyz").status == 200
 
 
 def test_a_removed_database_is_not_ready_and_rejects_only_writes(harness: Harness) -> None:

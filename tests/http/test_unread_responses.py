@@ -126,11 +126,25 @@ def test_pipelined_responses_arrive_at_the_clients_pace(service: RunningService,
     assert size > 3_000_000
 
 
-def test_clients_without_a_key_share_only_the_limit_of_the_process() -> None:
+MIB = 1024 * 1024
+
+
+def test_clients_without_a_key_share_a_limit_and_take_no_room_of_keys() -> None:
     unsent = UnsentBytes()
-    unsent.change(0, 9 * 1024 * 1024)
-    unsent.change(5, 9 * 1024 * 1024)
-    assert (unsent.has_room(0), unsent.has_room(5), unsent.has_room(6)) == (True, False, True)
+    unsent.change(0, 100 * MIB)
+    assert (unsent.has_room(0), unsent.has_room(5)) == (False, True)
+    unsent.change(0, -93 * MIB)
+    assert unsent.has_room(0)
+
+
+def test_keys_that_do_not_read_take_no_room_of_keys_that_do() -> None:
+    unsent = UnsentBytes()
+    for key in range(1, 6):
+        unsent.change(key, 7 * MIB)
+    assert (unsent.has_room(1), unsent.has_room(6)) == (False, True)
+    for key in range(6, 9):
+        unsent.change(key, 5 * MIB)
+    assert not unsent.has_room(9)
 
 
 def test_unread_bytes_of_a_key_are_limited(
@@ -152,6 +166,7 @@ def test_beyond_the_limit_of_the_process_clients_that_do_not_read_are_dropped_so
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unsent_bytes, "_MAX_BYTES", 1)
+    monkeypatch.setattr(unsent_bytes, "_RESERVED_BYTES", 0)
     monkeypatch.setattr(connections, "_HURRIED_SECONDS", 0.5)
     with RunningService(tmp_path) as service:
         alice, bob, _ = service.cast()

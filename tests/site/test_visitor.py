@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from listings.settings import load
 from listings.site import visitor
+from listings.site.console.export import Exports
 from listings.site.console.listing_count_cache import ListingCountCache
 from listings.site.context import Brand, Site, SiteOptions
 from listings.site.pages import environment
@@ -21,7 +22,7 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
     settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
-    application.state.site = Site(Any, options, environment("", Brand()), ListingCountCache(), Lock())  # type: ignore[arg-type] # the service is not used
+    application.state.site = Site(Any, options, environment("", Brand()), ListingCountCache(), Lock(), Exports())  # type: ignore[arg-type] # the service is not used
     header_list = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
         for name, values in headers.items()

@@ -133,6 +133,7 @@ class Application:
         except InactiveKeyError as ended:
             return self._record_rejection(request, codec.build_problem_response(ended), ended.caller)
         except Problem as problem:
+            problem.__traceback__ = None  # it is part of a reference cycle, and its frames may hold large listings
             return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
         except ClientGoneError:
             raise

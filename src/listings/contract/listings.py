@@ -73,7 +73,7 @@ StepResult: TypeAlias = int | Listing | Preview | Problem
 
 A dry run returns previews until their text reaches `MAX_PREVIEW_CHARACTERS`; later results are not previews."""
 
-MAX_PREVIEW_CHARACTERS = 4_000_000
+MAX_PREVIEW_CHARACTERS = 256 * 1024  # a response in memory, which is encoded in one step
 
 
 class BatchOutcome(NamedTuple):

@@ -2,10 +2,11 @@
 
 _MAX_BYTES = 32 * 1024 * 1024
 _MAX_BYTES_OF_OWNER = 8 * 1024 * 1024
+_RESERVED_BYTES = 16 * 1024 * 1024  # above the maximum, for owners that have read everything
 
 
 class UnsentBytes:
-    """The unsent bytes of all connections, and of each owner, such as an API key."""
+    """The unsent bytes of all connections, and of each owner: an API key, or 0 for all clients without one."""
 
     __slots__ = ("_by_owner", "total")
 
@@ -21,8 +22,10 @@ class UnsentBytes:
             self._by_owner[owner] = count
 
     def has_room(self, owner: int) -> bool:
-        """Return whether another large response may be sent. Without a key (owner 0), only the total is limited."""
-        return not self.is_exceeded and (not owner or self._by_owner.get(owner, 0) < _MAX_BYTES_OF_OWNER)
+        """Return whether another large response may be sent."""
+        count = self._by_owner.get(owner, 0)
+        total = self.total - self._by_owner.get(0, 0)  # clients without a key must not use up the room of keys
+        return count < _MAX_BYTES_OF_OWNER and total <= (_MAX_BYTES if count else _MAX_BYTES + _RESERVED_BYTES)
 
     @property
     def is_exceeded(self) -> bool:

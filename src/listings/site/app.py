@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from listings.domain.errors import Problem
 from listings.service import Services
 from listings.site import assets, console, market, message, pages
+from listings.site.console.export import Exports
 from listings.site.console.listing_count_cache import ListingCountCache
 from listings.site.context import Site, SiteOptions
 from listings.site.middleware import PageMiddleware
@@ -61,7 +62,7 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
     )
     starlette.router.redirect_slashes = False
     templates = pages.environment(services.about.path_prefix, options.brand)
-    starlette.state.site = Site(services, options, templates, ListingCountCache(), asyncio.Lock())
+    starlette.state.site = Site(services, options, templates, ListingCountCache(), asyncio.Lock(), Exports())
     return Pages(starlette, routes)
 
 

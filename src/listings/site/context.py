@@ -11,6 +11,7 @@ from starlette.requests import Request
 from listings.service import Services
 
 if TYPE_CHECKING:  # the console's modules import this one
+    from listings.site.console.export import Exports
     from listings.site.console.listing_count_cache import ListingCountCache
 
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -36,13 +37,14 @@ class SiteOptions(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The service, the options, the templates, the cache of listing counts, and the lock of visitors' forms."""
+    """The service, the options, the templates, and what requests share."""
 
     services: Services
     options: SiteOptions
     templates: jinja2.Environment
     counts: "ListingCountCache"
     visitor_form_lock: asyncio.Lock
+    exports: "Exports"
 
     @property
     def path_prefix(self) -> str:

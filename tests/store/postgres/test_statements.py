@@ -256,6 +256,12 @@ def test_a_bucket_of_another_table_is_detected(plans: Plans) -> None:
     assert not is_on_one_shard(correlated, plans)
 
 
+def test_the_check_for_work_collects_one_row_of_each_table() -> None:
+    """Without a limit, Citus collects all rows of a subquery."""
+    statement = market_index.HAS_WORK
+    assert statement.count("EXISTS (SELECT 1 FROM") == statement.count(" LIMIT 1)") == 3
+
+
 def test_no_subquery_lacks_columns() -> None:
     """Citus rejects `EXISTS (SELECT FROM ...)`."""
     modules = (sql, member_sql, search_sql, writes, postgres_search, store_module, market, market_index, market_scripts)

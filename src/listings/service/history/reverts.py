@@ -34,9 +34,10 @@ from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, WriteOptions,
 _log = logging.getLogger(__name__)
 
 _MAX_FIRST_SCANS = 8  # before the answer to a request
+_MAX_PREVIEWS = 4  # at a time: each has up to 5 MB of listings in memory
 _MAX_PREVIEWED = 1_000  # listings
 _MAX_SHOWN = 100  # changes and conflicts of a preview
-_MAX_SHOWN_CHARACTERS = 1_000_000  # of the values of these changes
+_MAX_SHOWN_CHARACTERS = 256 * 1024  # of the values of these changes
 _POLL_SECONDS = 0.2
 _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 
@@ -73,9 +74,14 @@ class Reverts:
         self._clock = clock
         self._days = days
         self._worker = secrets.token_bytes(16)
+        self._previews = asyncio.Semaphore(_MAX_PREVIEWS)
 
     async def preview(self, account_id: int, request: RevertRequest) -> Preview:
         """Return what a revert would do. Raises like `start`."""
+        async with self._previews:
+            return await self._compute_preview(account_id, request)
+
+    async def _compute_preview(self, account_id: int, request: RevertRequest) -> Preview:
         scope = await self._find_scope(account_id, request)
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
         scan = await self._scan_first(partition, scope, _MAX_PREVIEWED)

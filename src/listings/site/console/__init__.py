@@ -2,7 +2,7 @@
 
 from starlette.routing import Route
 
-from listings.site.console import account, activity, keys, overview, plan, sign_in, transfer, usage
+from listings.site.console import account, activity, export, keys, overview, plan, sign_in, transfer, usage
 from listings.site.console.history import listing, undo
 from listings.site.console.listings import edit, table
 
@@ -15,6 +15,7 @@ ROUTES: list[Route] = [
     *table.ROUTES,
     *edit.ROUTES,
     *transfer.ROUTES,
+    *export.ROUTES,
     *activity.ROUTES,
     *undo.ROUTES,
     *listing.ROUTES,

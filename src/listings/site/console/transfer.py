@@ -1,4 +1,4 @@
-"""Import and export pages. They apply the rules of `listings import` and `listings export`."""
+"""Import pages. They apply the rules of `listings import`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,20 +12,18 @@ from starlette.routing import Route
 
 from listings.contract.history import CONSOLE
 from listings.contract.imports import ImportProgress
-from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.service.transfer import importer
-from listings.service.transfer.file_formats import Format
 from listings.site import pages
+from listings.site.console.export import FORMATS
 from listings.site.console.guards import console_page, for_member, get_text, read_form, require_plan
-from listings.site.console.upload import ImportReport, Upload, find_format, pack, pack_rows, unpack
+from listings.site.console.upload import ImportReport, Upload, pack, pack_rows, unpack
 from listings.site.context import site_of
 
 _PATH = "/console/import"
-_FORMATS = {"csv": ("listings.csv", "text/csv; charset=utf-8"), "jsonl": ("listings.jsonl", "application/jsonl")}
 _PROGRESS_MARK = "<!--progress-->"
 _UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must pass on progress immediately
 
@@ -59,7 +57,7 @@ async def download_rejected(request: Request, member: Member) -> Response:  # no
     """Send the rejected rows of a file, which the page of its import contains."""
     upload = await _unpack(request, await read_form(request), "rejected")
     headers = {"Content-Disposition": f'attachment; filename="rejected.{upload.format}"', "Cache-Control": "no-store"}
-    return Response(upload.content, 200, headers, _FORMATS[upload.format][1])
+    return Response(upload.content, 200, headers, FORMATS[upload.format][1])
 
 
 @for_member
@@ -79,23 +77,11 @@ async def run_import(request: Request, member: Member) -> Response:
     return StreamingResponse(content, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
 
-@for_member
-async def export(request: Request, member: Member) -> Response:
-    """Send all listings of the account as a file, page by page."""
-    name, media_type = _FORMATS.get(request.query_params.get("format", ""), _FORMATS["csv"])
-    services = site_of(request).services
-    day = timestamps.format_timestamp(services.clock())[:10]
-    stem, _, extension = name.partition(".")
-    headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{extension}"', "Cache-Control": "no-store"}
-    return StreamingResponse(_stream_export(services, member.account, find_format(name)), 200, headers, media_type)
-
-
 ROUTES = [
     Route(_PATH, show_import),
     Route(_PATH, preview_import, methods=["POST"]),
     Route(f"{_PATH}/run", run_import, methods=["POST"]),
     Route(f"{_PATH}/rejected", download_rejected, methods=["POST"]),
-    Route("/console/export", export),
 ]
 
 
@@ -206,9 +192,3 @@ async def _find_stored(
         is_meant = found is not None and (found.finished_at is None or problem.code == "already_imported")
         return found if is_meant else None
     return None
-
-
-async def _stream_export(services: Services, account: Account, file_format: Format) -> AsyncIterator[bytes]:
-    yield file_format.header
-    async for page in services.transfer.read_pages(account):
-        yield file_format.encode(page)

@@ -160,6 +160,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         migrate.require_current([row[:3] for row in rows])
         if rows[0][3]:
             raise Unavailable("The database is a standby, which rejects writes")
+        self._require_writes()
 
     # Callers
 

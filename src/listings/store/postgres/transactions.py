@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
@@ -12,6 +13,7 @@ from listings.store.postgres.pool import Pool, Rows, Session
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Session], Awaitable[T]]
 
+_FAILURE_SECONDS = 10  # for which a failed write counts, if no other one succeeds: a check by writing could hang, too
 MAX_ATTEMPTS = 5  # at a transaction that the server rolls back because of a conflict
 
 _log = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ class Transactions:
         self._pool = pool
         self._writes: set[asyncio.Task[Any]] = set()
         self._written = 0  # finished transactions
+        self._failed_until = 0.0  # by the monotonic clock
 
     async def _read(self, statement: str, *values: object) -> Rows:
         """Return all rows of one statement."""
@@ -81,6 +84,16 @@ class Transactions:
         self._writes.discard(task)
         self._written += 1
         retrieve_exception(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Unavailable):
+            self._failed_until = monotonic() + _FAILURE_SECONDS
+        elif error is None:
+            self._failed_until = 0.0
+
+    def _require_writes(self) -> None:
+        """Raise Unavailable if a write failed recently and none has succeeded since."""
+        if monotonic() < self._failed_until:
+            raise Unavailable("The database fails to confirm writes")
 
     async def _transact(self, operation: Operation[T]) -> T:
         """Run a transaction, and repeat it after a conflict or if the session was lost before the commit."""

@@ -223,11 +223,11 @@ def run(
     external_ids = [step.external_id for step in batch.steps if isinstance(step, PutStep)]
     known = (yield from engine.lock_and_read_listings(partition, ids, external_ids)) if ids or external_ids else {}
     state = yield from _require_state(partition, batch)
-    steps = _Steps(engine, partition, known, ChangeSet(partition, actor), with_previews=batch.dry_run)
+    change_set = ChangeSet(partition, None if batch.dry_run else actor)
+    steps = _Steps(engine, partition, known, change_set, with_previews=batch.dry_run)
     results = yield from run_all(steps.run(step) for step in batch.steps)
     if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
         raise RollbackError(BatchOutcome(results, state))
-    change_set = steps.change_set
     if actor is not None and change_set.edit_revision is not None:
         yield from audit.record_batch(partition, actor, change_set.edit_revision, change_set.ids_by_kind)
         yield from change_set.write()

@@ -92,6 +92,7 @@ class ScriptedListingStore(ScriptedStore):
         try:
             return await self._run_script(lambda: listings.run(self.engine, partition, batch, idempotency, actor))
         except listings.RollbackError as rollback:
+            rollback.__traceback__ = None  # it is part of a reference cycle, and its frames hold the listings
             return rollback.outcome
 
     async def purge_idempotency_records(self, oldest: int) -> None:

@@ -21,7 +21,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import apsw
 
-from listings.domain.errors import Unavailable
+from listings.domain.errors import Problem, Unavailable
+from listings.store.scripts.listings import RollbackError
 from listings.store.sqlite.connections import is_damage, open_writer, set_checkpoint_on_close, write_marker
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.revision_cache import RevisionCache
@@ -423,7 +424,7 @@ def _run_without_savepoints(connection: apsw.Connection, batch: list[_Call]) -> 
             if isinstance(error, apsw.Error) or connection.total_changes() != written:
                 _require_transaction(connection, error)
                 return None
-            outcomes.append(_Outcome(call, error=error))
+            outcomes.append(_Outcome(call, error=_drop_frames(error)))
     return outcomes
 
 
@@ -439,9 +440,14 @@ def _run_in_savepoint(connection: apsw.Connection, call: _Call) -> _Outcome:
             error = Unavailable("The database rejected the write")
         connection.execute("ROLLBACK TO operation")
         connection.execute("RELEASE operation")
-        return _Outcome(call, error=error)
+        return _Outcome(call, error=_drop_frames(error))
     connection.execute("RELEASE operation")
     return _Outcome(call, result)
+
+
+def _drop_frames(error: Exception) -> Exception:
+    """Remove the traceback of an expected error: its frames hold listings, and many errors may wait for one commit."""
+    return error.with_traceback(None) if isinstance(error, Problem | RollbackError) else error
 
 
 def _require_transaction(connection: apsw.Connection, error: Exception) -> None:

@@ -1,0 +1,65 @@
+"""Limits of simultaneous exports in the console."""
+
+import select
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from listings.domain.errors import Unavailable
+from listings.service import Services
+from listings.site.console.export import Exports
+from tests.harness import RunningService, cheap_passwords
+from tests.http.raw import Connection, request
+
+PATH = "/api/v1/listings"
+SMALL_BUFFER = 4096
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RunningService]:
+    with cheap_passwords(), RunningService(tmp_path, site="on", sign_up="on") as service:
+        yield service
+
+
+def sign_up(service: RunningService) -> str:
+    async def run(services: Services) -> str:
+        token = await services.sessions.sign_up("Alice", "alice@shop.example", "wide rivers run", "192.0.2.1")
+        await services.accounts.set_plan("alice@shop.example", 4_000_000_000)
+        return token
+
+    return service.run(run)
+
+
+def test_an_account_has_at_most_two_unread_exports(service: RunningService) -> None:
+    cookie = f"Cookie: listings_session={sign_up(service)}".encode()
+    key = service.run(lambda services: services.keys.create("alice@shop.example", "test")).secret
+    body = b'{"title": "Large", "content": "%s"}' % (b"x" * 100_000)
+    with Connection(service) as writer:
+        for _ in range(40):
+            assert writer.send(request("POST", PATH, key, body=body)).read_response().status == 201
+    export = request("GET", "/console/export", None, cookie, b"Accept: text/html")
+    with ExitStack() as stack:
+        for _ in range(2):
+            unread = stack.enter_context(Connection(service, SMALL_BUFFER)).send(export)
+            assert select.select([unread.socket], [], [], 10)[0]
+        with Connection(service) as third:
+            response = third.send(export).read_response()
+            assert (response.status, response.headers["retry-after"]) == (503, "30")
+    url, headers = f"{service.base_url}/console/export", {"Cookie": cookie.decode().partition(": ")[2]}
+    while (again := httpx2.get(url, headers=headers)).status_code == 503:  # until both are known to have left
+        pass
+    assert len(again.content) > 4_000_000
+
+
+def test_exports_of_all_accounts_are_limited() -> None:
+    exports = Exports()
+    with ExitStack() as stack:
+        for account_id in range(16):
+            exports.require_room(account_id)
+            stack.enter_context(exports.count(account_id))
+        with pytest.raises(Unavailable, match="Too many exports are running"):
+            exports.require_room(99)
+    exports.require_room(99)
