@@ -21,6 +21,7 @@ from listings.ratelimit.memory import MemoryLimiter
 from listings.ratelimit.redis import RedisLimiter
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
+from listings.store.sqlite import database
 from listings.store.sqlite.database import Database
 from listings.store.sqlite.store import SqliteStore
 from tests.citus_cluster import ADDRESS
@@ -53,6 +54,12 @@ class WatchedStore:
                     assert database.reader.txn_state() == apsw.SQLITE_TXN_NONE
 
         return watched
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stall of the machine must not divide a read: callers of a store repeat one that takes too long in pieces."""
+    monkeypatch.setattr(database, "_MAX_READ_SECONDS", 60.0)
 
 
 @pytest.fixture

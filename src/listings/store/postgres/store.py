@@ -122,6 +122,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
     async def open(self) -> None:
         await self._pool.open()
+        self._failed_until = 0.0
         try:
             await self._require_ready()
         except BaseException:
