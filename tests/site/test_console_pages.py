@@ -51,6 +51,12 @@ def test_the_overview_leads_a_new_account_through_its_steps(harness: Harness) ->
     assert "Warehouse" in tab.text
 
 
+def test_the_overview_shows_the_use_of_the_limits(harness: Harness) -> None:
+    tab = open_console(harness)
+    assert "at most 100,000 that are not deleted" in tab.get("/console").text
+    assert "0 bytes of text, at most 1 GB" in tab.text
+
+
 def test_pages_show_the_effects_of_an_expired_plan(harness: Harness) -> None:
     tab = open_console(harness, months=1)
     key = issue_key(harness)

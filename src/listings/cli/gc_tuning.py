@@ -2,7 +2,8 @@
 
 import gc
 
-# In a storm of sign-ins, a collection of generation 1 takes 0.3 ms on average, and 1.5 ms if generation 0 has 700.
+# In a storm of sign-ins, a collection of generation 1 takes 0.3 ms on average. With Python's default for generation 0,
+# it takes 1.5 ms.
 _GENERATION_0 = 200  # the default is 700
 _GENERATION_1 = 3  # the default is 10
 _GENERATION_2 = 3_500  # the default is 10

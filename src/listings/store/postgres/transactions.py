@@ -13,7 +13,7 @@ from listings.store.postgres.pool import Pool, Rows, Session
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Session], Awaitable[T]]
 
-_FAILURE_SECONDS = 10  # for which a failed write counts, if no other one succeeds: a check by writing could hang, too
+_FAILURE_SECONDS = 10  # after a failed write, unless another one succeeds. A check that writes could itself hang
 MAX_ATTEMPTS = 5  # at a transaction that the server rolls back because of a conflict
 
 _log = logging.getLogger(__name__)
@@ -83,8 +83,9 @@ class Transactions:
     def _finish_write(self, task: asyncio.Task[Any]) -> None:
         self._writes.discard(task)
         self._written += 1
-        retrieve_exception(task)
-        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            return
+        error = task.exception()  # reading it tells asyncio that nobody has to wait for it any longer
         if isinstance(error, Unavailable):
             self._failed_until = monotonic() + _FAILURE_SECONDS
         elif error is None:
