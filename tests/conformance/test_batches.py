@@ -64,6 +64,21 @@ class AccountListings:
     def add(self, claim: IdempotencyRecord | None = None) -> Any:
         return self._await(self._store.add_listing(*self.partition, AddStep(ADD.new, CREATED), claim))
 
+    def run_together(self, kinds: list[str]) -> list[str]:
+        """Start dry runs and writes of batches, and return them in the order in which they end."""
+        finished: list[str] = []
+
+        async def run(kind: str) -> None:
+            batch = Batch([ADD, ADD], atomic=True, dry_run=kind == "dry run", encode=str)
+            await self._store.run_batch(*self.partition, batch)
+            finished.append(kind)
+
+        async def run_all() -> None:
+            await asyncio.gather(*map(run, kinds))
+
+        self._await(run_all())
+        return finished
+
     @property
     def titles(self) -> list[str]:
         query = ListingQuery(status="all", descending=False)
@@ -169,6 +184,12 @@ def test_a_dry_run_returns_the_results_and_stores_nothing(listings: AccountListi
     assert [type(result.result) for result in results[:2]] == [int, Listing]
     assert (listings.titles, listings.revision) == (["Lamp"], 1)
     assert listings.add(build_idempotency_record())[:2] == (first + 1024, False)
+
+
+def test_other_writes_run_between_the_dry_runs_of_batches(listings: AccountListings) -> None:
+    finished = listings.run_together(["dry run"] * 10 + ["write"])
+    assert finished.count("dry run") == 10
+    assert finished.index("write") < 3
 
 
 def test_a_batch_that_is_rolled_back_uses_no_ids(listings: AccountListings) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from listings.api import lists
+from listings.http import byte_budget, throttle
 from listings.http import connection as connections
-from listings.http import throttle, unsent_bytes
+from listings.http.byte_budget import ByteBudget
 from listings.http.connection import ConnectionLimits
-from listings.http.unsent_bytes import UnsentBytes
 from tests.api.test_large_lists import count_files, wait_for_closed_files
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request
@@ -130,7 +130,7 @@ MIB = 1024 * 1024
 
 
 def test_clients_without_a_key_share_a_limit_and_take_no_room_of_keys() -> None:
-    unsent = UnsentBytes()
+    unsent = ByteBudget()
     unsent.change(0, 100 * MIB)
     assert (unsent.has_room(0), unsent.has_room(5)) == (False, True)
     unsent.change(0, -93 * MIB)
@@ -138,7 +138,7 @@ def test_clients_without_a_key_share_a_limit_and_take_no_room_of_keys() -> None:
 
 
 def test_keys_that_do_not_read_take_no_room_of_keys_that_do() -> None:
-    unsent = UnsentBytes()
+    unsent = ByteBudget()
     for key in range(1, 6):
         unsent.change(key, 7 * MIB)
     assert (unsent.has_room(1), unsent.has_room(6)) == (False, True)
@@ -150,7 +150,7 @@ def test_keys_that_do_not_read_take_no_room_of_keys_that_do() -> None:
 def test_unread_bytes_of_a_key_are_limited(
     service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unsent_bytes, "_MAX_BYTES_OF_OWNER", 1)
+    monkeypatch.setattr(byte_budget, "_MAX_BYTES_OF_OWNER", 1)
     for encoding in (b"identity", b"gzip"):
         with request_without_reading(service, cast.alice, encoding):
             before = count_responses(service, cast.alice)
@@ -165,8 +165,8 @@ def test_unread_bytes_of_a_key_are_limited(
 def test_beyond_the_limit_of_the_process_clients_that_do_not_read_are_dropped_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unsent_bytes, "_MAX_BYTES", 1)
-    monkeypatch.setattr(unsent_bytes, "_RESERVED_BYTES", 0)
+    monkeypatch.setattr(byte_budget, "_MAX_BYTES", 1)
+    monkeypatch.setattr(byte_budget, "_RESERVED_BYTES", 0)
     monkeypatch.setattr(connections, "_HURRIED_SECONDS", 0.5)
     with RunningService(tmp_path) as service:
         alice, bob, _ = service.cast()

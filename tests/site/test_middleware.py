@@ -193,13 +193,13 @@ async def _fail(request: Request) -> Response:
 class PagesUnderTest:
     """The application with two test pages."""
 
-    def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch, max_body_bytes: int = 1000) -> None:
         routes = [Route("/echo", _echo, methods=["POST"]), Route("/fail", _fail)]
         monkeypatch.setattr(market, "ROUTES", routes)
         self._harness = harness
         self.lines: list[RequestLine] = []
-        pages = app.build_pages(harness.services, SiteOptions(max_body_bytes=1000))
-        self._application = Application(harness.services, Options(pages=pages, on_response=self.lines.append))
+        pages = app.build_pages(harness.services, SiteOptions(max_body_bytes=max_body_bytes))
+        self.application = Application(harness.services, Options(pages=pages, on_response=self.lines.append))
 
     def fetch(
         self, method: str, path: str, *chunks: bytes, headers: dict[str, str] | None = None, complete: bool = True
@@ -208,7 +208,7 @@ class PagesUnderTest:
             (name.lower().encode(), value.encode()) for name, value in (BROWSER_HEADERS | (headers or {})).items()
         ]
         return self._harness.run(
-            fetch(self._application, method, path, header_list, list(chunks) or [b""], complete=complete)
+            fetch(self.application, method, path, header_list, list(chunks) or [b""], complete=complete)
         )
 
 
@@ -271,6 +271,36 @@ def test_the_size_of_a_form_is_limited(
     reply = site.fetch("POST", "/echo", *chunks, headers=FORM_HEADERS | headers)
     assert reply.status == status
     assert status == 200 or "h1" in reply.body.decode()
+
+
+def test_an_address_may_upload_eight_mebibytes_at_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = PagesUnderTest(harness, monkeypatch, 2 * 1024 * 1024)
+    headers = [(name.encode(), value.encode()) for name, value in (BROWSER_HEADERS | FORM_HEADERS).items()]
+    form = b"text=" + b"x" * 100_000
+
+    async def upload(client: str, complete: asyncio.Event) -> int:
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            async def receive_slowly() -> Any:
+                message = await receive()
+                if not message["more_body"]:
+                    await complete.wait()
+                return message
+
+            await site.application(scope, receive_slowly, send)
+
+        return (await fetch(cast("Any", application), "POST", "/echo", headers, [form, b""], client=client)).status
+
+    async def work() -> tuple[list[int], int, int, int]:
+        complete, immediately = asyncio.Event(), asyncio.Event()
+        immediately.set()
+        held = [asyncio.create_task(upload("192.0.2.1", complete)) for _ in range(5)]
+        await asyncio.wait(held, return_when=asyncio.FIRST_COMPLETED)
+        refused = await upload("192.0.2.1", immediately)
+        other = await upload("192.0.2.2", immediately)
+        complete.set()
+        return sorted(await asyncio.gather(*held)), refused, other, await upload("192.0.2.1", immediately)
+
+    assert harness.run(work()) == ([200] * 4 + [503], 503, 200, 200)
 
 
 def test_an_incomplete_form_gets_no_response(site: PagesUnderTest) -> None:

@@ -12,19 +12,23 @@ from typing import Any, cast
 import apsw
 
 from listings import wiring
+from listings.api.large_bodies import LargeBodies
 from listings.api.request import Request
 from listings.contract.history import Actor
 from listings.contract.listings import Decide
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.reverts import Revert, RevertKey, RevertStep
 from listings.domain.model import Caller, Listing
-from listings.http.asgi import ClientGoneError
+from listings.http.asgi import BodySource, ClientGoneError
+from listings.http.byte_budget import ByteBudget
 from listings.http.connection import HttpConnection
+from listings.http.exchange import HttpExchange
 from listings.ratelimit.mapped_file import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
 from listings.service.members.passwords import Passwords
 from listings.settings import Settings
+from listings.site.console.export import Exports
 from listings.store import migrations, sql
 from listings.store.reverts import writes as revert_writes
 from listings.store.reverts.reads import PlanOptions
@@ -33,8 +37,6 @@ from listings.store.scripts import listings
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Query, Script
-from listings.store.sqlite import database as sqlite_database
-from listings.store.sqlite import store as sqlite_store
 from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
@@ -236,11 +238,21 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT_BYTES, _MEMORY_LIMIT_BYTES))
 
 
-def build_lists_in_memory() -> None:
-    """Build lists of any size in memory and send them at once."""
+def use_unlimited_memory() -> None:
+    """Send lists from memory, and accept any number of large bodies, unread responses, previews and exports."""
+
+    async def respond_from(self: HttpExchange, status: int, head: bytes, file: BodySource) -> None:
+        pieces, size = [], 0
+        while size < file.size:
+            pieces.append(await file.read(size, file.size - size))
+            size += len(pieces[-1])
+        await self.respond(status, head, b"".join(pieces))
+
     set_timeouts()
-    sqlite_store.MAX_LIST_BYTES = 1 << 40  # type: ignore[attr-defined]  # the injected fault
-    sqlite_database._MAX_READ_SECONDS = 3600.0
+    HttpExchange.respond_from = cast("Any", respond_from)  # type: ignore[method-assign]  # the injected fault
+    ByteBudget.has_room = cast("Any", lambda *_: True)  # type: ignore[method-assign]  # as above
+    Exports.require_room = cast("Any", lambda *_: None)  # type: ignore[method-assign]  # as above
+    listings.MAX_PREVIEW_CHARACTERS = 1 << 40  # type: ignore[attr-defined]  # as above
 
 
 def accept_any_body_size() -> None:
@@ -248,8 +260,8 @@ def accept_any_body_size() -> None:
     limit_memory()
     read_body = Request.read_body
 
-    async def read(self: Request, max_bytes: int) -> None:
-        await read_body(self, max_bytes << 20)
+    async def read(self: Request, max_bytes: int, large_bodies: LargeBodies) -> None:
+        await read_body(self, max_bytes << 20, large_bodies)
 
     Request.read_body = cast("Any", read)  # type: ignore[method-assign]  # the injected fault
 

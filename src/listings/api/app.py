@@ -14,6 +14,7 @@ from listings.api.body_files import BodyFile
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.compression import Compressor
 from listings.api.endpoints import Endpoint
+from listings.api.large_bodies import LargeBodies
 from listings.api.lists import MAX_FILE_BYTES, Lists
 from listings.api.rate_limit_headers import RateLimitHeaders
 from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
@@ -75,6 +76,7 @@ class Application:
         self._response_cache = ResponseCache(services.revisions, options.max_cache_bytes)
         self._lists = Lists(services, options.file_folder, options.max_file_bytes)
         self._compressor = Compressor()
+        self._large_bodies = LargeBodies()
         services.revisions.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
@@ -95,6 +97,8 @@ class Application:
             response = await self._respond(request, exchange)
         except ClientGoneError:
             return
+        finally:
+            request.release_body()
         page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
         if page is not None:
             response = page
@@ -207,7 +211,7 @@ class Application:
             if request.method not in {"GET", "HEAD"}:
                 require_write_access(caller)
         if endpoint.takes_body:
-            await request.read_body(self._max_body_bytes)
+            await request.read_body(self._max_body_bytes, self._large_bodies)
         else:
             await request.skip_body()
 

@@ -45,10 +45,10 @@ class BatchRequest(NamedTuple):
     atomic: bool
     ignored: list[str]  # ignored fields of the batch and of its operations, without duplicates
 
-    def build_encoder(self, caller: Caller, *, dry_run: bool) -> Callable[[BatchOutcome], str]:
+    def build_encoder(self, caller: Caller, *, dry_run: bool) -> Callable[[BatchOutcome], bytes]:
         """Return a function that encodes the outcome for `build_response`."""
 
-        def encode(outcome: BatchOutcome) -> str:
+        def encode(outcome: BatchOutcome) -> bytes:
             results, edit_revision = outcome
             undone = _find_failure(results) if self.atomic else None
             reported = [
@@ -60,15 +60,15 @@ class BatchRequest(NamedTuple):
                 for operation, result in zip(self.operations, results, strict=True)
             ]
             tag = "" if edit_revision is None else f"{codec.format_state_tag(caller.account_id, edit_revision)}\n"
-            return tag + codec.encode({"results": reported}).decode()
+            return tag.encode() + codec.encode({"results": reported})
 
         return encode
 
 
-def build_response(encoded: str, headers: bytes) -> Response:
+def build_response(encoded: bytes, headers: bytes) -> Response:
     """Return the response to a batch. Its tag, if it had an If-Match, and its body are lines of `encoded`."""
-    tag, _, body = encoded.rpartition("\n")
-    return Response(200, body.encode(), headers, tag=tag)
+    tag, _, body = encoded.rpartition(b"\n")
+    return Response(200, body, headers, tag=tag.decode())
 
 
 def _find_failure(results: Sequence[StepResult]) -> Problem | None:

@@ -83,10 +83,12 @@ async def run_batch(services: Services, request: Request) -> Response:
     parsed = await batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
     encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
-    outcome = await services.listings.run_batch(request.caller, steps, encode, options, atomic=parsed.atomic)
+    outcome = await services.listings.run_batch(
+        request.caller, steps, lambda it: encode(it).decode(), options, atomic=parsed.atomic
+    )
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
     if isinstance(outcome, str):  # recorded under the same Idempotency-Key
-        return batch.build_response(outcome, codec.REPLAYED + headers)
+        return batch.build_response(outcome.encode(), codec.REPLAYED + headers)
     return batch.build_response(encode(outcome), headers)
 
 

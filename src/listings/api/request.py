@@ -6,6 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from listings.api import codec, compression
+from listings.api.large_bodies import LARGE_BYTES, LargeBodies
 from listings.api.response_cache import ResponseCache
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Problem
@@ -42,6 +43,7 @@ class Request:
         "_exchange",
         "_headers",
         "_repeated",
+        "_reserved",
         "body",
         "cache",
         "caller",
@@ -69,6 +71,7 @@ class Request:
         self.segment = ""  # the part of the path that matches {id} or {guide}
         self.body = b""
         self.decision: RateLimitDecision | None = None
+        self._reserved: tuple[LargeBodies, int, int] | None = None
         self._exchange = exchange
         self._headers = dict(headers)
         self._repeated = headers if len(self._headers) != len(headers) else None
@@ -141,28 +144,47 @@ class Request:
         preferences = map(_normalize, _PREFERENCE.findall(",".join(self.header_values(b"prefer"))))
         return next((each for each in preferences if each.startswith(f"{name}=")), "") == f"{name}={value}"
 
-    async def read_body(self, max_bytes: int) -> None:
-        """Read the whole body, of at most `max_bytes`, into `body`.
+    async def read_body(self, max_bytes: int, large_bodies: LargeBodies) -> None:
+        """Read the whole body, of at most `max_bytes`, into `body`. Call `release_body` when the request is processed.
 
-        Raises Problem: unsupported_encoding, body_too_large; ClientGoneError.
+        Raises Problem: unsupported_encoding, body_too_large, invalid_request; Unavailable; ClientGoneError.
         """
         if any(value.lower() != "identity" for value in self.header_values(b"content-encoding")):
             raise Problem("unsupported_encoding", "Content-Encoding must be identity: send the body uncompressed")
-        whole = self._exchange.get_body()
-        if whole is not None and len(whole) <= max_bytes:
-            self.body = whole
-            return
+        body = self._exchange.get_body()
+        if body is None or len(body) > max_bytes:
+            body = await self._receive_body(max_bytes, large_bodies)
+        if len(body) > LARGE_BYTES:
+            await large_bodies.take_turn(body)
+        self.body = body
+
+    async def _receive_body(self, max_bytes: int, large_bodies: LargeBodies) -> bytes:
         declared = self.header(b"content-length").lstrip("0")
         if len(declared) > _MAX_DIGITS or (declared and int(declared) > max_bytes):
             raise _too_large(max_bytes)
+        expected = int(declared) if declared else max_bytes
         chunks, size, more = [], 0, True
         while more:
+            if self._reserved is None and (size if not declared else expected) > LARGE_BYTES:
+                self._reserve(large_bodies, expected)
             chunk, more = await self._receive_chunk()
             chunks.append(chunk)
             size += len(chunk)
             if size > max_bytes:
                 raise _too_large(max_bytes)
-        self.body = b"".join(chunks)
+        return b"".join(chunks)
+
+    def _reserve(self, large_bodies: LargeBodies, size: int) -> None:
+        owner = self.caller.key_id
+        large_bodies.reserve(owner, size)
+        self._reserved = large_bodies, owner, size
+
+    def release_body(self) -> None:
+        """Release the memory that was reserved for the body."""
+        if self._reserved is not None:
+            large_bodies, owner, size = self._reserved
+            self._reserved = None
+            large_bodies.release(owner, size)
 
     async def skip_body(self) -> None:
         """Read and discard a body that the endpoint does not use. Raises ClientGoneError."""

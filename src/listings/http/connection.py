@@ -18,11 +18,11 @@ import httptools
 
 from listings.domain.errors import Problem, Unavailable
 from listings.http.asgi import HttpApplication, choose_path
+from listings.http.byte_budget import ByteBudget
 from listings.http.eager import RequestCoroutine, run
 from listings.http.exchange import HttpExchange
 from listings.http.host import is_host
 from listings.http.throttle import Throttle
-from listings.http.unsent_bytes import UnsentBytes
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
 from listings.http.write_buffer import Data, Transport, WriteBuffer
 
@@ -74,7 +74,7 @@ class HttpConnection(BaseConnection):
         limits: ConnectionLimits,
         render_error: Callable[[Problem, str], bytes],
         write_buffer: WriteBuffer,
-        unsent: UnsentBytes,
+        unsent: ByteBudget,
         throttle: Throttle,
         **uvicorn_options: Any,
     ) -> None:

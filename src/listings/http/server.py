@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, cast
 from listings.domain.errors import Problem
 from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, drop_new_connections
 from listings.http.asgi import HttpApplication
+from listings.http.byte_budget import ByteBudget
 from listings.http.connection import ConnectionLimits, HttpConnection
 from listings.http.throttle import Throttle
-from listings.http.unsent_bytes import UnsentBytes
 from listings.http.uvicorn_base import Config, UvicornServer
 from listings.http.write_buffer import WriteBuffer
 
@@ -59,7 +59,7 @@ class Server(UvicornServer):
         `on_start` is called once connections are accepted. `on_stop` is called when a stop begins, perhaps twice, but
         not by `retire`. `alone` is whether this is the only process that accepts from the sockets.
         """
-        protocol = partial(HttpConnection, limits, application.render_error, WriteBuffer(), UnsentBytes(), Throttle())
+        protocol = partial(HttpConnection, limits, application.render_error, WriteBuffer(), ByteBudget(), Throttle())
         super().__init__(
             Config(
                 cast("Any", application),  # uvicorn's own type of a scope is narrower than ASGI's

@@ -2,20 +2,22 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from listings.domain.errors import Problem
-from listings.site import cookies, pages, presentation, security
+from listings.domain.errors import Problem, Unavailable
+from listings.http.byte_budget import ByteBudget
+from listings.site import cookies, pages, presentation, security, visitor
 from listings.site.context import site_of
 
 Header: TypeAlias = tuple[bytes, bytes]
 Message: TypeAlias = MutableMapping[str, Any]
 _MAX_DIGITS = 15
+_LARGE_BYTES = 64 * 1024  # a smaller body is not counted
 _WEBHOOK = re.compile(r"/payments/[a-z]+/webhook")  # has a signature instead of an origin
 _INTERNAL_ERROR = Problem("internal_error", "The fault is on our side. Try again in a moment")
 
@@ -28,15 +30,18 @@ class PageMiddleware:
     def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
+        self._budget = ByteBudget()  # of the bodies of each address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         response = _ResponseSender(request, send)
+        body = _Body(request, receive, self._max_body_bytes, self._budget)
         try:
             if _has_page(request):
                 if not _WEBHOOK.fullmatch(scope["path"]):
                     security.require_same_origin(request)
-                receive = self._limit_body(request, receive)
+                body.require_acceptable()
+                receive = body.receive
             await self._app(scope, receive, response.send)
         except ClientDisconnect:
             return
@@ -47,28 +52,49 @@ class PageMiddleware:
                 raise
             _log.exception("Request %s failed", pages.request_id_of(request))
             await (await pages.error_response(request, _INTERNAL_ERROR))(scope, receive, response.send)
+        finally:
+            body.release()
 
-    def _limit_body(self, request: Request, receive: Receive) -> Callable[[], Awaitable[Message]]:
-        """Return a `receive` that raises Problem("body_too_large") if the body is too long.
 
-        Raises Problem: unsupported_encoding, or body_too_large if Content-Length is too large already.
-        """
-        limit, received = self._max_body_bytes, 0
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
+class _Body:
+    """Receives the body of a request, which may be large only if there is room for it."""
+
+    def __init__(self, request: Request, receive: Receive, limit: int, budget: ByteBudget) -> None:
+        self._request = request
+        self._receive = receive
+        self._limit = limit
+        self._budget = budget
+        self._owner = self._received = self._reserved = 0
+
+    def require_acceptable(self) -> None:
+        """Raise Problem for a body that is compressed, or too long according to its Content-Length."""
+        if self._request.headers.get("content-encoding", "identity").lower() != "identity":
             raise Problem("unsupported_encoding", "The request body must not be compressed")
-        content_length = request.headers.get("content-length", "").lstrip("0")
-        if len(content_length) > _MAX_DIGITS or (content_length.isdecimal() and int(content_length) > limit):
-            raise _too_large(limit)
+        content_length = self._request.headers.get("content-length", "").lstrip("0")
+        if len(content_length) > _MAX_DIGITS or (content_length.isdecimal() and int(content_length) > self._limit):
+            raise _too_large(self._limit)
 
-        async def receive_limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > limit:
-                raise _too_large(limit)
-            return message
+    async def receive(self) -> Message:
+        """Return the next ASGI message. Raises Problem("body_too_large"), or Unavailable if there is no room."""
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > self._limit:
+            raise _too_large(self._limit)
+        if self._received > _LARGE_BYTES and not self._reserved:
+            self._reserve()
+        return message
 
-        return receive_limited
+    def _reserve(self) -> None:
+        self._owner = hash(visitor.client_ip(self._request)) or 1  # 0 has less room
+        if not self._budget.has_room(self._owner):
+            raise Unavailable("Too many uploads are being received. Try again in a moment")
+        self._reserved = self._limit
+        self._budget.change(self._owner, self._reserved)
+
+    def release(self) -> None:
+        """Leave the room to others."""
+        if self._reserved:
+            self._budget.change(self._owner, -self._reserved)
 
 
 class _ResponseSender:

@@ -5,7 +5,7 @@ A read by id and most creates take one round trip. Every other write is a transa
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
@@ -15,6 +15,9 @@ from listings.contract.listings import (
     ROW_BYTES,
     AddResult,
     AddStep,
+    Batch,
+    BatchOutcome,
+    Decide,
     Found,
     FoundPieces,
     IdempotencyRecord,
@@ -35,6 +38,7 @@ from listings.store.postgres.market import search as market_search
 from listings.store.postgres.market.store import PostgresMarketStore
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
 from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrieve_exception
+from listings.store.postgres.write_turns import WriteTurns
 from listings.store.postgres.writes import PostgresEngine, WriteOptions
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import CommonStore
@@ -117,6 +121,8 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
+        self._write_turns = WriteTurns(limits)
+        self._dry_run = asyncio.Lock()  # one dry run of a batch reads all its listings at a time
         self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
@@ -260,6 +266,22 @@ class PostgresStore(PostgresMarketStore, CommonStore):
     def on_reset(self, callback: Callable[[], None]) -> None:
         self._on_reset = callback
 
+    async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
+        async with self._write_turns.take(bucket_of(listing_id)):
+            return await super().change_listing(listing_id, decide, actor)
+
+    async def run_batch(
+        self,
+        bucket: int,
+        account_id: int,
+        batch: Batch,
+        idempotency: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
+    ) -> BatchOutcome | str:
+        is_large_dry_run = batch.dry_run and len(batch.steps) > 1
+        async with self._dry_run if is_large_dry_run else nullcontext(), self._write_turns.take(bucket):
+            return await super().run_batch(bucket, account_id, batch, idempotency, actor)
+
     # Helpers
 
     async def _fetch(self, statement: str, *values: object) -> Rows:
@@ -287,13 +309,14 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         return await self._use(run, searching=True)
 
     async def _add(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult:
-        added = await self._create(partition, step, options)
-        if added is None:  # the account's listings are indexed, or must be now
-            self._record_indexed(partition[1])
-            added = await self._transact(
-                lambda session: writes.run_script(session, writes.add(self.engine, partition, step, options))
-            )
-        return added
+        async with self._write_turns.take(partition[0]):
+            added = await self._create(partition, step, options)
+            if added is None:  # the account's listings are indexed, or must be now
+                self._record_indexed(partition[1])
+                added = await self._transact(
+                    lambda session: writes.run_script(session, writes.add(self.engine, partition, step, options))
+                )
+            return added
 
     async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:
         """Create a listing with a single statement. It is repeated only if certainly nothing was written."""

@@ -1,5 +1,6 @@
 """The store on one SQLite file: short reads run on the event loop, long ones in a thread, writes in another."""
 
+import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -11,6 +12,8 @@ from listings.contract.listings import (
     ROW_BYTES,
     AddResult,
     AddStep,
+    Batch,
+    BatchOutcome,
     Found,
     FoundPieces,
     IdempotencyRecord,
@@ -55,6 +58,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         super().__init__(path, on_batch)
         self.engine = SqliteEngine(account_limits)
+        self._dry_run = asyncio.Lock()
 
     # Callers
 
@@ -69,6 +73,19 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         return caller
 
     # Listings
+
+    async def run_batch(
+        self,
+        bucket: int,
+        account_id: int,
+        batch: Batch,
+        idempotency: IdempotencyRecord | None = None,
+        actor: Actor | None = None,
+    ) -> BatchOutcome | str:
+        if not batch.dry_run or len(batch.steps) == 1:
+            return await super().run_batch(bucket, account_id, batch, idempotency, actor)
+        async with self._dry_run:  # other writes must not wait for many of them in one transaction
+            return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
         database, partition = self._database, (bucket, account_id)

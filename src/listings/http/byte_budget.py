@@ -1,12 +1,12 @@
-"""Count the bytes of responses that clients have not taken from the process's memory."""
+"""Limit the bytes that clients make a process keep in memory: unread responses, or request bodies."""
 
 _MAX_BYTES = 32 * 1024 * 1024
 _MAX_BYTES_OF_OWNER = 8 * 1024 * 1024
-_RESERVED_BYTES = 16 * 1024 * 1024  # above the maximum, for owners that have read everything
+_RESERVED_BYTES = 16 * 1024 * 1024  # above the maximum, for owners that have none
 
 
-class UnsentBytes:
-    """The unsent bytes of all connections, and of each owner: an API key, or 0 for all clients without one."""
+class ByteBudget:
+    """The bytes in memory, and those of each owner: an API key, or 0 for all clients without one."""
 
     __slots__ = ("_by_owner", "total")
 
@@ -22,12 +22,12 @@ class UnsentBytes:
             self._by_owner[owner] = count
 
     def has_room(self, owner: int) -> bool:
-        """Return whether another large response may be sent."""
+        """Return whether another large message may be kept, whatever its size."""
         count = self._by_owner.get(owner, 0)
         total = self.total - self._by_owner.get(0, 0)  # clients without a key must not use up the room of keys
         return count < _MAX_BYTES_OF_OWNER and total <= (_MAX_BYTES if count else _MAX_BYTES + _RESERVED_BYTES)
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there are too many unsent bytes."""
+        """Whether there are too many bytes."""
         return self.total > _MAX_BYTES

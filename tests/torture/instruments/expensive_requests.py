@@ -1,4 +1,4 @@
-"""Large lists: an account with 300 MB of text, and clients that request lists of 24 MB and read nothing."""
+"""Expensive requests: lists of 300 MB, sixty unread lists of 24 MB, large bodies, dry runs of batches, and exports."""
 
 import asyncio
 import json
@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import apsw
 import asyncpg
 
+from listings import wiring
 from listings.domain.model import Account, bucket_of
-from tests.harness import Person
+from tests.harness import Person, load_test_settings
 from tests.http import timeouts
 from tests.http.test_deadlines import Timing, busy_neighbour, steady_client
 from tests.postgres_server import PostgresServer
@@ -32,9 +34,13 @@ _QUERIES = tuple(  # the attack must last as long as the time alone, and each li
     for query in ("sort=title", "limit=50", "status=all&q=lamp", "include=all")
 )
 _KINDS = 4  # of queries, one after the other
+_VALUES = 600_000  # in a body of 1.8 MB
+_UPDATES = 40  # in the dry run of a batch
+_READERS = 4  # of exports; an account may have two
+_PASSWORD = "wide rivers run 7"
 _ALONE_SECONDS, _HOLD_SECONDS = 5.0, 10.0
 _RETURN_SECONDS = 10.0  # until memory must be returned
-_SHORT_SECONDS = (1.0, 3.0, 1.0)
+_SHORT_SECONDS = (0.3, 2.0, 0.5)
 _REQUESTS_PER_SECOND = 200
 _MAX_GROWTH_MIB = 64.0
 _MAX_LEFT_MIB = 24.0
@@ -45,11 +51,11 @@ _MAX_ROUNDS = 3  # a stall of the machine may spoil a round
 
 _SELECT = (
     "SELECT n * 1024 + {bucket}, {bucket}, {account}, 'Lamp ' || n, {text}, 'product', 'Lighting', '[]', n, 'fixed',"
-    " 'Attic', 'Otago', '', {yes}, '2026-01-02 03:04:05', '2026-01-02 03:04:05'"
+    " 'Attic', 'Otago', '', {yes}, 1, '2026-01-02 03:04:05', '2026-01-02 03:04:05'"
 )
 _INSERT = (
     "INSERT INTO listings (id, bucket, account_id, title, content, type, category, images, price_cents, price_type,"
-    " location, region, district, is_active, created_at, updated_at) "
+    " location, region, district, is_active, market_version, created_at, updated_at) "
 )
 _COUNT = "UPDATE account_state SET listings = {count}, revision = 1 WHERE account_id = {account}"
 _SQLITE_NUMBERS = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}) "
@@ -62,6 +68,17 @@ class Address(NamedTuple):
 
 
 class Attack(NamedTuple):
+    """Requests that clients send at the same time, each on a connection of its own."""
+
+    name: str
+    requests: list[str]
+    clients: int
+    hold: float = 0.0  # seconds for which no client reads; 0 if they read their responses
+    statuses: frozenset[int] = frozenset({200})
+    holds_last_byte: bool = False  # until all others have been sent
+
+
+class Measurement(NamedTuple):
     """A neighbour alone and next to an attack, and what the attack did to the service."""
 
     name: str
@@ -109,10 +126,55 @@ def _read_status_mib(pid: int, name: str) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name)), 0.0)
 
 
+def build_request(method: str, path: str, header: str, body: str = "") -> str:
+    """Return a request of a client that closes its connection afterwards."""
+    lines = (f"{method} {path} HTTP/1.1", "Host: localhost", header, f"Content-Length: {len(body)}")
+    return "\r\n".join((*lines, "Connection: close", "", body))
+
+
+def build_attacks(engine: str, alice: Person, bob: Person, session: str, hold: float, queries: int) -> Iterator[Attack]:
+    """Yield the attacks: by Alice, who has many listings, by Bob, who has long ones, and by a member with a session."""
+
+    def get(person: Person, path: str) -> str:
+        return build_request("GET", path, f"X-API-Key: {person.key}")
+
+    def post(path: str, body: str) -> str:
+        return build_request("POST", path, f"X-API-Key: {bob.key}", body)
+
+    yield Attack(f"{engine}, one list", [get(alice, PATH)], 1)
+    yield Attack(f"{engine}, unread lists", [get(bob, PATH)], _CLIENTS, hold)
+    yield Attack(f"{engine}, queries", [get(bob, query) for query in _QUERIES], queries)
+    body = f'{{"title": "t", "content": "c", "x": [{",".join(["[]"] * _VALUES)}]}}'
+    yield Attack(
+        f"{engine}, bodies", [post(PATH, body)], _CLIENTS, statuses=frozenset({400, 503}), holds_last_byte=True
+    )
+    ids = [number * 1024 + bucket_of(bob.account.id) for number in range(1, 1 + _UPDATES)]
+    updates = [{"op": "update", "id": listing_id, "changes": {"content": "x"}} for listing_id in ids]
+    dry_run = post(f"{PATH}/batch?dry_run=true", json.dumps({"operations": updates}))
+    yield Attack(f"{engine}, dry runs", [dry_run], _CLIENTS, hold)
+    export = build_request("GET", "/console/export?format=jsonl", f"Cookie: listings_session={session}")
+    yield Attack(f"{engine}, unread exports", [export], _CLIENTS, hold)
+    yield Attack(f"{engine}, exports", [export], _READERS, statuses=frozenset({200, 503}))
+
+
+async def sign_up(folder: Path, url: str) -> tuple[Account, str]:
+    """Create an account with a session."""
+    async with wiring.open_services(load_test_settings(folder, database=url, sign_up="on")) as services:
+        token = await services.sessions.sign_up("Erin", "erin@example.com", _PASSWORD, "127.0.0.1")
+        member = await services.sessions.find_member(token)
+        assert member is not None
+        return member.account, token
+
+
 @contextmanager
-def _running(service: RestartableService, key: str, count: int, hold: float, *paths: str) -> Iterator[Any]:
-    command = [sys.executable, "-m", "tests.torture.list_readers", str(service.port), key, str(count), str(hold)]
-    with subprocess.Popen([*command, *paths], cwd=ROOT, stdout=subprocess.PIPE) as process:
+def _running(service: RestartableService, attack: Attack) -> Iterator[Any]:
+    command = [sys.executable, "-m", "tests.torture.expensive_clients"]
+    values = {"port": service.port, "requests": attack.requests, "count": attack.clients, "seconds": attack.hold}
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(values | {"holds_last_byte": attack.holds_last_byte}).encode())
+        process.stdin.close()
+        process.stdin = None
         try:
             yield process
         finally:
@@ -135,36 +197,37 @@ class _Trial:
         except (OSError, EOFError, ValueError, AssertionError):
             return Timing([1000 * seconds] * 2, 1)
 
-    def attack(self, name: str, person: Person, clients: int, seconds: "Seconds", paths: tuple[str, ...]) -> Attack:
-        """Measure the neighbour alone and while clients request lists, which they read if `seconds.hold` is 0."""
-        hold = seconds.hold
+    def run(self, attack: Attack, seconds: "Seconds") -> Measurement:
+        """Measure the neighbour alone and during an attack."""
         pid = self.process.pid
         rest = _read_status_mib(pid, "VmRSS")
         Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
         with busy_neighbour(), ThreadPoolExecutor(1) as thread:
             alone = self.measure(seconds.alone)
-            with _running(self.service, person.key, clients, hold, *paths) as readers:
+            with _running(self.service, attack) as clients:
                 during = [self.measure(1.0)]
-                while readers.poll() is None and not self.process.has_ended:
+                while clients.poll() is None and not self.process.has_ended:
                     during.append(self.measure(1.0))
-                out = thread.submit(readers.communicate).result()[0] if readers.poll() is not None else b""
+                out = thread.submit(clients.communicate).result()[0] if clients.poll() is not None else b""
         growth = _read_status_mib(pid, "VmHWM") - rest
         time.sleep(seconds.wait)
         left = _read_status_mib(pid, "VmRSS") - rest
         timing = Timing([ms for one in during for ms in one.latencies_ms], sum(one.failed for one in during))
-        return Attack(name, alone, timing, growth, left, self._find_failure(out, hold))
+        return Measurement(attack.name, alone, timing, growth, left, self._find_failure(out, attack))
 
-    def _find_failure(self, out: bytes, hold: float) -> str:
+    def _find_failure(self, out: bytes, attack: Attack) -> str:
         if self.process.has_ended:
             return f"the process has ended: {self.service.read_log()[-300:]}"
-        if hold:
+        if attack.hold:
             return ""
-        bodies: dict[str, set[str]] = {}
-        for path, status, digest in json.loads(out or b"[]"):
-            if status != 200:
-                return f"{path} returned {status}"
-            bodies.setdefault(path, set()).add(digest)
-        return "" if bodies and all(len(each) == 1 for each in bodies.values()) else f"different bodies: {bodies}"
+        bodies: dict[int, set[str]] = {}
+        for number, status, digest in json.loads(out or b"[]"):
+            if status not in attack.statuses:
+                return f"request {number} returned {status}"
+            if status == HTTPStatus.OK:
+                bodies.setdefault(number, set()).add(digest)
+        is_complete = bodies or HTTPStatus.OK not in attack.statuses
+        return "" if is_complete and all(len(each) == 1 for each in bodies.values()) else f"different bodies: {bodies}"
 
 
 class Seconds(NamedTuple):
@@ -175,40 +238,41 @@ class Seconds(NamedTuple):
     wait: float
 
 
-def work(folder: Path, listings: int, seconds: Seconds, rounds: int, fault: str) -> list[Attack]:
+def work(folder: Path, listings: int, seconds: Seconds, rounds: int, fault: str) -> list[Measurement]:
     """Run the attacks on both engines; repeat one whose neighbour is slow, up to `rounds` times."""
     return [
-        attack
+        measurement
         for engine in ("SQLite", "PostgreSQL")
-        for attack in work_on(engine, folder / engine, listings, seconds, rounds, fault)
+        for measurement in work_on(engine, folder / engine, listings, seconds, rounds, fault)
     ]
 
 
-def work_on(engine: str, folder: Path, listings: int, seconds: Seconds, rounds: int, fault: str) -> Iterator[Attack]:
+def work_on(
+    engine: str, folder: Path, listings: int, seconds: Seconds, rounds: int, fault: str
+) -> Iterator[Measurement]:
     """Run the attacks until one ends the service."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     with ExitStack() as stack:
-        settings = {timeouts.VARIABLE: "30", "LISTINGS_SITE": "off"}  # the market would be indexed meanwhile
+        settings = {timeouts.VARIABLE: "30"}
         if engine == "PostgreSQL":
             server = stack.enter_context(PostgresServer())
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
         service = stack.enter_context(RestartableService(folder, fault, **settings))
         url = service.environment["LISTINGS_DATABASE_URL"]
         alice, bob, dave = asyncio.run(create_people(folder, 3, database=url))
+        erin, session = asyncio.run(sign_up(folder, url))
         asyncio.run(fill(url, alice.account, listings, _TEXT))
-        asyncio.run(fill(url, bob.account, _LONG_LISTINGS, _LONG_TEXT))
+        for account in (bob.account, erin):
+            asyncio.run(fill(url, account, _LONG_LISTINGS, _LONG_TEXT))
         service.start()
         asyncio.run(_warm_up(service, dave.key))
         trial = _Trial(service, dave)
-        for name, person, clients, hold, paths in (
-            ("one list", alice, 1, 0.0, (PATH,)),
-            ("unread lists", bob, _CLIENTS, seconds.hold, (PATH,)),
-            ("queries", bob, len(_QUERIES) if rounds > 1 else _KINDS, 0.0, _QUERIES),
-        ):
-            attacks: list[Attack] = []
-            while len(attacks) < rounds and not any(it.is_fast or it.failure for it in attacks):
-                attacks.append(trial.attack(f"{engine}, {name}", person, clients, seconds._replace(hold=hold), paths))
-            yield attacks[-1]
+        queries = len(_QUERIES) if rounds > 1 else _KINDS
+        for attack in build_attacks(engine, alice, bob, session, seconds.hold, queries):
+            found: list[Measurement] = []
+            while len(found) < rounds and not any(it.is_fast or it.failure for it in found):
+                found.append(trial.run(attack, seconds))
+            yield found[-1]
             if trial.process.has_ended:
                 return
         service.kill()  # its sessions would block DROP DATABASE
@@ -224,7 +288,7 @@ async def _warm_up(service: RestartableService, key: str) -> None:
     connection.close()
 
 
-def find_failures(attacks: list[Attack], *, timed: bool) -> list[str]:
+def find_failures(attacks: list[Measurement], *, timed: bool) -> list[str]:
     """Return the deviations from the target; those of the neighbour's latency only if `timed`."""
     failures = [f"{it.name}: {it.failure}" for it in attacks if it.failure]
     failures += [f"{it}" for it in attacks if it.growth > _MAX_GROWTH_MIB or it.left > _MAX_LEFT_MIB]
@@ -242,18 +306,17 @@ def run(scale: Scale) -> Outcome:
 
 
 def control(scale: Scale) -> Outcome:
-    """Build all lists in memory."""
-    attacks = list(
-        work_on("SQLite", scale.folder / "control", 2000, Seconds(*_SHORT_SECONDS), 1, "build_lists_in_memory")
-    )
-    return Outcome(f"lists in memory: {'; '.join(map(str, attacks))}", find_failures(attacks, timed=False))
+    """Build all lists in memory, and accept any number of bodies, dry runs and exports; on both engines."""
+    attacks = work(scale.folder / "control", 2000, Seconds(*_SHORT_SECONDS), 1, "use_unlimited_memory")
+    return Outcome(f"unlimited memory: {'; '.join(map(str, attacks))}", find_failures(attacks, timed=False))
 
 
 INSTRUMENT = Instrument(
     17,
-    "large lists in 512 MiB of memory: one of 300 MB, 60 of 24 MB that nobody reads, and filtered and searched ones",
+    "expensive requests in 512 MiB of memory: a list of 300 MB, 60 unread ones of 24 MB, filtered and searched ones, 60"
+    " bodies with 600,000 values, 60 dry runs of batches, and 60 exports",
     "others' p99 at most 2 × alone + 1 ms and 100 ms, memory at most +64 MiB, returned within 10 s",
-    3,
+    5,
     run,
     control,
 )

@@ -1,0 +1,75 @@
+"""Large request bodies: their memory, their turns, and how many values they may have."""
+
+import asyncio
+
+from listings.domain.errors import Problem, Unavailable
+from listings.http.byte_budget import ByteBudget
+
+LARGE_BYTES = 64 * 1024
+"""A body of at most this size is decoded within 2 ms, whatever it contains."""
+MAX_VALUES = 20_000
+"""Of a large body. Two mebibytes can have a million, which take up to 100 ms to decode and to check in one step."""
+
+_PIECE_BYTES = 64 * 1024
+_MAX_DEPTH = 10_000  # the decoder rejects it before
+
+
+class LargeBodies:
+    """The large request bodies of all clients."""
+
+    def __init__(self) -> None:
+        self._bytes = ByteBudget()
+        self._turn = asyncio.Lock()
+
+    def reserve(self, owner: int, size: int) -> None:
+        """Reserve memory for a body of an API key. Raises Unavailable if others use too much of it."""
+        if not self._bytes.has_room(owner):
+            raise Unavailable("Too many large request bodies are being received: send fewer at the same time")
+        self._bytes.change(owner, size)
+
+    def release(self, owner: int, size: int) -> None:
+        """Release reserved memory."""
+        self._bytes.change(owner, -size)
+
+    async def take_turn(self, body: bytes) -> None:
+        """Wait until a body may be decoded, so that other requests run between two of them.
+
+        Raises Problem("invalid_request") if it has too many values.
+        """
+        async with self._turn:
+            await asyncio.sleep(0)
+            if _has_many_separators(body):
+                await _check_values(body)
+
+
+def _has_many_separators(body: bytes) -> bool:
+    """Return whether a body may have too many values. Text may contain any number of separators, too."""
+    count = 0
+    for start in range(0, len(body), _PIECE_BYTES):
+        count += _count_separators(body[start : start + _PIECE_BYTES])
+        if count >= MAX_VALUES:
+            return True
+    return False
+
+
+async def _check_values(body: bytes) -> None:
+    """Count the separators outside of strings, in pieces."""
+    await asyncio.sleep(0)
+    text = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+    count = depth = in_string = 0
+    for start in range(0, len(text), _PIECE_BYTES):
+        await asyncio.sleep(0)
+        parts = text[start : start + _PIECE_BYTES].split(b'"')
+        outside = b"".join(parts[in_string::2])
+        in_string ^= (len(parts) - 1) % 2
+        count += _count_separators(outside)
+        depth += outside.count(b"[") + outside.count(b"{") - outside.count(b"]") - outside.count(b"}")
+        if depth > _MAX_DEPTH:
+            return
+        if count >= MAX_VALUES:
+            raise Problem("invalid_request", f"The body must have at most {MAX_VALUES} values")
+
+
+def _count_separators(text: bytes) -> int:
+    """Return the number of brackets, braces and commas, which is at least that of the values, except for the first."""
+    return text.count(b"[") + text.count(b"{") + text.count(b",")

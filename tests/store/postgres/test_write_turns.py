@@ -1,0 +1,99 @@
+"""The writes of an account leave sessions to others."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from listings.contract.history import CONSOLE, Actor
+from listings.contract.listings import AddStep
+from listings.domain.errors import Unavailable
+from listings.domain.model import NewListing
+from listings.store.postgres.pool import PoolLimits
+from listings.store.postgres.store import PostgresStore
+from listings.store.postgres.write_turns import WriteTurns
+from tests.harness import TIMEOUT
+from tests.postgres_server import PostgresServer
+from tests.store.postgres.test_errors import open_session, wait_until_blocked
+
+STEP = AddStep(NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00")
+BY_OWNER = Actor(CONSOLE, 1_500)
+
+
+class Writers:
+    """Writes that last until they are released, and how many run at a time."""
+
+    def __init__(self, turns: WriteTurns) -> None:
+        self.running = 0
+        self.release = asyncio.Event()
+        self._turns = turns
+
+    async def write(self, bucket: int) -> None:
+        async with self._turns.take(bucket):
+            self.running += 1
+            await self.release.wait()
+
+    async def count(self, *buckets: int) -> int:
+        """Return how many of these writes run at the same time; all run in the end."""
+        tasks = [asyncio.create_task(self.write(bucket)) for bucket in buckets]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        running = self.running
+        self.release.set()
+        await asyncio.gather(*tasks)
+        assert self.running == len(buckets)
+        return running
+
+
+@pytest.mark.parametrize(
+    ("sessions", "buckets", "running"),
+    [(8, [1] * 5, 2), (8, [1, 1, 1, 2], 3), (8, [*range(20)], 6), (4, [1, 1, 2, 2], 2), (2, [1, 2], 1), (1, [1, 2], 1)],
+)
+def test_an_account_has_at_most_two_sessions_and_all_writes_leave_two(
+    sessions: int, buckets: list[int], running: int
+) -> None:
+    async def scenario() -> int:
+        return await Writers(WriteTurns(PoolLimits(sessions, TIMEOUT))).count(*buckets)
+
+    assert asyncio.run(scenario()) == running
+
+
+def test_a_write_that_waits_too_long_fails_and_others_go_on() -> None:
+    async def scenario() -> int:
+        turns = WriteTurns(PoolLimits(1, 0.05))
+        async with turns.take(1):
+            for bucket in (1, 2):
+                with pytest.raises(Unavailable, match="too many writes are waiting"):
+                    async with turns.take(bucket):
+                        pytest.fail("there is only one turn")
+        return await Writers(turns).count(1, 2)
+
+    assert asyncio.run(scenario()) == 1
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.database() as url:
+        yield url
+
+
+def test_waiting_writes_of_one_account_do_not_block_others(url: str) -> None:
+    async def scenario() -> None:
+        store = PostgresStore(url, PoolLimits(4, TIMEOUT))
+        await store.open()
+        try:
+            for name in ("alice", "bob"):
+                await store.add_member(name, f"{name}@example.com", "hash", 1_000)
+            added = [await store.add_listing(account, account, STEP, None, BY_OWNER) for account in (1, 2)]
+            async with open_session(url) as other, open_session(url) as observer, other.transaction():
+                await other.execute("SELECT 1 FROM account_state WHERE account_id = 1 FOR UPDATE")
+                waiting = [asyncio.create_task(store.add_listing(1, 1, STEP, None, BY_OWNER)) for _ in range(20)]
+                await wait_until_blocked(observer)
+                assert await store.get_listing(added[0].listing_id) is not None
+                await store.add_listing(2, 2, STEP, None, BY_OWNER)
+                assert not any(task.done() for task in waiting)
+            await asyncio.gather(*waiting)
+        finally:
+            await store.close()
+
+    asyncio.run(scenario())
