@@ -37,7 +37,7 @@ class Connection:
     """A persistent connection that reconnects after a loss."""
 
     def __init__(self, port: int, key: str) -> None:
-        self._port = port
+        self.port = port
         self._key = key
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -88,7 +88,7 @@ class Connection:
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:
             try:
-                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+                self._streams = await asyncio.open_connection("127.0.0.1", self.port)
             except ConnectionError as error:
                 raise UnreachableError(repr(error)) from error
         return self._streams

@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import uvloop
 
+from tests.torture.http_client import PATH, Connection
 from tests.torture.services import RestartableService, create_people
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
 
 _BLOCK = bytes(64 * 1024)
+_RATE_LIMIT, _READS = 100_000, 3
 _MAX_BLOCKS = 512  # the folder may not be a small disk
 
 
@@ -55,14 +57,24 @@ def full_disk(service: RestartableService, method: str) -> Iterator[None]:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
 
 
+async def read_with_unused_key(port: int, key: str) -> list[str]:
+    """Read with a key that was not used before the disk was full. Its requests must be counted exactly."""
+    connection = Connection(port, key)
+    responses = [await connection.fetch("GET", f"{PATH}?limit=1") for _ in range(_READS)]
+    connection.close()
+    found = [(one.status, int(one.headers.get("x-ratelimit-remaining", "-1"))) for one in responses]
+    expected = [(200, _RATE_LIMIT - number) for number in range(1, 1 + _READS)]
+    return [] if found == expected else [f"a new key on a full disk got {found}"]
+
+
 async def work(folder: Path, log_folder: Path, rounds: int, method: str) -> FullDiskResult:
     """Fill the disk and free it again, `rounds` times."""
-    with RestartableService(folder) as service:
+    with RestartableService(folder, LISTINGS_RATE_LIMIT=str(_RATE_LIMIT)) as service:
         service.log = log_folder / "log"
-        people = await create_people(folder, WRITERS)
+        people = await create_people(folder, WRITERS + rounds)
         service.start()
         await service.wait_until_ready()
-        workload = Workload(service.port, people)
+        workload, unused = Workload(service.port, people[:WRITERS]), people[WRITERS:]
         slowest_recovery, done = 0.0, 0
         while done < rounds:
             await workload.wait_until_acknowledged(50)
@@ -70,6 +82,7 @@ async def work(folder: Path, log_folder: Path, rounds: int, method: str) -> Full
                 if not await workload.wait_until_rejected():
                     workload.failures.append("no write was rejected on a full disk")
                 await workload.wait_until_read()
+                workload.failures += await read_with_unused_key(service.port, unused.pop().key)
             slowest_recovery = max(slowest_recovery, await workload.wait_until_acknowledged())
             done += 1
         await workload.finish()

@@ -19,4 +19,5 @@ def test_json_and_text_are_stored_unchanged_or_rejected(tmp_path: Path) -> None:
 def test_the_controls_that_alter_input_fail(tmp_path: Path) -> None:
     failures = INSTRUMENT.control_short(tmp_path).failures
     assert any(failure.startswith("lenient_json: n_") for failure in failures)
+    assert any(failure.startswith("simple_escape: CSV: the cell") for failure in failures)
     assert any(failure.startswith("normalized_text") and "was returned as" in failure for failure in failures)

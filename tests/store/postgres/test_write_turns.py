@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from listings.contract.history import CONSOLE, Actor
-from listings.contract.listings import AddStep
+from listings.contract.listings import AddStep, Batch
 from listings.domain.errors import Unavailable
 from listings.domain.model import NewListing
 from listings.store.postgres.pool import PoolLimits
@@ -93,6 +93,27 @@ def test_waiting_writes_of_one_account_do_not_block_others(url: str) -> None:
                 await store.add_listing(2, 2, STEP, None, BY_OWNER)
                 assert not any(task.done() for task in waiting)
             await asyncio.gather(*waiting)
+        finally:
+            await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_write_without_a_turn_is_rejected_and_not_a_failure_of_the_database(url: str) -> None:
+    async def scenario() -> None:
+        store = PostgresStore(url, PoolLimits(3, 0.5))
+        await store.open()
+        try:
+            batch = Batch([STEP], atomic=True, dry_run=False, encode=str)
+            async with store._write_turns.take(1):  # noqa: SLF001 - a write that takes long
+                for write in (
+                    store.add_listing(1, 1, STEP, None, BY_OWNER),
+                    store.change_listing(1025, lambda _: {}, BY_OWNER),
+                    store.run_batch(1, 1, batch, None, BY_OWNER),
+                ):
+                    with pytest.raises(Unavailable, match="too many writes are waiting"):
+                        await write
+            await store.check()
         finally:
             await store.close()
 

@@ -14,10 +14,13 @@ from urllib.parse import quote
 import msgspec
 
 from listings.domain import fields, listing_json
+from listings.domain.model import Listing
+from listings.service.transfer import file_formats
 from tests.harness import Harness, Person, Reply
 from tests.postgres_server import PostgresServer
 from tests.torture.input_samples import MAX_LENGTHS, build_json_cases, build_naughty_strings, is_allowed
 from tests.torture.instrument import Instrument, Outcome, Scale
+from tests.torture.spreadsheet import FORMULAS, check_csv
 
 PATH = "/api/v1/listings"
 _MIN_CASES, _MIN_STRINGS = 250, 400
@@ -69,6 +72,18 @@ class InputRun:
                     self._fetch("GET", f"{PATH}?limit=2&q={quote(text, safe='')}"),
                     {200, 400},
                 )
+
+    def check_export(self) -> None:
+        """Create listings with formulas, and check the export of all listings."""
+        for text in FORMULAS:
+            self._check_round_trip(dict.fromkeys(MAX_LENGTHS, text), text, as_ascii=True)
+        listings = self._harness.run(self._read_listings())
+        self.counts["CSV cells"], failures = check_csv(listings)
+        self.failures += failures
+
+    async def _read_listings(self) -> list[Listing]:
+        pages = self._harness.services.transfer.read_pages(self._alice.account)
+        return [listing async for page in pages for listing in page]
 
     def _check_round_trip(self, sent: dict[str, str], text: str, field: str = "", *, as_ascii: bool) -> None:
         """Check that the service rejects the text or returns it unchanged."""
@@ -142,6 +157,7 @@ def work(folder: Path, fraction: float, database: str | None = None) -> InputRun
         input_run = InputRun(harness)
         input_run.try_json(dict(_sample(list(build_json_cases().items()), fraction)))
         input_run.try_strings(_sample(build_naughty_strings(), fraction))
+        input_run.check_export()
         return input_run
 
 
@@ -166,15 +182,15 @@ def run(scale: Scale) -> Outcome:
 
 
 def control(scale: Scale) -> Outcome:
-    """Use Python's JSON parser, which is more lenient, and a normalization of text."""
+    """Use Python's JSON parser, which is more lenient, a normalization of text, and a simple escape of formulas."""
     failures = []
-    for broken in (lenient_json, normalized_text):
+    for broken in (lenient_json, normalized_text, simple_escape):
         with broken():
             stored = work(scale.folder / broken.__name__, 0.25).failures
         if not stored:
             return Outcome(f"{broken.__name__} was not found")
         failures += [f"{broken.__name__}: {failure}" for failure in stored]
-    return Outcome("lenient JSON parser, normalized text", failures)
+    return Outcome("lenient JSON parser, normalized text, simple escape of formulas", failures)
 
 
 @contextmanager
@@ -209,6 +225,17 @@ def _normalize(value: object) -> object:
 
 
 @contextmanager
+def simple_escape() -> Iterator[None]:
+    """Escape only cells that begin with an ASCII sign."""
+
+    def escape(text: str) -> str:
+        return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+    with _replaced(file_formats, "escape_formula", escape):
+        yield
+
+
+@contextmanager
 def _replaced(owner: Any, name: str, other: Callable[..., object]) -> Iterator[None]:
     original = getattr(owner, name)
     setattr(owner, name, other)
@@ -220,8 +247,9 @@ def _replaced(owner: Any, name: str, other: Callable[..., object]) -> Iterator[N
 
 INSTRUMENT = Instrument(
     8,
-    "JSON and text in every field",
-    "250 JSON texts and 400 strings on each engine: 0 wrongly accepted, no 5xx, the same bytes returned",
+    "JSON and text in every field, and in CSV",
+    "250 JSON texts and 400 strings on each engine: 0 wrongly accepted, no 5xx, the same bytes returned,"
+    " no formula in an export, every value read again",
     1,
     run,
     control,

@@ -4,10 +4,10 @@ A read by id and most creates take one round trip. Every other write is a transa
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from listings.contract.history import Actor
 from listings.contract.listings import (
@@ -243,7 +243,10 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> AddResult:
-        return await self._shield(self._add((bucket, account_id), step, WriteOptions(idempotency, actor)))
+        async def add() -> AddResult:
+            return await self._shield(self._add((bucket, account_id), step, WriteOptions(idempotency, actor)))
+
+        return await self._take_turn(bucket, add())
 
     # Change sets
 
@@ -267,8 +270,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._on_reset = callback
 
     async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
-        async with self._write_turns.take(bucket_of(listing_id)):
-            return await super().change_listing(listing_id, decide, actor)
+        return await self._take_turn(bucket_of(listing_id), super().change_listing(listing_id, decide, actor))
 
     async def run_batch(
         self,
@@ -279,10 +281,27 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
         is_large_dry_run = batch.dry_run and len(batch.steps) > 1
-        async with self._dry_run if is_large_dry_run else nullcontext(), self._write_turns.take(bucket):
-            return await super().run_batch(bucket, account_id, batch, idempotency, actor)
+        async with self._dry_run if is_large_dry_run else nullcontext():
+            write = super().run_batch(bucket, account_id, batch, idempotency, actor)
+            return await self._take_turn(bucket, write)
 
     # Helpers
+
+    async def _take_turn(self, bucket: int, write: Coroutine[Any, Any, T]) -> T:
+        """Run a write when it is the account's turn, even if the caller is cancelled."""
+
+        async def run() -> T:
+            try:
+                async with self._write_turns.take(bucket):
+                    return await write
+            finally:
+                write.close()  # if its turn has not come
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        task.add_done_callback(retrieve_exception)
+        return await asyncio.shield(task)
 
     async def _fetch(self, statement: str, *values: object) -> Rows:
         if statement in SEARCHES:
@@ -309,14 +328,13 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         return await self._use(run, searching=True)
 
     async def _add(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult:
-        async with self._write_turns.take(partition[0]):
-            added = await self._create(partition, step, options)
-            if added is None:  # the account's listings are indexed, or must be now
-                self._record_indexed(partition[1])
-                added = await self._transact(
-                    lambda session: writes.run_script(session, writes.add(self.engine, partition, step, options))
-                )
-            return added
+        added = await self._create(partition, step, options)
+        if added is None:  # the account's listings are indexed, or must be now
+            self._record_indexed(partition[1])
+            added = await self._transact(
+                lambda session: writes.run_script(session, writes.add(self.engine, partition, step, options))
+            )
+        return added
 
     async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:
         """Create a listing with a single statement. It is repeated only if certainly nothing was written."""
