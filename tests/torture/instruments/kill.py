@@ -167,7 +167,7 @@ INSTRUMENT = Instrument(
     1,
     "`kill -9` at random moments with 16 writers",
     "1,000 kills, 50,000 acknowledged writes: 0 lost, 0 duplicated, file intact",
-    6,
+    5,
     run,
     control,
 )

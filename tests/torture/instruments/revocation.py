@@ -112,7 +112,7 @@ INSTRUMENT = Instrument(
     18,
     "revocation: keys in use by two services are revoked by a third process",
     "200 keys on each engine: none accepted after its revocation has returned",
-    1,
+    0.5,
     run,
     control,
     short_fraction=0.02,
