@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from listings.api.large_bodies import LARGE_BYTES, MAX_VALUES, LargeBodies
 from listings.domain.errors import Problem
+from listings.http.large_bodies import LARGE_BYTES, MAX_VALUES, LargeBodies
 from tests.conftest import Client
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request

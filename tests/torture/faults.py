@@ -12,7 +12,6 @@ from typing import Any, cast
 import apsw
 
 from listings import wiring
-from listings.api.large_bodies import LargeBodies
 from listings.api.request import Request
 from listings.contract.history import Actor
 from listings.contract.listings import Decide
@@ -23,6 +22,7 @@ from listings.http.asgi import BodySource, ClientGoneError
 from listings.http.byte_budget import ByteBudget
 from listings.http.connection import HttpConnection
 from listings.http.exchange import HttpExchange
+from listings.http.large_bodies import LargeBodies
 from listings.ratelimit.mapped_file import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access

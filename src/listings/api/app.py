@@ -14,7 +14,6 @@ from listings.api.body_files import BodyFile
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.compression import Compressor
 from listings.api.endpoints import Endpoint
-from listings.api.large_bodies import LargeBodies
 from listings.api.lists import MAX_FILE_BYTES, Lists
 from listings.api.rate_limit_headers import RateLimitHeaders
 from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
@@ -23,6 +22,7 @@ from listings.api.routes import remove_prefix, route
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
+from listings.http.large_bodies import LargeBodies
 from listings.http.uvicorn_base import STATUS_LINE
 from listings.service import Services
 from listings.service.access import InactiveKeyError, require_write_access

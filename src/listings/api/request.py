@@ -6,7 +6,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from listings.api import codec, compression
-from listings.api.large_bodies import LARGE_BYTES, LargeBodies
 from listings.api.response_cache import ResponseCache
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Problem
@@ -14,6 +13,7 @@ from listings.domain.model import Caller
 from listings.http import accept_encoding
 from listings.http.accept_encoding import Encodings
 from listings.http.asgi import ClientGoneError, Exchange
+from listings.http.large_bodies import LARGE_BYTES, LargeBodies
 
 if TYPE_CHECKING:  # it imports this module
     from listings.api.lists import Lists

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from listings.domain.model import MarketEntry, MarketQuery
-from listings.store import market_entries, migrations, sql
+from listings.store import migrations, sql
+from listings.store.market import entries as market_entries
 from listings.store.postgres import migrate
 from listings.store.postgres.market import index as market_index
 from listings.store.postgres.market import search as market
@@ -19,7 +20,7 @@ from listings.store.postgres.pool import connect
 from listings.store.postgres.store import PostgresStore
 from listings.store.scripts import market_index as scripts
 from tests.postgres_server import PostgresServer
-from tests.store import market_upgrade
+from tests.store.market import upgrade as market_upgrade
 from tests.store.postgres.test_statements import LIMITS, Plans
 from tests.store.sqlite.test_market import COUNT, listing
 

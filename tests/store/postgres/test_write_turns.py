@@ -11,7 +11,7 @@ from listings.domain.errors import Unavailable
 from listings.domain.model import NewListing
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
-from listings.store.postgres.write_turns import WriteTurns
+from listings.store.write_turns import WriteTurns
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
@@ -53,14 +53,15 @@ def test_an_account_has_at_most_two_sessions_and_all_writes_leave_two(
     sessions: int, buckets: list[int], running: int
 ) -> None:
     async def scenario() -> int:
-        return await Writers(WriteTurns(PoolLimits(sessions, TIMEOUT))).count(*buckets)
+        store = PostgresStore("postgresql://unused", PoolLimits(sessions, TIMEOUT))
+        return await Writers(store._write_turns).count(*buckets)  # noqa: SLF001 - the store need not be open
 
     assert asyncio.run(scenario()) == running
 
 
 def test_a_write_that_waits_too_long_fails_and_others_go_on() -> None:
     async def scenario() -> int:
-        turns = WriteTurns(PoolLimits(1, 0.05))
+        turns = WriteTurns(0.05, 1, 1)
         async with turns.take(1):
             for bucket in (1, 2):
                 with pytest.raises(Unavailable, match="too many writes are waiting"):

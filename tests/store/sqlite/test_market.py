@@ -13,14 +13,16 @@ import pytest
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import AddStep
 from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
-from listings.store import market_entries, migrations, sql
+from listings.store import migrations, sql
+from listings.store.market import entries as market_entries
 from listings.store.scripts import market_index as scripts
 from listings.store.sqlite.connections import open_reader
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.market import index as market_index
 from listings.store.sqlite.market import search as market
 from listings.store.sqlite.store import SqliteStore
-from tests.store import databases, market_upgrade
+from tests.store import databases
+from tests.store.market import upgrade as market_upgrade
 
 pytestmark = pytest.mark.uncovered
 

@@ -29,7 +29,7 @@ from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
 from listings.store import change_sql, member_sql, sql
-from listings.store.market_entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
+from listings.store.market.entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, migrate, writes
 from listings.store.postgres import search as postgres_search
@@ -38,16 +38,18 @@ from listings.store.postgres.market import search as market_search
 from listings.store.postgres.market.store import PostgresMarketStore
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
 from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrieve_exception
-from listings.store.postgres.write_turns import WriteTurns
 from listings.store.postgres.writes import PostgresEngine, WriteOptions
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import CommonStore
+from listings.store.write_turns import WriteTurns
 
 T = TypeVar("T")
 
 _CHECK_TIMEOUT_SECONDS = 2
 _CALLER_CACHE_SECONDS = 1.0
 _CALLER_CHANGE_SECONDS = 1.05  # until no process has an older caller in its cache, even if its clock is a bit slower
+_MAX_WRITES_OF_ACCOUNT = 2  # one holds the lock of the account's state, and the next one begins meanwhile
+_SESSIONS_FOR_READS = 2
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
 _SIZE = f"octet_length(title) + octet_length(content) + {ROW_BYTES}"
@@ -121,7 +123,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
-        self._write_turns = WriteTurns(limits)
+        self._write_turns = _build_write_turns(limits)
         self._dry_run = asyncio.Lock()  # one dry run of a batch reads all its listings at a time
         self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
@@ -371,3 +373,9 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         if len(self._indexed) >= _MAX_CACHED:
             self._indexed.clear()
         self._indexed.add(account_id)
+
+
+def _build_write_turns(limits: PoolLimits) -> WriteTurns:
+    """Return turns with which neither an account nor all writes together use all sessions."""
+    writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
+    return WriteTurns(limits.seconds, max(1, min(_MAX_WRITES_OF_ACCOUNT, writes_at_once // 2)), writes_at_once)

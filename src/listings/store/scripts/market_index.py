@@ -14,7 +14,7 @@ from listings.domain.market import words as market_words
 from listings.domain.market.regions import fold_region
 from listings.domain.model import Listing, bucket_of
 from listings.store.mapping import build_listing
-from listings.store.market_entries import (
+from listings.store.market.entries import (
     FIRST_WITH_SPELLINGS,
     HIDDEN,
     INDEX_VERSION,

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from listings.contract.history import Actor
@@ -32,7 +32,10 @@ from listings.store.sqlite import search
 from listings.store.sqlite.engine import SqliteEngine
 from listings.store.sqlite.market.store import SqliteMarketStore
 from listings.store.sqlite.writer import OnBatch
+from listings.store.write_turns import WriteTurns
 
+_BATCH_TIMEOUT_SECONDS = 30.0
+_MAX_BATCHES = 16  # at a time, each of another account; all may be in one transaction
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
 _PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
@@ -59,6 +62,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         super().__init__(path, on_batch)
         self.engine = SqliteEngine(account_limits)
         self._dry_run = asyncio.Lock()
+        self._batch_turns = WriteTurns(_BATCH_TIMEOUT_SECONDS, max_of_account=1, max_of_all=_MAX_BATCHES)
 
     # Callers
 
@@ -82,9 +86,9 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        if not batch.dry_run or len(batch.steps) == 1:
+        if len(batch.steps) == 1:
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
-        async with self._dry_run:  # other writes must not wait for many of them in one transaction
+        async with self._dry_run if batch.dry_run else nullcontext(), self._batch_turns.take(bucket):
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from listings.domain.model import Listing, bucket_of
-from listings.store import market_entries
-from listings.store.market_entries import SHOWN
+from listings.store.market import entries
+from listings.store.market.entries import SHOWN
 from listings.store.postgres.pool import Rows, Session
 from listings.store.scripts.market_index import IS_LEASED_BY_OTHER, EntryChange, build_set_entry
 from listings.store.scripts.script import Query, QueryMany, Script
@@ -14,7 +14,7 @@ _PENDING = "marketed <> CAST(disabled_at IS NULL AS integer)"
 HAS_WORK = f"""
 SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)
     OR EXISTS (SELECT 1 FROM accounts WHERE {_PENDING} LIMIT 1)
-    OR EXISTS (SELECT 1 FROM market_indexer WHERE id = 1 AND version < {market_entries.INDEX_VERSION} LIMIT 1)
+    OR EXISTS (SELECT 1 FROM market_indexer WHERE id = 1 AND version < {entries.INDEX_VERSION} LIMIT 1)
 """
 """Citus rejects a subquery without columns, and without a limit it would collect all rows of it."""
 
@@ -60,8 +60,8 @@ class PostgresMarketEngine:
             (  # an iterator, because tokenizing long texts takes long
                 (
                     serial,
-                    *market_entries.build_entry_values(listing, state, listed_at),
-                    market_entries.build_terms(listing, version) if state == SHOWN else [],
+                    *entries.build_entry_values(listing, state, listed_at),
+                    entries.build_terms(listing, version) if state == SHOWN else [],
                 )
                 for serial, listing, state, listed_at, _ in changes
             ),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from listings.domain.model import MAX_ID, MarketQuery
-from listings.store import market_entries
+from listings.store.market import entries
 from listings.store.postgres.pool import Rows, Session
 
 SerialOrder: TypeAlias = Literal["newest", "oldest"]
@@ -31,7 +31,7 @@ _MAX_BY_TERMS = 2_000
 _MIN_SAMPLED = 20
 """Terms are common if at least this many listings match them in a sample of some parts of the market."""
 
-_COLUMNS = market_entries.ENTRY_COLUMNS
+_COLUMNS = entries.ENTRY_COLUMNS
 _DISABLED = "marketed <> CAST(disabled_at IS NULL AS integer) AND disabled_at IS NOT NULL"
 # Needed until the index has hidden the listings of an account.
 _ENABLED = f"account_id NOT IN (SELECT id FROM accounts WHERE {_DISABLED})"
@@ -269,7 +269,7 @@ def _build_parameters(query: MarketQuery, version: int) -> _Parameters:
     price_min = min(max(query.price_min or 0, 0), MAX_ID)
     price_max = MAX_ID if query.price_max is None else min(max(query.price_max, -1), MAX_ID)
     cursor = _choose_cursor(query, price_min, price_max)
-    return _Parameters(market_entries.build_query_terms(query, version), price_min, price_max, *cursor, query.limit)
+    return _Parameters(entries.build_query_terms(query, version), price_min, price_max, *cursor, query.limit)
 
 
 def _choose_cursor(query: MarketQuery, price_min: int, price_max: int) -> tuple[int, int]:

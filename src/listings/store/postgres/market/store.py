@@ -5,7 +5,7 @@ from time import monotonic
 
 from listings.contract.market import IndexResult
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
-from listings.store.market_store import ScriptedMarketStore
+from listings.store.market.store import ScriptedMarketStore
 from listings.store.postgres.market import index, search
 from listings.store.postgres.transactions import Transactions
 from listings.store.scripts.market_index import run_step

@@ -10,9 +10,10 @@ from time import perf_counter
 from typing import NamedTuple
 
 from listings.domain.model import Listing
-from listings.store import market_entries, sql
+from listings.store import sql
 from listings.store.mapping import build_listing
-from listings.store.market_entries import SHOWN
+from listings.store.market import entries
+from listings.store.market.entries import SHOWN
 from listings.store.scripts.market_index import EntryChange, build_set_entry, count_bytes, read_in_order
 from listings.store.scripts.script import QueryMany, Script
 from listings.store.sqlite.market.search import build_price_rowid
@@ -47,7 +48,7 @@ async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
     listings: list[Listing] = []
     words: dict[tuple[int, int], str] = {}
     seconds, size, has_more = 0.0, 0, True
-    while has_more and len(listings) < count and size < market_entries.MAX_STEP_BYTES:
+    while has_more and len(listings) < count and size < entries.MAX_STEP_BYTES:
         began = perf_counter()
         rows = read(NEXT_LISTING, (listings[-1].id if listings else -1,))
         for listing in map(build_listing, rows):
@@ -61,8 +62,8 @@ async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
 
 
 def _build_words(listing: Listing, version: int) -> str:
-    is_shown = market_entries.choose_state(listing, None) == SHOWN
-    return " ".join(market_entries.build_terms(listing, version)) if is_shown else ""
+    is_shown = entries.choose_state(listing, None) == SHOWN
+    return " ".join(entries.build_terms(listing, version)) if is_shown else ""
 
 
 class SqliteMarketEngine:
@@ -95,7 +96,7 @@ class SqliteMarketEngine:
             if state == SHOWN:
                 words = self._batch.words.get((listing.id, listing.version)) or _build_words(listing, version)
                 self._added.append((listing.price_cents, serial, words))
-        yield QueryMany(_SET_ENTRY, [(it[0], *market_entries.build_entry_values(*it[1:4])) for it in changes])
+        yield QueryMany(_SET_ENTRY, [(it[0], *entries.build_entry_values(*it[1:4])) for it in changes])
 
     def finish(self) -> Script[None]:
         """Write the collected changes to the full-text indexes."""

@@ -7,8 +7,8 @@ and one whose rowids start with the price. A page then reads only the first rows
 from itertools import starmap
 
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
-from listings.store import market_entries
 from listings.store.mapping import Row
+from listings.store.market import entries
 from listings.store.sqlite.script_runner import Read
 
 SERIAL_BITS = 26
@@ -17,7 +17,7 @@ _MAX_PRICE = (1 << (63 - SERIAL_BITS)) - 1
 _MAX_GATHERED = 100_000
 """With fewer listings in a price range, all of them are collected first and then sorted by age."""
 
-_COLUMNS = ", ".join(f"market.{name}" for name in market_entries.ENTRY_COLUMNS.split(", "))
+_COLUMNS = ", ".join(f"market.{name}" for name in entries.ENTRY_COLUMNS.split(", "))
 _DISABLED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
 # Needed until the next index steps hide the listings of disabled accounts.
 _ENABLED = f"market.account_id NOT IN ({_DISABLED})"
@@ -66,13 +66,13 @@ ORDER BY market_prices.rowid LIMIT $4
 """
 GET_ENTRIES = f"""
 SELECT {_COLUMNS} FROM json_each($1) AS wanted CROSS JOIN market ON market.serial = wanted.value
-WHERE market.state = {market_entries.SHOWN} AND {_ENABLED}
+WHERE market.state = {entries.SHOWN} AND {_ENABLED}
 """
 SPELLINGS = """
 SELECT word, listings FROM market_spellings WHERE skeleton IN (SELECT value FROM json_each($1)) LIMIT $2
 """
 SITEMAP = f"""
-SELECT serial, listing_id, updated_at FROM market WHERE serial > $1 AND state = {market_entries.SHOWN} AND {_ENABLED}
+SELECT serial, listing_id, updated_at FROM market WHERE serial > $1 AND state = {entries.SHOWN} AND {_ENABLED}
 ORDER BY serial LIMIT $2
 """
 
@@ -87,7 +87,7 @@ def list_traits(read: Read, query: MarketQuery, version: int, count: int) -> lis
     lowest, highest = _clamp_prices(query)
     if lowest > highest:
         return []
-    match = _build_match(market_entries.build_query_terms(query, version))
+    match = _build_match(entries.build_query_terms(query, version))
     if query.price_min is None and query.price_max is None:
         return [*starmap(MarketTraits, read(TRAITS, (match, count)))]
     rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
@@ -103,7 +103,7 @@ def _search(read: Read, query: MarketQuery, version: int) -> list[Row]:
     lowest, highest = _clamp_prices(query)
     if lowest > highest:
         return []
-    match, direction = _build_match(market_entries.build_query_terms(query, version)), _DIRECTIONS[query.sort]
+    match, direction = _build_match(entries.build_query_terms(query, version)), _DIRECTIONS[query.sort]
     rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
     if query.sort in {"price", "-price"}:
         return read(BY_PRICE[direction], (match, *_choose_rowids(query, *rowids), query.limit))
@@ -129,7 +129,7 @@ def _add_price_classes(match: str, lowest: int, highest: int) -> str:
 
     Includes or excludes classes, whichever are fewer: each class in the expression is another list to merge.
     """
-    included, excluded = market_entries.split_price_classes(lowest, highest)
+    included, excluded = entries.split_price_classes(lowest, highest)
     if len(included) <= len(excluded):
         return f"{match} AND ({_join_or(included)})"
     return f"({match}) NOT ({_join_or(excluded)})" if excluded else match
@@ -145,7 +145,7 @@ def _has_few_matches(read: Read, query: MarketQuery, version: int, rowids: tuple
     Counting only those that contain the search words would take longer. False while listings of disabled accounts are
     still shown, because `BY_SERIAL_OF_FEW` does not exclude them.
     """
-    filters = _build_match([market_entries.build_filter_term(query, version)])
+    filters = _build_match([entries.build_filter_term(query, version)])
     return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_DISABLED, ())[0][0]
 
 

@@ -6,8 +6,8 @@ import apsw
 
 from listings.contract.market import IndexResult
 from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
-from listings.store.market_entries import INDEX_VERSION
-from listings.store.market_store import ScriptedMarketStore
+from listings.store.market.entries import INDEX_VERSION
+from listings.store.market.store import ScriptedMarketStore
 from listings.store.scripts.market_index import IS_LEASED_BY_OTHER, run_step
 from listings.store.sqlite import account_index
 from listings.store.sqlite.database import DatabaseStore

@@ -1,7 +1,7 @@
 """Terms of the market's entries."""
 
 from listings.domain.model import MarketQuery
-from listings.store.market_entries import INDEX_VERSION, build_query_terms, build_terms
+from listings.store.market.entries import INDEX_VERSION, build_query_terms, build_terms
 from tests.examples import build_listing
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from listings.contract.market import WordCount
 from listings.domain.model import MarketEntry, MarketFacets, SitemapEntry
-from listings.store.market_entries import (
+from listings.store.market.entries import (
     COUNT_SELLER,
     FACET_KINDS,
     GET_INDEX_VERSION,

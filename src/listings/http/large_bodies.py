@@ -71,5 +71,5 @@ async def _check_values(body: bytes) -> None:
 
 
 def _count_separators(text: bytes) -> int:
-    """Return the number of brackets, braces and commas, which is at least that of the values, except for the first."""
+    """Count brackets, braces and commas: one for each value in an array or object, one more for an empty one."""
     return text.count(b"[") + text.count(b"{") + text.count(b",")

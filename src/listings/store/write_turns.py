@@ -1,24 +1,20 @@
-"""Limit the sessions that writes use, so that the slow writes of one account leave sessions to others."""
+"""Limit the writes of an account that run at a time, so that those of others need not wait for all of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from listings.domain.errors import Unavailable
-from listings.store.postgres.pool import PoolLimits
-
-_MAX_OF_ACCOUNT = 2  # one holds the lock of the account's state, and the next one begins meanwhile
-_RESERVED_FOR_READS = 2
 
 
 class WriteTurns:
     """The turns of one event loop."""
 
-    def __init__(self, limits: PoolLimits) -> None:
-        self._seconds = limits.seconds
-        count = max(1, limits.sessions - _RESERVED_FOR_READS)
-        self._all = asyncio.Semaphore(count)
-        self._max_of_account = max(1, min(_MAX_OF_ACCOUNT, count // 2))
+    def __init__(self, seconds: float, max_of_account: int, max_of_all: int) -> None:
+        """`seconds` is how long a write waits at most."""
+        self._seconds = seconds
+        self._max_of_account = max_of_account
+        self._all = asyncio.Semaphore(max_of_all)
         self._accounts: dict[int, _Account] = {}
 
     @asynccontextmanager

@@ -1,0 +1,1 @@
+"""The market in any database: its entries and statements, and what its stores share."""
