@@ -18,6 +18,7 @@ from tests.torture.services import RestartableService, create_people
 KEYS = 200  # on each engine
 _AT_ONCE = 20
 _SERVICES = 2
+_WAIT_SECONDS = postgres_store._CALLER_CHANGE_SECONDS  # noqa: SLF001 - a fixture of other tests sets it to zero
 
 
 class Revocations:
@@ -85,27 +86,28 @@ def work(engine: str, folder: Path, keys: int) -> list[str]:
 
 def run(scale: Scale) -> Outcome:
     """Revoke keys on both engines."""
-    keys = scale.amount(KEYS, 4)
-    failures = [failure for engine in ("SQLite", "PostgreSQL") for failure in work(engine, scale.folder / engine, keys)]
+    keys, engines = scale.amount(KEYS, 4), ("SQLite", "PostgreSQL")
+    with waiting(_WAIT_SECONDS):
+        failures = [failure for engine in engines for failure in work(engine, scale.folder / engine, keys)]
     return Outcome(f"{keys} keys on each engine, {_SERVICES} services", failures, keys >= KEYS)
 
 
 def control(scale: Scale) -> Outcome:
     """Do not wait until the caches of other processes have expired."""
-    with no_wait():
+    with waiting(0.0):
         failures = work("PostgreSQL", scale.folder / "control", 4)
     return Outcome("revocations return immediately", failures)
 
 
 @contextmanager
-def no_wait() -> Iterator[None]:
-    """Let writes that change callers return at once."""
-    seconds = postgres_store._CALLER_CHANGE_SECONDS  # noqa: SLF001 - the injected fault
-    postgres_store._CALLER_CHANGE_SECONDS = 0.0  # noqa: SLF001 - as above
+def waiting(seconds: float) -> Iterator[None]:
+    """Let writes of this process that change callers wait until caches have expired."""
+    before = postgres_store._CALLER_CHANGE_SECONDS  # noqa: SLF001 - as above
+    postgres_store._CALLER_CHANGE_SECONDS = seconds  # noqa: SLF001 - as above
     try:
         yield
     finally:
-        postgres_store._CALLER_CHANGE_SECONDS = seconds  # noqa: SLF001 - as above
+        postgres_store._CALLER_CHANGE_SECONDS = before  # noqa: SLF001 - as above
 
 
 INSTRUMENT = Instrument(
