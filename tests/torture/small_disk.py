@@ -20,7 +20,7 @@ from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
 
 _BLOCK = bytes(64 * 1024)
-_RATE_LIMIT, _READS = 100_000, 3
+_RATE_LIMIT, _READS, _UNUSED_KEYS = 1000, 3, 20
 _MAX_BLOCKS = 512  # the folder may not be a small disk
 
 
@@ -57,24 +57,40 @@ def full_disk(service: RestartableService, method: str) -> Iterator[None]:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
 
 
-async def read_with_unused_key(port: int, key: str) -> list[str]:
-    """Read with a key that was not used before the disk was full. Its requests must be counted exactly."""
+async def read_with_unused_keys(folder: Path, log_folder: Path, keys: list[str], method: str) -> list[str]:
+    """Read on a full disk with keys that were not used before. Their requests must be counted exactly."""
+    failures = []
+    with RestartableService(folder, LISTINGS_RATE_LIMIT=str(_RATE_LIMIT)) as service:
+        service.log = log_folder / "log"
+        service.start()
+        await service.wait_until_ready()
+        with full_disk(service, method):
+            counts = [await read_and_count(service.port, key, _READS) for key in keys]
+        counts_afterwards = [await read_and_count(service.port, key, 1) for key in keys]
+        service.kill()
+    expected = [(200, _RATE_LIMIT - number) for number in range(1, 2 + _READS)]
+    for during, afterwards in zip(counts, counts_afterwards, strict=True):
+        if during + afterwards != expected:
+            failures.append(f"an unused key on a full disk got {during}, and {afterwards} afterwards")
+    return failures
+
+
+async def read_and_count(port: int, key: str, reads: int) -> list[tuple[int, int]]:
+    """Return the status and the remaining requests after each read."""
     connection = Connection(port, key)
-    responses = [await connection.fetch("GET", f"{PATH}?limit=1") for _ in range(_READS)]
+    responses = [await connection.fetch("GET", f"{PATH}?limit=1") for _ in range(reads)]
     connection.close()
-    found = [(one.status, int(one.headers.get("x-ratelimit-remaining", "-1"))) for one in responses]
-    expected = [(200, _RATE_LIMIT - number) for number in range(1, 1 + _READS)]
-    return [] if found == expected else [f"a new key on a full disk got {found}"]
+    return [(one.status, int(one.headers.get("x-ratelimit-remaining", "-1"))) for one in responses]
 
 
 async def work(folder: Path, log_folder: Path, rounds: int, method: str) -> FullDiskResult:
     """Fill the disk and free it again, `rounds` times."""
-    with RestartableService(folder, LISTINGS_RATE_LIMIT=str(_RATE_LIMIT)) as service:
+    with RestartableService(folder) as service:
         service.log = log_folder / "log"
-        people = await create_people(folder, WRITERS + rounds)
+        people = await create_people(folder, WRITERS + _UNUSED_KEYS)
         service.start()
         await service.wait_until_ready()
-        workload, unused = Workload(service.port, people[:WRITERS]), people[WRITERS:]
+        workload = Workload(service.port, people[:WRITERS])
         slowest_recovery, done = 0.0, 0
         while done < rounds:
             await workload.wait_until_acknowledged(50)
@@ -82,12 +98,12 @@ async def work(folder: Path, log_folder: Path, rounds: int, method: str) -> Full
                 if not await workload.wait_until_rejected():
                     workload.failures.append("no write was rejected on a full disk")
                 await workload.wait_until_read()
-                workload.failures += await read_with_unused_key(service.port, unused.pop().key)
             slowest_recovery = max(slowest_recovery, await workload.wait_until_acknowledged())
             done += 1
         await workload.finish()
         service.kill()
         failures = workload.failures + find_all_differences(workload.writers, read_stored_rows(service.database))
+    failures += await read_with_unused_keys(folder, log_folder, [person.key for person in people[WRITERS:]], method)
     return FullDiskResult(done, workload.acknowledged, workload.rejected, slowest_recovery, failures)
 
 
