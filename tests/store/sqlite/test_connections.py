@@ -31,6 +31,23 @@ def test_a_sqlite_version_that_can_corrupt_the_file_is_rejected(
 # Reading without changing anything
 
 
+def test_a_wal_that_another_process_removes_meanwhile_is_no_error(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, exists = copy_as_killed(tmp_path / "killed", database), Path.exists
+
+    def exist_for_the_last_time(path: Path) -> bool:
+        found = exists(path)
+        if path.name.endswith("-wal"):
+            for suffix in ("-wal", "-shm"):
+                killed.with_name(f"{killed.name}{suffix}").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "exists", exist_for_the_last_time)
+    with closing(open_without_writes(killed)) as connection:
+        assert connection.execute("SELECT 1 FROM accounts").fetchall() == [(1,)]
+
+
 def test_reading_a_database_with_a_wal_changes_no_file(database: Path, tmp_path: Path) -> None:
     killed = copy_as_killed(tmp_path / "killed", database)
     before = read_files(killed.parent)

@@ -209,9 +209,9 @@ def build_read_only_uri(path: Path) -> str:
     require_database_file(path)
     real = path.resolve()
     wal, index, journal = (Path(f"{real}{suffix}") for suffix in ("-wal", "-shm", "-journal"))
-    if journal.exists() and journal.stat().st_size:
+    if _get_size(journal):
         raise Problem("schema_mismatch", f"{real} has an unfinished transaction: `listings migrate` rolls it back")
-    if wal.exists() and wal.stat().st_size and not index.exists():
+    if not index.exists() and _get_size(wal):  # another process removes the WAL before its index
         raise Problem("schema_mismatch", f"{real} has a WAL without its index: `listings migrate` rebuilds it")
     parameter = "readonly_shm=1" if wal.exists() and index.exists() else "immutable=1"
     return f"file:{quote(str(real))}?mode=ro&{parameter}"
@@ -232,7 +232,10 @@ def is_damage(error: apsw.Error) -> bool:
 
 def _get_size(path: Path) -> int:
     """Return the size in bytes, or 0 if the file does not exist."""
-    return path.stat().st_size if path.exists() else 0
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _open(path: Path) -> apsw.Connection:
