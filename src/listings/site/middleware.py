@@ -11,13 +11,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from listings.domain.errors import Problem, Unavailable
 from listings.http.byte_budget import ByteBudget
+from listings.http.large_bodies import LARGE_BYTES
 from listings.site import cookies, pages, presentation, security, visitor
 from listings.site.context import site_of
 
 Header: TypeAlias = tuple[bytes, bytes]
 Message: TypeAlias = MutableMapping[str, Any]
 _MAX_DIGITS = 15
-_LARGE_BYTES = 64 * 1024  # a smaller body is not counted
 _WEBHOOK = re.compile(r"/payments/[a-z]+/webhook")  # has a signature instead of an origin
 _INTERNAL_ERROR = Problem("internal_error", "The fault is on our side. Try again in a moment")
 
@@ -80,7 +80,7 @@ class _Body:
         self._received += len(message.get("body", b""))
         if self._received > self._limit:
             raise _too_large(self._limit)
-        if self._received > _LARGE_BYTES and not self._reserved:
+        if self._received > LARGE_BYTES and not self._reserved:
             self._reserve()
         return message
 

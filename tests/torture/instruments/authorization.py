@@ -320,7 +320,7 @@ def run_matrix(folder: Path, cells: Sequence[Cell], database: str | None = None)
 
 @contextmanager
 def silence_warnings() -> Iterator[None]:
-    """Suppress thousands of warnings about rejected keys."""
+    """Suppress thousands of warnings about rejected requests."""
     log = logging.getLogger("listings")
     level = log.level
     log.setLevel(logging.ERROR)

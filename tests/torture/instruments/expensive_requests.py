@@ -134,7 +134,10 @@ def build_request(method: str, path: str, header: str, body: str = "") -> str:
 
 
 def build_attacks(engine: str, alice: Person, bob: Person, session: str, hold: float, queries: int) -> Iterator[Attack]:
-    """Yield the attacks: by Alice, who has many listings, by Bob, who has long ones, and by a member with a session."""
+    """Yield the attacks.
+
+    Alice has many listings, and Bob long ones. A member with long ones has `session`.
+    """
 
     def get(person: Person, path: str) -> str:
         return build_request("GET", path, f"X-API-Key: {person.key}")

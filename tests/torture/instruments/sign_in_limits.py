@@ -1,8 +1,7 @@
 """Limits of sign-ins: attackers on many networks guess passwords, and never keep an owner out (decision G38)."""
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 from random import Random
@@ -13,6 +12,7 @@ from tests.harness import Harness
 from tests.postgres_server import PostgresServer
 from tests.site.console import FORM_HEADERS, PASSWORD, Tab, open_harness
 from tests.torture.instrument import Instrument, Outcome, Scale
+from tests.torture.instruments.authorization import silence_warnings
 
 ATTEMPTS = 4000  # on each engine
 _NETWORKS = 30
@@ -126,22 +126,10 @@ def work(folder: Path, attempts: int, database: str | None = None) -> SignIns:
     """Make attempts on one engine; `database` is a URL."""
     folder.mkdir()
     flags = {"database": database} if database is not None else {}
-    with silence_log(), open_harness(folder, trusted_proxies="127.0.0.1", **flags) as harness:
+    with silence_warnings(), open_harness(folder, trusted_proxies="127.0.0.1", **flags) as harness:
         sign_ins = SignIns(harness, Random(1))
         sign_ins.work(attempts)
         return sign_ins
-
-
-@contextmanager
-def silence_log() -> Iterator[None]:
-    """Suppress thousands of warnings about rejected attempts."""
-    log = logging.getLogger("listings")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def run(scale: Scale) -> Outcome:

@@ -5,7 +5,7 @@ A read by id and most creates take one round trip. Every other write is a transa
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
@@ -124,7 +124,6 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
         self._write_turns = _build_write_turns(limits)
-        self._dry_run = asyncio.Lock()  # one dry run of a batch reads all its listings at a time
         self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
@@ -282,10 +281,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        is_large_dry_run = batch.dry_run and len(batch.steps) > 1
-        async with self._dry_run if is_large_dry_run else nullcontext():
-            write = super().run_batch(bucket, account_id, batch, idempotency, actor)
-            return await self._take_turn(bucket, write)
+        return await self._take_turn(bucket, super().run_batch(bucket, account_id, batch, idempotency, actor))
 
     # Helpers
 

@@ -1,9 +1,8 @@
 """The store on one SQLite file: short reads run on the event loop, long ones in a thread, writes in another."""
 
-import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from listings.contract.history import Actor
@@ -62,7 +61,6 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         super().__init__(path, on_batch)
         self.engine = SqliteEngine(account_limits)
-        self._dry_run = asyncio.Lock()
         self._batch_turns = WriteTurns(_BATCH_TIMEOUT_SECONDS, _MAX_BATCHES_OF_ACCOUNT, _MAX_BATCHES)
 
     # Callers
@@ -89,7 +87,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     ) -> BatchOutcome | str:
         if len(batch.steps) == 1:
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
-        async with self._dry_run if batch.dry_run else nullcontext(), self._batch_turns.take(bucket):
+        async with self._batch_turns.take(bucket):
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
