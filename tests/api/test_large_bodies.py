@@ -9,6 +9,7 @@ import pytest
 
 from listings.domain.errors import Problem
 from listings.http.large_bodies import LARGE_BYTES, MAX_VALUES, LargeBodies
+from listings.http.turns import Turns
 from tests.conftest import Client
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request
@@ -45,11 +46,12 @@ def test_a_large_body_has_at_most_20000_values(alice: Client, body: str, status:
         assert response.json() == {"error": "The body must have at most 20000 values"}
 
 
-def test_other_tasks_run_between_two_large_bodies() -> None:
+@pytest.mark.parametrize("body", [b" " * (LARGE_BYTES + 1), b"{}," * 50], ids=["a large one", "many values"])
+def test_other_tasks_run_between_two_bodies(body: bytes) -> None:
     events: list[str] = []
 
     async def take(bodies: LargeBodies, name: str) -> None:
-        await bodies.take_turn(b"[1]")
+        await bodies.take_turn(body)
         events.append(name)
 
     async def tick() -> None:
@@ -58,7 +60,7 @@ def test_other_tasks_run_between_two_large_bodies() -> None:
             await asyncio.sleep(0)
 
     async def work() -> None:
-        bodies = LargeBodies()
+        bodies = LargeBodies(Turns())
         await asyncio.gather(take(bodies, "a"), take(bodies, "b"), take(bodies, "c"), tick())
 
     asyncio.run(work())
@@ -80,7 +82,7 @@ def test_other_tasks_run_while_values_are_counted() -> None:
 
         task = asyncio.create_task(tick())
         with pytest.raises(Problem, match="at most 20000 values"):
-            await LargeBodies().take_turn(b'{"x": ["' + b",[" * 800_000 + b'"' + b",[]" * 100_000 + b"]}")
+            await LargeBodies(Turns()).take_turn(b'{"x": ["' + b",[" * 800_000 + b'"' + b",[]" * 100_000 + b"]}")
         task.cancel()
         return iterations
 

@@ -23,6 +23,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
 from listings.http.large_bodies import LargeBodies
+from listings.http.turns import Turns
 from listings.http.uvicorn_base import STATUS_LINE
 from listings.service import Services
 from listings.service.access import InactiveKeyError, require_write_access
@@ -76,7 +77,8 @@ class Application:
         self._response_cache = ResponseCache(services.revisions, options.max_cache_bytes)
         self._lists = Lists(services, options.file_folder, options.max_file_bytes)
         self._compressor = Compressor()
-        self._large_bodies = LargeBodies()
+        self._turns = Turns()
+        self._large_bodies = LargeBodies(self._turns)
         services.revisions.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
@@ -92,7 +94,7 @@ class Application:
     async def serve(self, exchange: Exchange) -> None:
         """Serve one request. Our own server calls this directly, which saves ASGI's dictionaries."""
         started = perf_counter()
-        request = Request(exchange, self._ids, self._response_cache, self._lists)
+        request = Request(exchange, self._ids, self._response_cache, self._lists, self._turns)
         try:
             response = await self._respond(request, exchange)
         except ClientGoneError:

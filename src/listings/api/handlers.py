@@ -89,7 +89,8 @@ async def run_batch(services: Services, request: Request) -> Response:
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
     if isinstance(outcome, str):  # recorded under the same Idempotency-Key
         return batch.build_response(outcome.encode(), codec.REPLAYED + headers)
-    return batch.build_response(encode(outcome), headers)
+    async with request.turns.take():
+        return batch.build_response(encode(outcome), headers)
 
 
 async def list_changes(services: Services, request: Request) -> Response:

@@ -14,11 +14,13 @@ from listings.http import accept_encoding
 from listings.http.accept_encoding import Encodings
 from listings.http.asgi import ClientGoneError, Exchange
 from listings.http.large_bodies import LARGE_BYTES, LargeBodies
+from listings.http.turns import Turns
 
 if TYPE_CHECKING:  # it imports this module
     from listings.api.lists import Lists
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
+_SMALL_BYTES = 512  # needs no turn
 _MAX_DIGITS = 15  # a longer Content-Length exceeds every limit
 _PREFERENCE = re.compile(r'(?:[^,"]|"[^"]*")+')
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -55,14 +57,16 @@ class Request:
         "query",
         "route",
         "segment",
+        "turns",
     )
 
     caller: Caller  # set by the checks, if the endpoint needs a key
 
-    def __init__(self, exchange: Exchange, ids: RequestIds, cache: ResponseCache, lists: "Lists") -> None:
-        """`cache` holds responses that handlers may reuse, and `lists` builds lists."""
+    def __init__(self, exchange: Exchange, ids: RequestIds, cache: ResponseCache, lists: "Lists", turns: Turns) -> None:
+        """`cache` holds responses that handlers may reuse, `lists` builds lists, and `turns` is for long steps."""
         self.cache = cache
         self.lists = lists
+        self.turns = turns
         headers = exchange.headers
         self.method = exchange.method
         self.path = exchange.path
@@ -154,7 +158,7 @@ class Request:
         body = self._exchange.get_body()
         if body is None or len(body) > max_bytes:
             body = await self._receive_body(max_bytes, large_bodies)
-        if len(body) > LARGE_BYTES:
+        if len(body) > _SMALL_BYTES:
             await large_bodies.take_turn(body)
         self.body = body
 

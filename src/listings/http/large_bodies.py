@@ -4,6 +4,7 @@ import asyncio
 
 from listings.domain.errors import Problem, Unavailable
 from listings.http.byte_budget import ByteBudget
+from listings.http.turns import Turns
 
 LARGE_BYTES = 64 * 1024
 """A body of at most this size is decoded within 2 ms, whatever it contains."""
@@ -11,15 +12,16 @@ MAX_VALUES = 20_000
 """Of a large body. Two mebibytes can have a million, which take up to 100 ms to decode and to check in one step."""
 
 _PIECE_BYTES = 64 * 1024
+_MANY_VALUES = 100  # an operation of a batch has five, and takes 10 us
 _MAX_DEPTH = 10_000  # the decoder rejects it before
 
 
 class LargeBodies:
     """The large request bodies of all clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns) -> None:
         self._bytes = ByteBudget()
-        self._turn = asyncio.Lock()
+        self._turns = turns
 
     def reserve(self, owner: int, size: int) -> None:
         """Reserve memory for a body of an API key. Raises Unavailable if others use too much of it."""
@@ -32,14 +34,17 @@ class LargeBodies:
         self._bytes.change(owner, -size)
 
     async def take_turn(self, body: bytes) -> None:
-        """Wait until a body may be decoded, so that other requests run between two of them.
+        """Wait until a body may be decoded, if it is large or has many values.
 
-        Raises Problem("invalid_request") if it has too many values.
+        Raises Problem("invalid_request") if it is large and has too many values.
         """
-        async with self._turn:
-            await asyncio.sleep(0)
-            if _has_many_separators(body):
-                await _check_values(body)
+        if len(body) > LARGE_BYTES:
+            async with self._turns.take():
+                if _has_many_separators(body):
+                    await _check_values(body)
+        elif _count_separators(body) >= _MANY_VALUES:
+            async with self._turns.take():
+                pass
 
 
 def _has_many_separators(body: bytes) -> bool:

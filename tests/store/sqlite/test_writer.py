@@ -21,6 +21,8 @@ from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer import Writer
 from tests.harness import TIMEOUT
 
+WORK_SECONDS = 0.005  # after which an operation pauses
+
 
 def insert(text: str) -> Callable[[apsw.Connection], int]:
     def operation(connection: apsw.Connection) -> int:
@@ -126,6 +128,95 @@ def test_a_batch_runs_again_only_if_there_is_something_to_roll_back(path: Path, 
     assert isinstance(rejected, Problem)
     assert read_texts(path) == {"a", "b"}
     assert runs == [1] * (1 if statement == "SELECT 1" else 2)
+
+
+def test_an_operation_that_rolls_back_runs_once(path: Path) -> None:
+    runs = []
+
+    def reject(connection: apsw.Connection) -> None:
+        runs.append(connection)
+        insert_and_reject(connection)
+
+    async def use(writer: Writer) -> list[Any]:
+        calls = (writer.run(reject, rolls_back=True), writer.run(insert("a")), writer.run(reject, rolls_back=True))
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    first, inserted, last = run_with_writer(path, use)
+    assert (type(first), inserted, type(last)) == (Problem, 1, Problem)
+    assert (len(runs), read_texts(path)) == (2, {"a"})
+
+
+def test_a_batch_that_rolls_back_writes_nothing_to_the_file(path: Path) -> None:
+    async def use(writer: Writer) -> tuple[int, int]:
+        await writer.run(insert("a"))
+        before = path.with_name("notes.db-wal").stat().st_size
+        with pytest.raises(Problem):
+            await writer.run(insert_and_reject, rolls_back=True)
+        return before, path.with_name("notes.db-wal").stat().st_size
+
+    before, after = run_with_writer(path, use)
+    assert 0 < before == after
+
+
+def test_a_batch_that_rolls_back_does_not_show_that_writes_work(path: Path) -> None:
+    def on_batch(size: int, seconds: float, *, committed: bool) -> None:  # noqa: ARG001 - the names of the callback
+        batches.append(committed)
+
+    async def use() -> None:
+        writer = Writer(path, on_batch)
+        await writer.run(lambda connection: connection.pragma("max_page_count", 1))
+        with pytest.raises(Unavailable):
+            await writer.run(insert("x" * 100_000))
+        with pytest.raises(Problem):
+            await writer.run(insert_and_reject, rolls_back=True)
+        await writer.check()
+        await writer.close()
+
+    batches: list[bool] = []
+    asyncio.run(use())
+    assert batches == [True, False, True, True]  # the last one is the small write of the check
+
+
+def test_the_event_loop_runs_while_an_operation_pauses(path: Path) -> None:
+    events: list[str] = []
+
+    def respond() -> None:
+        sleep(WORK_SECONDS)  # keeps the event loop busy
+        events.append("respond")
+
+    async def use(writer: Writer) -> None:
+        loop = asyncio.get_running_loop()
+
+        def work(_: apsw.Connection) -> None:
+            for _step in range(3):
+                sleep(WORK_SECONDS)
+                loop.call_soon_threadsafe(respond)
+                writer.let_loop_run()
+                events.append("work")
+
+        await writer.run(work)
+
+    run_with_writer(path, use)
+    assert events == ["respond", "work"] * 3
+
+
+def test_a_busy_event_loop_does_not_stop_an_operation(path: Path) -> None:
+    started, finished = threading.Event(), threading.Event()
+
+    async def use(writer: Writer) -> None:
+        def work(_: apsw.Connection) -> None:
+            started.set()
+            sleep(WORK_SECONDS)
+            writer.let_loop_run()
+            finished.set()
+
+        written = asyncio.ensure_future(writer.run(work))
+        while not started.is_set():  # noqa: ASYNC110 - the thread sets it
+            await asyncio.sleep(0)
+        assert finished.wait(TIMEOUT)  # blocks the event loop
+        await written
+
+    run_with_writer(path, use)
 
 
 def test_a_statement_that_the_database_rejects_is_rolled_back_alone(path: Path) -> None:

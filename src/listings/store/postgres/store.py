@@ -306,7 +306,13 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             return await self._use(lambda session: session.fetch(statement, *values), searching=True)
         return await self._read(statement, *values)
 
-    async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
+    async def _run_script(
+        self,
+        build_script: Callable[[], Script[T]],
+        *,
+        changes_callers: bool = False,
+        rolls_back: bool = False,
+    ) -> T:
         try:
             result = await self._run(lambda session: writes.run_script(session, build_script()))
         finally:

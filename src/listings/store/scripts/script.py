@@ -54,10 +54,13 @@ class ScriptedStore(ABC):
         """Return all rows of a read-only statement."""
 
     @abstractmethod
-    async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
+    async def _run_script(
+        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, rolls_back: bool = False
+    ) -> T:
         """Run a script in a transaction, which completes even if the caller is cancelled.
 
-        Set `changes_callers` if the script may change a result of `Store.find_caller`.
+        Set `changes_callers` if the script may change a result of `Store.find_caller`, and `rolls_back` if it never
+        returns after it has written.
         """
 
     @abstractmethod

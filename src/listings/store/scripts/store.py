@@ -90,7 +90,9 @@ class ScriptedListingStore(ScriptedStore):
     ) -> BatchOutcome | str:
         partition = (bucket, account_id)
         try:
-            return await self._run_script(lambda: listings.run(self.engine, partition, batch, idempotency, actor))
+            return await self._run_script(
+                lambda: listings.run(self.engine, partition, batch, idempotency, actor), rolls_back=batch.dry_run
+            )
         except listings.RollbackError as rollback:
             rollback.__traceback__ = None  # it is part of a reference cycle, and its frames hold the listings
             return rollback.outcome

@@ -181,9 +181,14 @@ class DatabaseStore(ScriptedStore):
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
         return self._database.read_neutral(statement, values)
 
-    async def _run_script(self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False) -> T:
-        return await self._database.writer.run(
-            lambda connection: run_script(connection, build_script()), changes_callers=changes_callers
+    async def _run_script(
+        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, rolls_back: bool = False
+    ) -> T:
+        writer = self._database.writer
+        return await writer.run(
+            lambda connection: run_script(connection, build_script(), writer.let_loop_run),
+            changes_callers=changes_callers,
+            rolls_back=rolls_back,
         )
 
     async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:

@@ -16,8 +16,11 @@ Read: TypeAlias = Callable[[str, Row], list[Row]]
 T = TypeVar("T")
 
 
-def run_script(connection: apsw.Connection, script: Script[T]) -> T:
-    """Run a script in the current write transaction, which locks the whole database."""
+def run_script(connection: apsw.Connection, script: Script[T], before_query: Callable[[], None] = lambda: None) -> T:
+    """Run a script in the current write transaction, which locks the whole database.
+
+    `before_query` is called before each statement but the first.
+    """
     send, execute_query = script.send, connection.execute
     try:
         query = next(script)
@@ -26,6 +29,7 @@ def run_script(connection: apsw.Connection, script: Script[T]) -> T:
                 query = send(execute_query(to_sqlite(query.statement), query.values).fetchall())
             else:
                 query = send(connection.executemany(to_sqlite(query.statement), query.many).fetchall())
+            before_query()
     except StopIteration as end:
         result: T = end.value
         return result
