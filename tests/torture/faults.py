@@ -30,6 +30,7 @@ from listings.service.members.passwords import Passwords
 from listings.settings import Settings
 from listings.site.console.export import Exports
 from listings.store import migrations, sql
+from listings.store.postgres import writes
 from listings.store.reverts import writes as revert_writes
 from listings.store.reverts.reads import PlanOptions
 from listings.store.reverts.store import ScriptedRevertStore
@@ -253,6 +254,7 @@ def use_unlimited_memory() -> None:
     ByteBudget.has_room = cast("Any", lambda *_: True)  # type: ignore[method-assign]  # as above
     Exports.require_room = cast("Any", lambda *_: None)  # type: ignore[method-assign]  # as above
     listings.MAX_PREVIEW_CHARACTERS = 1 << 40  # type: ignore[attr-defined]  # as above
+    writes._PAUSE = 0
 
 
 def accept_any_body_size() -> None:

@@ -1,5 +1,6 @@
 """One handler per endpoint: parse the request, call the use case, build the response."""
 
+from functools import partial
 from hashlib import sha256
 from time import perf_counter
 
@@ -82,15 +83,15 @@ async def run_batch(services: Services, request: Request) -> Response:
     options = parse_options(request, idempotent=True)._replace(state=state)
     parsed = await batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
-    encode = parsed.build_encoder(request.caller, dry_run=options.dry_run)
+    encode = partial(parsed.encode, request.caller, dry_run=options.dry_run)
     outcome = await services.listings.run_batch(
-        request.caller, steps, lambda it: encode(it).decode(), options, atomic=parsed.atomic
+        request.caller, steps, lambda it: b"".join(encode(it)).decode(), options, atomic=parsed.atomic
     )
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
     if isinstance(outcome, str):  # recorded under the same Idempotency-Key
         return batch.build_response(outcome.encode(), codec.REPLAYED + headers)
     async with request.turns.take():
-        return batch.build_response(encode(outcome), headers)
+        return batch.build_response(await batch.join(encode(outcome)), headers)
 
 
 async def list_changes(services: Services, request: Request) -> Response:

@@ -38,7 +38,7 @@ def build_page(columns: str, *, descending: bool = False) -> str:
 GET_DATABASE_ID = "SELECT id FROM database_id"
 
 FIND_CALLER = """
-SELECT k.id, k.account_id, a.bucket, a.plan_expires_at, a.disabled_at, k.expires_at, k.revoked_at, k.access
+SELECT k.digest, k.id, k.account_id, a.bucket, a.plan_expires_at, a.disabled_at, k.expires_at, k.revoked_at, k.access
 FROM api_keys k JOIN accounts a ON a.id = k.account_id
 WHERE k.digest = $1
 """

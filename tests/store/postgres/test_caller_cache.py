@@ -76,6 +76,22 @@ def test_a_process_sees_its_own_changes_immediately(postgres: PostgresServer) ->
     run_with_two(postgres, use)
 
 
+def test_simultaneous_requests_of_a_key_look_it_up_together(postgres: PostgresServer) -> None:
+    async def scenario(url: str) -> int:
+        store = PostgresStore(url, PoolLimits(sessions=8, seconds=60))
+        await store.open()
+        try:
+            await add_key(store)
+            callers = await asyncio.gather(*(store.find_caller(DIGEST) for _ in range(60)))
+            assert len(set(callers)) == 1
+            return len(store._pool._sessions)  # noqa: SLF001 - each message in flight has a session
+        finally:
+            await store.close()
+
+    with postgres.database() as url:
+        assert asyncio.run(scenario(url)) <= 3  # one alone, and the others in messages of 32
+
+
 @pytest.mark.decision("G25")
 def test_an_unknown_key_is_not_cached(postgres: PostgresServer) -> None:
     async def use(store: PostgresStore, other: PostgresStore, _clock: Clock) -> None:

@@ -1,7 +1,8 @@
-"""The writes of an account leave sessions to others."""
+"""The writes of an account leave sessions and time to others."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from time import perf_counter, sleep
 
 import pytest
 
@@ -9,8 +10,10 @@ from listings.contract.history import CONSOLE, Actor
 from listings.contract.listings import AddStep, Batch
 from listings.domain.errors import Unavailable
 from listings.domain.model import NewListing
-from listings.store.postgres.pool import PoolLimits
+from listings.store.postgres import writes
+from listings.store.postgres.pool import Pool, PoolLimits
 from listings.store.postgres.store import PostgresStore
+from listings.store.scripts.script import Query, Script
 from listings.store.write_turns import WriteTurns
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
@@ -59,6 +62,14 @@ def test_an_account_has_at_most_two_sessions_and_all_writes_leave_two(
     assert asyncio.run(scenario()) == running
 
 
+def test_an_account_has_one_batch_at_a_time() -> None:
+    async def scenario() -> int:
+        store = PostgresStore("postgresql://unused", PoolLimits(8, TIMEOUT))
+        return await Writers(store._batch_turns).count(1, 1, 1, 2)  # noqa: SLF001 - the store need not be open
+
+    assert asyncio.run(scenario()) == 2
+
+
 def test_a_write_that_waits_too_long_fails_and_others_go_on() -> None:
     async def scenario() -> int:
         turns = WriteTurns(0.05, 1, 1)
@@ -100,6 +111,11 @@ def test_waiting_writes_of_one_account_do_not_block_others(url: str) -> None:
     asyncio.run(scenario())
 
 
+async def require_rejected(write: Awaitable[object]) -> None:
+    with pytest.raises(Unavailable, match="too many writes are waiting"):
+        await write
+
+
 def test_a_write_without_a_turn_is_rejected_and_not_a_failure_of_the_database(url: str) -> None:
     async def scenario() -> None:
         store = PostgresStore(url, PoolLimits(3, 0.5))
@@ -107,15 +123,32 @@ def test_a_write_without_a_turn_is_rejected_and_not_a_failure_of_the_database(ur
         try:
             batch = Batch([STEP], atomic=True, dry_run=False, encode=str)
             async with store._write_turns.take(1):  # noqa: SLF001 - a write that takes long
-                for write in (
-                    store.add_listing(1, 1, STEP, None, BY_OWNER),
-                    store.change_listing(1025, lambda _: {}, BY_OWNER),
-                    store.run_batch(1, 1, batch, None, BY_OWNER),
-                ):
-                    with pytest.raises(Unavailable, match="too many writes are waiting"):
-                        await write
+                await require_rejected(store.add_listing(1, 1, STEP, None, BY_OWNER))
+                await require_rejected(store.change_listing(1025, lambda _: {}, BY_OWNER))
+            async with store._batch_turns.take(1):  # noqa: SLF001 - a batch that takes long
+                await require_rejected(store.run_batch(1, 1, batch, None, BY_OWNER))
             await store.check()
         finally:
             await store.close()
 
     asyncio.run(scenario())
+
+
+def test_a_script_that_is_not_urgent_pauses_after_long_steps(url: str) -> None:
+    def work() -> Script[None]:
+        for _ in range(10):
+            yield Query("SELECT 1", ())
+            sleep(0.002)
+
+    async def scenario() -> float:
+        pool = Pool(url, PoolLimits(1, TIMEOUT))
+        await pool.open()
+        session = await pool.acquire()
+        began = perf_counter()
+        await writes.run_script(session, work(), is_urgent=False)
+        seconds = perf_counter() - began
+        pool.release(session)
+        await pool.close()
+        return seconds
+
+    assert asyncio.run(scenario()) > 10 * 0.002 + 9 * 0.008  # there is no pause after the last step

@@ -122,8 +122,10 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._listings = BatchedLookups(sql.GET_LISTING, self._use)
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
+        self._caller_rows = BatchedLookups(sql.FIND_CALLER, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
-        self._write_turns = _build_write_turns(limits)
+        self._write_turns = _build_write_turns(limits, _MAX_WRITES_OF_ACCOUNT)
+        self._batch_turns = _build_write_turns(limits, 1)  # a second one would only wait for the account's lock
         self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
@@ -177,12 +179,12 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         cached = self._callers.get(digest)
         if cached is not None and cached.expires_at > now:
             return cached.caller
-        rows = await self._read(sql.FIND_CALLER, digest)
-        if not rows:
+        row = await self._caller_rows.find(digest)
+        if row is None:
             return None  # an unknown key is not cached (decision G25)
         if len(self._callers) >= _MAX_CACHED:
             self._callers.clear()
-        cached = self._callers[digest] = _CachedCaller(Caller(*rows[0]), now + _CALLER_CACHE_SECONDS)
+        cached = self._callers[digest] = _CachedCaller(Caller(*row[1:]), now + _CALLER_CACHE_SECONDS)
         return cached.caller
 
     # Listings
@@ -281,7 +283,8 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        return await self._take_turn(bucket, super().run_batch(bucket, account_id, batch, idempotency, actor))
+        async with self._batch_turns.take(bucket):
+            return await self._take_turn(bucket, super().run_batch(bucket, account_id, batch, idempotency, actor))
 
     # Helpers
 
@@ -307,14 +310,12 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         return await self._read(statement, *values)
 
     async def _run_script(
-        self,
-        build_script: Callable[[], Script[T]],
-        *,
-        changes_callers: bool = False,
-        rolls_back: bool = False,
+        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, rolls_back: bool = False
     ) -> T:
         try:
-            result = await self._run(lambda session: writes.run_script(session, build_script()))
+            result = await self._run(
+                lambda session: writes.run_script(session, build_script(), is_urgent=not rolls_back)
+            )
         finally:
             if changes_callers:
                 self._callers.clear()
@@ -377,7 +378,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._indexed.add(account_id)
 
 
-def _build_write_turns(limits: PoolLimits) -> WriteTurns:
+def _build_write_turns(limits: PoolLimits, max_of_account: int) -> WriteTurns:
     """Return turns with which neither an account nor all writes together use all sessions."""
     writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
-    return WriteTurns(limits.seconds, max(1, min(_MAX_WRITES_OF_ACCOUNT, writes_at_once // 2)), writes_at_once)
+    return WriteTurns(limits.seconds, max(1, min(max_of_account, writes_at_once // 2)), writes_at_once)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import astuple
@@ -37,6 +38,8 @@ SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
 """
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
+_LONG_STEP_SECONDS = 0.0003
+_PAUSE = 4  # times the duration of the step
 _MAX_INDEXED = 50  # listings whose words are in memory at a time
 _MAX_SHORT_CHARACTERS = 10_000  # to split into words on the event loop, which takes 1 ms; others are split in a thread
 _MAX_LOCKED_BYTES = 1024 * 1024  # of the texts that are returned together
@@ -129,12 +132,17 @@ class PostgresEngine:
         yield Query(_RECORD_EDIT, (*partition, *growth, *edit.actor[::-1], *edit[1:]))
 
 
-async def run_script(session: Session, script: Script[T]) -> T:
-    """Run a script in the session's transaction."""
+async def run_script(session: Session, script: Script[T], *, is_urgent: bool = True) -> T:
+    """Run a script in the session's transaction. Unless it is urgent, each long step is followed by a pause."""
     try:
         query = next(script)
         while True:
-            query = script.send(await _run_query(session, query))
+            rows = await _run_query(session, query)
+            began = perf_counter()
+            query = script.send(rows)
+            seconds = perf_counter() - began
+            if seconds > _LONG_STEP_SECONDS and not is_urgent:
+                await asyncio.sleep(_PAUSE * seconds)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -72,7 +72,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         if caller is None:
             rows = database.read(_FIND_CALLER, (digest,))
             if rows:
-                caller = cached[digest] = Caller(*rows[0])
+                caller = cached[digest] = Caller(*rows[0][1:])
         return caller
 
     # Listings
