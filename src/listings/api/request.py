@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # it imports this module
     from listings.api.lists import Lists
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
-_SMALL_BYTES = 512  # needs no turn
+_FEW_VALUES = 100  # an operation of a batch has five, and takes 10 us
 _MAX_DIGITS = 15  # a longer Content-Length exceeds every limit
 _PREFERENCE = re.compile(r'(?:[^,"]|"[^"]*")+')
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -158,7 +158,7 @@ class Request:
         body = self._exchange.get_body()
         if body is None or len(body) > max_bytes:
             body = await self._receive_body(max_bytes, large_bodies)
-        if len(body) > _SMALL_BYTES:
+        if len(body) > LARGE_BYTES or body.count(b",") > _FEW_VALUES:
             await large_bodies.take_turn(body)
         self.body = body
 

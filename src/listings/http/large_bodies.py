@@ -12,7 +12,6 @@ MAX_VALUES = 20_000
 """Of a large body. Two mebibytes can have a million, which take up to 100 ms to decode and to check in one step."""
 
 _PIECE_BYTES = 64 * 1024
-_MANY_VALUES = 100  # an operation of a batch has five, and takes 10 us
 _MAX_DEPTH = 10_000  # the decoder rejects it before
 
 
@@ -34,17 +33,13 @@ class LargeBodies:
         self._bytes.change(owner, -size)
 
     async def take_turn(self, body: bytes) -> None:
-        """Wait until a body may be decoded, if it is large or has many values.
+        """Wait until a body may be decoded, so that other requests run between two of them.
 
         Raises Problem("invalid_request") if it is large and has too many values.
         """
-        if len(body) > LARGE_BYTES:
-            async with self._turns.take():
-                if _has_many_separators(body):
-                    await _check_values(body)
-        elif _count_separators(body) >= _MANY_VALUES:
-            async with self._turns.take():
-                pass
+        async with self._turns.take():
+            if len(body) > LARGE_BYTES and _has_many_separators(body):
+                await _check_values(body)
 
 
 def _has_many_separators(body: bytes) -> bool:
