@@ -43,6 +43,7 @@ _PASSWORD = "wide rivers run 7"
 _ALONE_SECONDS, _HOLD_SECONDS = 5.0, 10.0
 _RETURN_SECONDS = 10.0  # until memory must be returned
 _SHORT_SECONDS = (0.3, 2.0, 0.5)
+_CONTROL_SECONDS = (0.3, 10.0, 0.5)  # the attacks of the control end once they have grown the process
 _REQUESTS_PER_SECOND = 200
 _MAX_GROWTH_MIB = 64.0
 _MAX_LEFT_MIB = 24.0
@@ -225,6 +226,8 @@ class _Trial:
                 during = [self.measure(1.0)]
                 while clients.poll() is None and not self.process.has_ended:
                     during.append(self.measure(1.0))
+                    if not self.is_timed and _read_status_mib(pid, "VmHWM") - rest > _MAX_GROWTH_MIB:
+                        break
                 out = thread.submit(clients.communicate).result()[0] if clients.poll() is not None else b""
         growth = _read_status_mib(pid, "VmHWM") - rest
         time.sleep(seconds.wait)
@@ -324,7 +327,7 @@ def run(scale: Scale) -> Outcome:
 
 def control(scale: Scale) -> Outcome:
     """Build all lists in memory, and accept any number of bodies, dry runs and exports; on both engines."""
-    attacks = work(scale.folder / "control", 2000, Seconds(*_SHORT_SECONDS), 1, "use_unlimited_memory")
+    attacks = work(scale.folder / "control", 2000, Seconds(*_CONTROL_SECONDS), 1, "use_unlimited_memory")
     return Outcome(f"unlimited memory: {'; '.join(map(str, attacks))}", find_failures(attacks, timed=False))
 
 
