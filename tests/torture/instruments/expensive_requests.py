@@ -186,7 +186,7 @@ def _running(service: RestartableService, attack: Attack, *, is_timed: bool) -> 
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        preexec_fn=_run_when_idle if is_timed else None,  # noqa: PLW1509 - it takes no lock
+        preexec_fn=_run_when_idle if is_timed or attack.hold else None,  # noqa: PLW1509 - it takes no lock
     ) as process:
         assert process.stdin is not None
         process.stdin.write(json.dumps(values | {"holds_last_byte": attack.holds_last_byte}).encode())
