@@ -254,7 +254,7 @@ def use_unlimited_memory() -> None:
     ByteBudget.has_room = cast("Any", lambda *_: True)  # type: ignore[method-assign]  # as above
     Exports.require_room = cast("Any", lambda *_: None)  # type: ignore[method-assign]  # as above
     listings.MAX_PREVIEW_CHARACTERS = 1 << 40  # type: ignore[attr-defined]  # as above
-    writes._PAUSE = 0
+    writes._PAUSE_RATIO = 0
 
 
 def accept_any_body_size() -> None:

@@ -35,6 +35,7 @@ Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 
 
 _TRACE_CONTEXT = ("traceparent", "tracestate")
+_DRY_RUN_PAUSE = 0.003  # seconds between long steps of dry runs, which take about 1 ms each
 _CLIENT_GONE = 499  # logged if a visitor leaves before the page is sent
 
 _log = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ class Application:
         self._response_cache = ResponseCache(services.revisions, options.max_cache_bytes)
         self._lists = Lists(services, options.file_folder, options.max_file_bytes)
         self._compressor = Compressor()
-        self._turns = Turns()
-        self._large_bodies = LargeBodies(self._turns)
+        self._dry_run_turns = Turns(_DRY_RUN_PAUSE)
+        self._large_bodies = LargeBodies()
         services.revisions.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
@@ -94,7 +95,7 @@ class Application:
     async def serve(self, exchange: Exchange) -> None:
         """Serve one request. Our own server calls this directly, which saves ASGI's dictionaries."""
         started = perf_counter()
-        request = Request(exchange, self._ids, self._response_cache, self._lists, self._turns)
+        request = Request(exchange, self._ids, self._response_cache, self._lists, self._dry_run_turns)
         try:
             response = await self._respond(request, exchange)
         except ClientGoneError:

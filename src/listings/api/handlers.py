@@ -1,5 +1,6 @@
 """One handler per endpoint: parse the request, call the use case, build the response."""
 
+from contextlib import nullcontext
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
@@ -81,7 +82,9 @@ async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
     state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
     options = parse_options(request, idempotent=True)._replace(state=state)
-    parsed = await batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
+    take_turn = request.dry_run_turns.take if options.dry_run else nullcontext
+    async with take_turn():
+        parsed = await batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
     encode = partial(parsed.encode, request.caller, dry_run=options.dry_run)
     outcome = await services.listings.run_batch(
@@ -90,7 +93,7 @@ async def run_batch(services: Services, request: Request) -> Response:
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
     if isinstance(outcome, str):  # recorded under the same Idempotency-Key
         return batch.build_response(outcome.encode(), codec.REPLAYED + headers)
-    async with request.turns.take():
+    async with take_turn():
         return batch.build_response(await batch.join(encode(outcome)), headers)
 
 

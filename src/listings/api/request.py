@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # it imports this module
     from listings.api.lists import Lists
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
-_FEW_VALUES = 100  # an operation of a batch has five, and takes 10 us
 _MAX_DIGITS = 15  # a longer Content-Length exceeds every limit
 _PREFERENCE = re.compile(r'(?:[^,"]|"[^"]*")+')
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -50,6 +49,7 @@ class Request:
         "cache",
         "caller",
         "decision",
+        "dry_run_turns",
         "id",
         "lists",
         "method",
@@ -57,16 +57,17 @@ class Request:
         "query",
         "route",
         "segment",
-        "turns",
     )
 
     caller: Caller  # set by the checks, if the endpoint needs a key
 
-    def __init__(self, exchange: Exchange, ids: RequestIds, cache: ResponseCache, lists: "Lists", turns: Turns) -> None:
-        """`cache` holds responses that handlers may reuse, `lists` builds lists, and `turns` is for long steps."""
+    def __init__(
+        self, exchange: Exchange, ids: RequestIds, cache: ResponseCache, lists: "Lists", dry_run_turns: Turns
+    ) -> None:
+        """`cache` holds responses that handlers may reuse, and `lists` builds lists."""
         self.cache = cache
         self.lists = lists
-        self.turns = turns
+        self.dry_run_turns = dry_run_turns
         headers = exchange.headers
         self.method = exchange.method
         self.path = exchange.path
@@ -158,7 +159,7 @@ class Request:
         body = self._exchange.get_body()
         if body is None or len(body) > max_bytes:
             body = await self._receive_body(max_bytes, large_bodies)
-        if len(body) > LARGE_BYTES or body.count(b",") > _FEW_VALUES:
+        if len(body) > LARGE_BYTES:
             await large_bodies.take_turn(body)
         self.body = body
 

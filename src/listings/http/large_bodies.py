@@ -18,9 +18,9 @@ _MAX_DEPTH = 10_000  # the decoder rejects it before
 class LargeBodies:
     """The large request bodies of all clients."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self) -> None:
         self._bytes = ByteBudget()
-        self._turns = turns
+        self._turns = Turns()
 
     def reserve(self, owner: int, size: int) -> None:
         """Reserve memory for a body of an API key. Raises Unavailable if others use too much of it."""
@@ -35,10 +35,10 @@ class LargeBodies:
     async def take_turn(self, body: bytes) -> None:
         """Wait until a body may be decoded, so that other requests run between two of them.
 
-        Raises Problem("invalid_request") if it is large and has too many values.
+        Raises Problem("invalid_request") if it has too many values.
         """
         async with self._turns.take():
-            if len(body) > LARGE_BYTES and _has_many_separators(body):
+            if _has_many_separators(body):
                 await _check_values(body)
 
 

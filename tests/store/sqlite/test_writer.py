@@ -21,8 +21,6 @@ from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer import Writer
 from tests.harness import TIMEOUT
 
-WORK_SECONDS = 0.005  # after which an operation pauses
-
 
 def insert(text: str) -> Callable[[apsw.Connection], int]:
     def operation(connection: apsw.Connection) -> int:
@@ -175,48 +173,6 @@ def test_a_batch_that_rolls_back_does_not_show_that_writes_work(path: Path) -> N
     batches: list[bool] = []
     asyncio.run(use())
     assert batches == [True, False, True, True]  # the last one is the small write of the check
-
-
-def test_the_event_loop_runs_while_an_operation_pauses(path: Path) -> None:
-    events: list[str] = []
-
-    def respond() -> None:
-        sleep(WORK_SECONDS)  # keeps the event loop busy
-        events.append("respond")
-
-    async def use(writer: Writer) -> None:
-        loop = asyncio.get_running_loop()
-
-        def work(_: apsw.Connection) -> None:
-            for _step in range(3):
-                sleep(WORK_SECONDS)
-                loop.call_soon_threadsafe(respond)
-                writer.let_loop_run()
-                events.append("work")
-
-        await writer.run(work)
-
-    run_with_writer(path, use)
-    assert events == ["respond", "work"] * 3
-
-
-def test_a_busy_event_loop_does_not_stop_an_operation(path: Path) -> None:
-    started, finished = threading.Event(), threading.Event()
-
-    async def use(writer: Writer) -> None:
-        def work(_: apsw.Connection) -> None:
-            started.set()
-            sleep(WORK_SECONDS)
-            writer.let_loop_run()
-            finished.set()
-
-        written = asyncio.ensure_future(writer.run(work))
-        while not started.is_set():  # noqa: ASYNC110 - the thread sets it
-            await asyncio.sleep(0)
-        assert finished.wait(TIMEOUT)  # blocks the event loop
-        await written
-
-    run_with_writer(path, use)
 
 
 def test_a_statement_that_the_database_rejects_is_rolled_back_alone(path: Path) -> None:

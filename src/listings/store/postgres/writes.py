@@ -39,7 +39,7 @@ SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
 _LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
 _LONG_STEP_SECONDS = 0.0003
-_PAUSE = 4  # times the duration of the step
+_PAUSE_RATIO = 4  # of a pause to the long step before it
 _MAX_INDEXED = 50  # listings whose words are in memory at a time
 _MAX_SHORT_CHARACTERS = 10_000  # to split into words on the event loop, which takes 1 ms; others are split in a thread
 _MAX_LOCKED_BYTES = 1024 * 1024  # of the texts that are returned together
@@ -142,7 +142,7 @@ async def run_script(session: Session, script: Script[T], *, is_urgent: bool = T
             query = script.send(rows)
             seconds = perf_counter() - began
             if seconds > _LONG_STEP_SECONDS and not is_urgent:
-                await asyncio.sleep(_PAUSE * seconds)
+                await asyncio.sleep(_PAUSE_RATIO * seconds)
     except StopIteration as end:
         result: T = end.value
         return result

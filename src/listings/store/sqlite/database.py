@@ -1,5 +1,6 @@
 """The open SQLite file: a connection that reads on the event loop, and the writer thread."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -184,9 +185,9 @@ class DatabaseStore(ScriptedStore):
     async def _run_script(
         self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, rolls_back: bool = False
     ) -> T:
-        writer = self._database.writer
-        return await writer.run(
-            lambda connection: run_script(connection, build_script(), writer.let_loop_run),
+        loop = asyncio.get_running_loop()
+        return await self._database.writer.run(
+            lambda connection: run_script(connection, build_script(), loop),
             changes_callers=changes_callers,
             rolls_back=rolls_back,
         )

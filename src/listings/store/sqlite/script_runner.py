@@ -1,6 +1,10 @@
 """Run scripts on a SQLite connection. Every cursor is read to its end."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from time import perf_counter
 from typing import TypeAlias, TypeVar
 
 import apsw
@@ -15,13 +19,17 @@ Read: TypeAlias = Callable[[str, Row], list[Row]]
 
 T = TypeVar("T")
 
+_WORK_SECONDS = 0.001  # between two pauses
+_MAX_PAUSE_SECONDS = 0.02  # while the event loop is busy
 
-def run_script(connection: apsw.Connection, script: Script[T], before_query: Callable[[], None] = lambda: None) -> T:
+
+def run_script(connection: apsw.Connection, script: Script[T], loop: asyncio.AbstractEventLoop | None = None) -> T:
     """Run a script in the current write transaction, which locks the whole database.
 
-    `before_query` is called before each statement but the first.
+    A script that takes long lets `loop`, which runs in another thread, run between its statements.
     """
     send, execute_query = script.send, connection.execute
+    paused_at = perf_counter()
     try:
         query = next(script)
         while True:
@@ -29,7 +37,22 @@ def run_script(connection: apsw.Connection, script: Script[T], before_query: Cal
                 query = send(execute_query(to_sqlite(query.statement), query.values).fetchall())
             else:
                 query = send(connection.executemany(to_sqlite(query.statement), query.many).fetchall())
-            before_query()
+            if loop is not None and perf_counter() - paused_at > _WORK_SECONDS:
+                _let_run(loop)
+                paused_at = perf_counter()
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def _let_run(loop: asyncio.AbstractEventLoop) -> None:
+    """Wait until the event loop has run once.
+
+    Otherwise, a request waits for the interpreter lock several times, each for as long as a long text is decoded.
+    During dry runs of 40 listings of 400 kB, p99 of other requests was 5 ms instead of 2 ms.
+    """
+    has_run = Lock()
+    has_run.acquire()
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(has_run.release)
+        has_run.acquire(timeout=_MAX_PAUSE_SECONDS)

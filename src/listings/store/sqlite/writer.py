@@ -43,8 +43,6 @@ class OnBatch(Protocol):
 _MAX_BATCH_SIZE = 256
 _MAX_QUEUED_WRITES = 1024
 _MAX_GATHER_SECONDS = 0.005
-_WORK_SECONDS = 0.001  # between two pauses of a script
-_MAX_PAUSE_SECONDS = 0.02
 _LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; also the longest that `close` waits for it
 _LOCK_CHECKS = 5  # per timeout
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
@@ -112,7 +110,6 @@ class Writer:
         self._rejecting = False  # while another process has held the lock for too long
         self._commit_started = False  # whether the current batch has reached its commit
         self.batch_size = 0  # operations in the current batch
-        self._paused_at = 0.0
         self._thread = threading.Thread(target=self._run_thread, name="listings-writer", daemon=True)
         self._thread.start()
 
@@ -294,21 +291,6 @@ class Writer:
             self._write_queued()
         self._disconnect()
         self.lock.close()
-
-    def let_loop_run(self) -> None:
-        """Pause until the event loop has run once, if the thread has worked for long without a pause.
-
-        Otherwise, a request waits for the interpreter lock several times, each for as long as a long text is decoded:
-        during dry runs of 40 listings of 400 kB, p99 of other requests was 5 ms instead of 2 ms.
-        """
-        if perf_counter() - self._paused_at < _WORK_SECONDS:
-            return
-        has_run = threading.Lock()
-        has_run.acquire()
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(has_run.release)
-            has_run.acquire(timeout=_MAX_PAUSE_SECONDS)
-        self._paused_at = perf_counter()
 
     def _record_blocked(self) -> None:
         self._blocked_since = perf_counter()

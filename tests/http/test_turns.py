@@ -1,0 +1,31 @@
+"""Long steps take turns, with a pause between those that wait for each other."""
+
+import asyncio
+from time import perf_counter
+
+from listings.http.turns import Turns
+
+PAUSE = 0.05
+
+
+def measure_seconds(count: int) -> float:
+    """Return how long it takes until `count` simultaneous steps have had their turns."""
+
+    async def step(turns: Turns) -> None:
+        async with turns.take():
+            pass
+
+    async def run() -> float:
+        turns, began = Turns(PAUSE), perf_counter()
+        await asyncio.gather(*(step(turns) for _ in range(count)))
+        return perf_counter() - began
+
+    return asyncio.run(run())
+
+
+def test_steps_that_wait_for_each_other_have_a_pause_between_them() -> None:
+    assert measure_seconds(4) >= 3 * PAUSE * 0.9  # a timer may be a little early
+
+
+def test_a_single_step_has_no_pause() -> None:
+    assert min(measure_seconds(1) for _ in range(3)) < PAUSE

@@ -1,0 +1,82 @@
+"""Long scripts let the event loop run between their statements."""
+
+import asyncio
+from threading import Event
+from time import perf_counter, sleep
+
+import apsw
+import pytest
+
+from listings.store.scripts.script import Query, Script
+from listings.store.sqlite import script_runner
+from listings.store.sqlite.script_runner import run_script
+from tests.harness import TIMEOUT
+
+STEPS = 3
+STEP_SECONDS = 0.005  # longer than a script works without a pause
+
+
+def run_in_thread(script: Script[None], loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
+    return loop.run_in_executor(None, lambda: run_script(apsw.Connection(":memory:"), script, loop))
+
+
+def test_the_event_loop_runs_between_the_statements_of_a_long_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_runner, "_MAX_PAUSE_SECONDS", TIMEOUT)
+    events: list[str] = []
+
+    def respond() -> None:
+        sleep(STEP_SECONDS)  # keeps the event loop busy
+        events.append("respond")
+
+    def work(loop: asyncio.AbstractEventLoop) -> Script[None]:
+        yield Query("SELECT 1", ())
+        for _ in range(STEPS):
+            sleep(STEP_SECONDS)
+            loop.call_soon_threadsafe(respond)
+            yield Query("SELECT 1", ())
+            events.append("work")
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        await run_in_thread(work(loop), loop)
+
+    asyncio.run(scenario())
+    assert events == ["respond", "work"] * STEPS
+
+
+def test_a_busy_event_loop_delays_a_long_script_only_briefly() -> None:
+    finished = Event()
+
+    def work() -> Script[None]:
+        for _ in range(STEPS):
+            yield Query("SELECT 1", ())
+            sleep(STEP_SECONDS)
+        finished.set()
+
+    async def scenario() -> None:
+        running = run_in_thread(work(), asyncio.get_running_loop())
+        assert finished.wait(TIMEOUT)  # blocks the event loop
+        await running
+
+    asyncio.run(scenario())
+
+
+def test_a_short_script_does_not_wait_for_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_runner, "_WORK_SECONDS", TIMEOUT)
+    monkeypatch.setattr(script_runner, "_MAX_PAUSE_SECONDS", TIMEOUT)
+    finished = Event()
+
+    def work() -> Script[None]:
+        for _ in range(STEPS):
+            yield Query("SELECT 1", ())
+        finished.set()
+
+    async def scenario() -> float:
+        began = perf_counter()
+        running = run_in_thread(work(), asyncio.get_running_loop())
+        assert finished.wait(TIMEOUT)  # blocks the event loop
+        seconds = perf_counter() - began
+        await running
+        return seconds
+
+    assert asyncio.run(scenario()) < TIMEOUT / 2
