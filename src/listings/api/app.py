@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from listings.api import codec, cors, params, response_cache
 from listings.api.body_files import BodyFile
@@ -268,7 +269,7 @@ def _name_ignored_parameters(request: Request, endpoint: Endpoint, response: Res
     if endpoint.operation is None:  # it has no parameters, and needs no key
         return response
     names = params.find_unknown(request.query, endpoint.operation.parameters)
-    return response._replace(headers=response.headers + codec.format_ignored_parameters(names)) if names else response
+    return replace(response, headers=response.headers + codec.format_ignored_parameters(names)) if names else response
 
 
 def _get_key_id(request: Request) -> int:

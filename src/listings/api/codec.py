@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Mapping
 from math import ceil
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from listings.api.body_files import BodyFile
 from listings.contract.changes import ListingChangePage
@@ -48,7 +49,7 @@ _REVALIDATE = b"cache-control: private, no-cache\r\netag: %b\r\n"
 _NOT_MODIFIED = 304
 
 
-class Response(NamedTuple):
+class Response(msgspec.Struct, frozen=True):
     """A response without the headers common to all responses. `headers` are lines that each end with CR LF.
 
     With an entity tag, the client may cache the response and must revalidate it (decision G35).
@@ -76,7 +77,7 @@ def build_head(response: Response) -> bytes:
 
 def with_head(response: Response) -> Response:
     """Return the response with its head built, for sending it more than once."""
-    return response._replace(head=build_head(response))
+    return replace(response, head=build_head(response))
 
 
 class MethodNotAllowed(Problem):
@@ -144,7 +145,7 @@ def build_created_response(added: AddResult, headers: bytes, base_url: str, list
         headers = REPLAYED + headers
     if listing is None:
         return Response(201, encode(build_created_body(added.listing_id)), headers, tag=NEW_ETAG)
-    return build_representation(listing, headers)._replace(status=201)
+    return replace(build_representation(listing, headers), status=201)
 
 
 def build_created_body(listing_id: int) -> dict[str, object]:
@@ -159,7 +160,7 @@ def build_message_response(message: str, headers: bytes = b"", tag: str = "") ->
 
 def build_representation(listing: Listing, headers: bytes) -> Response:
     """Return the record of a listing after a write, as the client prefers it (RFC 7240, 4.2)."""
-    return build_listing_response(listing)._replace(headers=headers + b"preference-applied: return=representation\r\n")
+    return replace(build_listing_response(listing), headers=headers + b"preference-applied: return=representation\r\n")
 
 
 def format_etag(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> str:

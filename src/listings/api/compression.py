@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from listings.api import codec
 from listings.api.body_files import build_compressor
 from listings.api.codec import Response
@@ -22,7 +24,7 @@ def build_tags(tag: str, encodings: Encodings) -> list[str]:
 def mark_compressed(response: Response) -> Response:
     """Return the response with the headers of a compressed body."""
     tag = f'{response.tag[:-1]}{GZIP_TAG_SUFFIX}"' if response.tag else ""
-    return codec.with_head(response._replace(headers=response.headers + _CONTENT_ENCODING, tag=tag))
+    return codec.with_head(replace(response, headers=response.headers + _CONTENT_ENCODING, tag=tag))
 
 
 class Compressor:
@@ -59,4 +61,4 @@ class Compressor:
 
 def _compress(response: Response) -> Response:
     compressor = build_compressor()
-    return mark_compressed(response._replace(body=compressor.compress(response.body) + compressor.flush()))
+    return mark_compressed(replace(response, body=compressor.compress(response.body) + compressor.flush()))

@@ -2,6 +2,8 @@
 
 from collections import OrderedDict
 
+from msgspec.structs import replace
+
 from listings.api.codec import Response
 from listings.contract.revisions import RevisionStore
 from listings.domain.model import Caller
@@ -59,7 +61,7 @@ class ResponseCache:
 
     def store(self, account_id: int, revision: int, name: str, response: Response) -> Response:
         """Cache a response whose content was read at `revision` or later. Return it with its key."""
-        response = response._replace(cache_key=(account_id, revision, name))
+        response = replace(response, cache_key=(account_id, revision, name))
         size = _size_of(response)
         account = self._accounts.get(account_id) or _Account()
         self._remove(account, name)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from listings.api import codec, params
 from listings.api.codec import REVERTS_PATH, Response
 from listings.api.handlers import parse_options
@@ -47,7 +49,7 @@ async def get_revert(services: Services, request: Request) -> Response:
         raise Problem("change_not_found", f"There is no revert with the id {preview(request.segment)}")
     revert = await services.reverts.get(request.caller.account_id, revert_id)
     response = await _report(services, revert, after, count)
-    return response._replace(status=200)
+    return replace(response, status=200)
 
 
 def parse(body: Mapping[str, object], *, strict: bool) -> tuple[RevertRequest, list[str]]:

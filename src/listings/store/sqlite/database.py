@@ -52,7 +52,7 @@ class Database:
         require_no_marker(path)
         require_database_file(path)
         self._path = path
-        self.reader = open_reader(path)
+        self.reader = open_reader(path, one_thread=True)
         search.prepare(self.reader)
         migrate.require_current(self.reader)
         files = OpenFiles(path)

@@ -46,9 +46,8 @@ SELECT account_id, edit_revision FROM json_each(?1) AS wanted
 CROSS JOIN account_state ON bucket = wanted.value % {BUCKETS} AND account_id = wanted.value
 """
 _GET_LISTING_AND_REVISIONS = f"""
-SELECT {", ".join(f"listings.{column}" for column in Listing.__struct_fields__)},
-    account_state.revision, account_state.edit_revision
-FROM listings LEFT JOIN account_state USING (bucket, account_id) WHERE bucket = ?1 AND id = ?2
+SELECT {", ".join(Listing.__struct_fields__)}, state.revision, state.edit_revision
+FROM listings LEFT JOIN account_state AS state USING (bucket, account_id) WHERE bucket = ?1 AND id = ?2
 """
 
 
