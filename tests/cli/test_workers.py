@@ -19,6 +19,7 @@ import pytest
 
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment, demo_environment
 from tests.cli.crowds import PATH, ClientGroup, Worker, connections_to_each, list_workers, until
+from tests.cli.test_memory_tuning import MAX_RESERVED, read_reserved_bytes
 from tests.cli.test_stop import READINESS, attempts, demo_key, stored_ids, wait_until_refused
 from tests.http.raw import Connection, request
 from tests.telemetry.test_metrics import Scrape, find_metrics_url
@@ -110,6 +111,10 @@ def is_broken(connection: Connection) -> bool:
 
 
 # The start
+
+
+def test_idle_workers_reserve_few_addresses(many: Many) -> None:
+    assert all(read_reserved_bytes(worker.pid) < MAX_RESERVED for worker in many.workers)
 
 
 def test_the_demo_is_announced_when_all_workers_respond(program: Program) -> None:

@@ -22,7 +22,7 @@ import uvloop
 from listings import maintenance, wiring
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
-from listings.cli.gc_tuning import tune_garbage_collector
+from listings.cli.memory_tuning import limit_malloc_arenas, tune_garbage_collector
 from listings.cli.migrate import report_backup
 from listings.cli.output import print_message
 from listings.cli.parameters import configure_logs, load_settings, setting_option
@@ -63,6 +63,7 @@ def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
         flags["log_level"] = "error"  # so that the banner stays in view
     if demo and "LISTINGS_MARKET_NAME" not in os.environ:
         flags["market_name"] = demonstration.MARKET_NAME
+    limit_malloc_arenas()
     settings = load_settings(**flags)
     if settings.warning:
         print_message(settings.warning)
