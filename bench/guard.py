@@ -24,6 +24,7 @@ TOLERANCE = 0.1
 """The tolerated difference from the baseline, as a fraction."""
 _SETTINGS = {"LISTINGS_SITE": "off"}
 """The market's index would be updated during the measurement."""
+_PROGRAM = (sys.executable, "-m", "bench.without_maintenance")
 
 
 class Count(NamedTuple):
@@ -133,9 +134,8 @@ def _count_service(filled: Data, parent: Path, core: int) -> tuple[dict[str, Res
     """Return the service's responses by scenario, and its instructions by measurement."""
     with tempfile.TemporaryDirectory(dir=parent) as name:
         folder = Path(name)
-        with servers.run_service(
-            filled.database, folder, core, settings=_SETTINGS, wrapper=callgrind.build_command(folder)
-        ) as server:
+        program = (*callgrind.build_command(folder), *_PROGRAM)
+        with servers.run_service(filled.database, folder, core, settings=_SETTINGS, program=program) as server:
             responses = {row.name: row.check(filled, server.port) for row in SCENARIOS}
             counts = {
                 name: callgrind.count_instructions(server, row.requests(filled), folder)

@@ -64,11 +64,11 @@ def run_service(  # noqa: PLR0913 - options of the service
     *,
     window: int = 1,
     settings: Mapping[str, str] = MappingProxyType({}),
-    wrapper: tuple[str, ...] = (),
+    program: tuple[str, ...] = (str(Path(sys.executable).with_name("listings")),),
 ) -> Iterator[Server]:
     """Run `listings serve` on a copy of a database, with a rate window in seconds and other settings.
 
-    `wrapper` is the prefix of its command, such as valgrind's.
+    `program` is the command to run instead of `listings`, perhaps with a prefix such as valgrind's.
     """
     copy = folder / "listings.db"
     shutil.copyfile(database, copy)
@@ -78,8 +78,7 @@ def run_service(  # noqa: PLR0913 - options of the service
         **settings,
         "LISTINGS_PORT": "0",
     }
-    program = Path(sys.executable).with_name("listings")
-    with run_server([*wrapper, str(program), "serve"], environment, folder, core) as server:
+    with run_server([*program, "serve"], environment, folder, core) as server:
         yield server
 
 

@@ -1,0 +1,11 @@
+"""Run `listings` without the maintenance that begins a minute after its start: `python -m bench.without_maintenance`.
+
+Under valgrind, deleting old data takes several seconds, in which no response is cached.
+"""
+
+from listings.cli import main
+from listings.service import background_tasks
+
+if __name__ == "__main__":
+    background_tasks._PURGE_SECONDS = 86_400  # noqa: SLF001 - it is no setting, because nobody needs another value
+    main()
