@@ -13,6 +13,8 @@ from tests.cli.commands import Serving
 MAX_RESERVED = 240_000_000
 """Addresses of an idle service, in bytes: it reserves 180 MB, and 310 MB with an arena for each thread."""
 
+needs_arenas = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has arenas")
+
 _COLLECT = """
 import gc
 from listings.cli.memory_tuning import tune_garbage_collector
@@ -55,7 +57,7 @@ barrier.wait()
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have no arenas")
+@needs_arenas
 def test_threads_share_the_arenas_of_malloc() -> None:
     limited, default = (
         int(subprocess.run([sys.executable, "-c", _START_THREADS, which], capture_output=True, check=True).stdout)
@@ -69,6 +71,7 @@ def read_reserved_bytes(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text("ascii").split()[0]) * resource.getpagesize()
 
 
+@needs_arenas
 @pytest.mark.covers_programs
 def test_an_idle_service_reserves_few_addresses(service: Serving) -> None:
     assert read_reserved_bytes(service.process.pid) < MAX_RESERVED

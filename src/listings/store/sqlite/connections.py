@@ -153,7 +153,7 @@ def open_writer(path: Path) -> apsw.Connection:
 def open_reader(path: Path, cache_kibibytes: int = 16384, *, one_thread: bool = False) -> apsw.Connection:
     """Open a connection that can't write. The file must exist.
 
-    `one_thread`: only one thread uses it. Without its mutex, reading a listing takes 4 % fewer instructions.
+    `one_thread`: only one thread uses it, so it needs no mutex. Reading a listing then takes 4 % fewer instructions.
     """
     connection = _open(path, apsw.SQLITE_OPEN_NOMUTEX if one_thread else apsw.SQLITE_OPEN_FULLMUTEX)
     connection.set_busy_timeout(_READER_BUSY_TIMEOUT_MS)
