@@ -1,7 +1,8 @@
 """Limits of simultaneous exports in the console."""
 
+import asyncio
 import select
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import httpx2
 import pytest
 
 from listings.domain.errors import Unavailable
+from listings.domain.model import Listing
 from listings.service import Services
+from listings.service.transfer.file_formats import Format
 from listings.site.console.export import Exports
 from tests.cli.crowds import until
 from tests.harness import RunningService, cheap_passwords
@@ -62,3 +65,24 @@ def test_exports_of_all_accounts_are_limited() -> None:
         with pytest.raises(Unavailable, match="Too many exports are running"):
             exports.require_room(99)
     exports.require_room(99)
+
+
+def test_others_run_between_reading_a_page_and_encoding_it() -> None:
+    steps = []
+
+    async def read_page() -> AsyncIterator[list[Listing]]:
+        steps.append("read")
+        asyncio.get_running_loop().call_soon(steps.append, "others")
+        yield []
+
+    def encode(_: list[Listing]) -> bytes:
+        steps.append("encode")
+        return b"page"
+
+    file_format = Format("test", b"header", encode, lambda *_: iter(()))
+
+    async def export() -> list[bytes]:
+        return [piece async for piece in Exports().encode(read_page(), file_format)]
+
+    assert asyncio.run(export()) == [b"header", b"page"]
+    assert steps == ["read", "others", "encode"]

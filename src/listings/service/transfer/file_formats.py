@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # invalid bytes after decoding with "surrogateescape"
 
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _decode_urls = msgspec.json.Decoder(list[str]).decode
 
 
@@ -155,7 +155,7 @@ def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]
 
 
 def _encode_json_lines(listings: list[Listing]) -> bytes:
-    return b"".join(_encode(build_record(listing, OPTIONAL_LISTING_FIELDS)) + b"\n" for listing in listings)
+    return _encode_lines(build_record(listing, OPTIONAL_LISTING_FIELDS) for listing in listings)
 
 
 def _read_json_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
