@@ -113,7 +113,7 @@ bench: setup compiled  ## measure the speed, about 20 minutes; ARGS=--quick to t
 bench-peers: setup compiled  ## compare with FastAPI, Django and fastify, about an hour; ARGS=--quick to try it
 	$(AS_USED) $(BIN)/python -m bench.peers $(ARGS)
 
-bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 15 minutes; ARGS=--quick, ARGS=--write
+bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 16 minutes; ARGS=--quick, ARGS=--write
 	$(AS_USED) $(BIN)/python -m bench.scale $(ARGS)
 
 bench-check: setup compiled  ## fail if a response takes more CPU instructions than recorded; needs valgrind, two minutes

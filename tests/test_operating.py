@@ -211,8 +211,8 @@ def test_the_commands_to_search_the_log_work(folders: dict[str, Path], tmp_path:
     filters = [line.partition(" | ")[2] for line in searches if " | grep " in line]
     by_id, by_id_in_docker, by_key = filters
     assert by_id == by_id_in_docker
-    (example,) = re.findall(r'"request_id":("\w+")', PAGES["troubleshooting"])
-    found = run(f"{by_id.replace(example, chr(34) + request_id + chr(34))} log", folder)
+    (example,) = re.findall(r'"request_id":"(\w+)"', PAGES["troubleshooting"])
+    found = run(f"{by_id.replace(example, request_id)} log", folder)
     assert [request_id in line for line in found.splitlines()] == [True]
     of_key = run(f"{by_key.replace(':1,', ':2,')} log", folder).splitlines()
     assert len(of_key) == 2
@@ -230,6 +230,10 @@ def test_the_commands_for_postgresql_work(postgres: PostgresServer, tmp_path: Pa
     created, migrated, dumped = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
     assert "--pwprompt listings\n" in created  # the test server has the role already, and needs no password
     created = created.replace("--pwprompt listings\n", "another_role\n")
+    url_file = tmp_path / "database-url"
+    url_file.write_text(f"{postgres.url('listings')}\n", "utf-8")
+    assert "/etc/listings/database-url" in dumped
+    dumped = dumped.replace("/etc/listings/database-url", str(url_file))
     environment = {
         "PATH": f"{PROGRAM.parent}{os.pathsep}{find_programs()}{os.pathsep}{os.environ['PATH']}",
         "PGHOST": "127.0.0.1",
