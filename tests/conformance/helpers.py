@@ -27,6 +27,12 @@ def add(run: Run, store: Store, account: Account, new: NewListing = MINIMAL) -> 
     return int(run(store.add_listing(bucket_of(account.id), account.id, AddStep(new, CREATED))).listing_id)
 
 
+async def erase(store: Store, account_id: int, email: str, now: int) -> None:
+    """Disable an account and erase it."""
+    await store.change_account(account_id, lambda _: {"disabled_at": now})
+    assert await store.erase_account(account_id, "Erased", email, now)
+
+
 async def search_all(store: Store, account_id: int, query: ListingQuery) -> Found:
     """Return the result of a search, however large."""
     async with store.read_listings(bucket_of(account_id), account_id, query) as found:

@@ -19,7 +19,7 @@ from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
 from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
 from tests.conformance.conftest import Run
-from tests.conformance.helpers import CREATED, set_values
+from tests.conformance.helpers import CREATED, erase, set_values
 
 NEW = NewListing(title="Lamp", content="Brass.")
 KEY = Actor(7, 1_500)
@@ -314,7 +314,7 @@ def test_the_last_change_sets_of_many_accounts_are_read_together(edits: Edits) -
 def test_erasing_an_account_deletes_its_change_sets(edits: Edits) -> None:
     own = edits.add()
     edits.change(own, title="Secret")
-    edits.run(edits.store.erase_account(edits.partition[1], "Erased", "erased@example.com", 2_000))
+    edits.run(erase(edits.store, edits.partition[1], "erased@example.com", 2_000))
     assert edits.state == EditState(2, 2)
     assert edits.history(own) == ([], False)
 

@@ -26,7 +26,7 @@ from listings.domain.model import (
     bucket_of,
 )
 from tests.conformance.conftest import Run
-from tests.conformance.helpers import CREATED, MINIMAL, find_all, set_values
+from tests.conformance.helpers import CREATED, MINIMAL, erase, find_all, set_values
 
 pytestmark = pytest.mark.decision("G43")
 WRITERS = 8
@@ -428,7 +428,7 @@ def test_erasing_an_account_erases_its_external_ids(shop: Shop, run: Run) -> Non
     async def check() -> None:
         ids = [await shop.add(text) for text in ("A", "B", None)]
         await shop.change(ids[0], **DELETED)
-        await shop.store.erase_account(shop.partition[1], "erased", "erased@example.invalid", 2_000)
+        await erase(shop.store, shop.partition[1], "erased@example.invalid", 2_000)
         listings = await find_all(shop.store, shop.partition[1], ListingQuery(status="all"))
         assert [listing.external_id for listing in listings] == [None] * 3
 

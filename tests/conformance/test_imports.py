@@ -11,7 +11,7 @@ from listings.domain.accounts import build_erased_email
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, bucket_of
 from tests.conformance.conftest import Run
-from tests.conformance.helpers import FULL, MINIMAL, add, page_ids, set_values
+from tests.conformance.helpers import FULL, MINIMAL, add, erase, page_ids, set_values
 
 # Pages of all listings
 
@@ -184,7 +184,7 @@ def test_a_batch_is_written_completely_or_not_at_all(store: Store, run: Run, acc
 
 def test_an_erased_account_imports_nothing(store: Store, run: Run, account: Account) -> None:
     key = begin(run, store, account)
-    run(store.erase_account(account.id, "Erased", build_erased_email(account.id), 1_700))
+    run(erase(store, account.id, build_erased_email(account.id), 1_700))
     for task in (
         store.begin_import(build_import_key(account, new_ids=True), None, 1_800, 0),
         store.import_listings(key, ImportBatch(START, END, [build_row(None, IMPORTED)])),

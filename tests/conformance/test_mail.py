@@ -8,6 +8,7 @@ from listings.contract.mail import NewMail, QueuedMail
 from listings.contract.store import Store
 from listings.domain.model import Account
 from tests.conformance.conftest import Run
+from tests.conformance.helpers import erase
 
 
 def build_mail(account: Account, number: int = 1) -> NewMail:
@@ -85,7 +86,7 @@ def test_a_notice_is_queued_with_a_new_password_or_not_at_all(store: Store, run:
 def test_erasing_an_account_deletes_its_mail(store: Store, run: Run, account: Account) -> None:
     run(store.add_mail(build_mail(account)))
     run(store.add_mail(NewMail("mail2", "password_reset", account.email, None, "{}", 1_000)))
-    run(store.erase_account(account.id, "Erased", "erased@example.invalid", 2_000))
+    run(erase(store, account.id, "erased@example.invalid", 2_000))
     assert run(store.claim_mail(2_000, 3_000)) is None
 
 

@@ -12,6 +12,7 @@ from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
 from listings.contract.store import Store
 from listings.domain.model import Account, ApiKey, bucket_of
 from tests.conformance.conftest import Run
+from tests.conformance.helpers import erase
 
 BY_CONSOLE = Actor(CONSOLE, 1_500)
 SUBJECT, OTHER = b"s" * 32, b"o" * 32
@@ -256,7 +257,7 @@ def test_a_new_password_and_an_erasure_delete_the_devices(store: Store, run: Run
     elif end == "accept_invitation":
         run(store.accept_invitation(OTHER, "second", 1_500))
     else:
-        run(store.erase_account(account.id, "erased", email := "erased", 1_500))
+        run(erase(store, account.id, email := "erased", 1_500))
     assert not run(store.is_known_device(email, SUBJECT))
 
 
@@ -387,7 +388,7 @@ def test_an_erased_account_has_no_personal_data(store: Store, run: Run, account:
     stored = run(store.get_account(account.id))
     assert (stored.public_contact, stored.messages_off_at) == ("021 555 0100", 8_000)
     assert run(store.find_caller(bytes([1]) * 32)).key_revoked_at is None
-    run(store.erase_account(account.id, "Erased", "erased@example.invalid", 3_000))
+    run(erase(store, account.id, "erased@example.invalid", 3_000))
     erased = run(store.get_account(account.id))
     assert erased == Account(account.id, "Erased", "erased@example.invalid", None, 1_000, 3_000)
     assert run(store.find_account("alice@example.com")) is None

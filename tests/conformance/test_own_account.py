@@ -80,6 +80,8 @@ def test_a_closed_account_that_is_enabled_again_is_not_erased(store: Store, run:
     assert run(store.list_closed_accounts()) == [account.id]
     run(store.change_account(account.id, lambda _: {"disabled_at": None}, OPERATOR))
     assert run(store.list_closed_accounts()) == []
+    assert not run(store.erase_account(account.id, "Erased", "erased@example.invalid", 1_700))
+    assert run(store.get_account(account.id)).name == "Alice again"
 
 
 def test_a_disabled_account_gets_no_new_address(store: Store, run: Run, account: Account) -> None:

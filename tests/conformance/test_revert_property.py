@@ -148,6 +148,7 @@ def check_result(
     """Compare each field with what the owner's edits alone have produced, or with the value that it keeps."""
     expected = replay(shop.start, changes, OWNER)
     created = {it.listing_id: it.actor for it in changes if it.before is None}
+    changed = {it.listing_id for it in changes if it.before is not None and it.actor == OWNER.key_id}
     for listing_id, values in reverted.items():
         if (listing_id, "deleted_at") in kept:
             assert values == edited[listing_id] or created.get(listing_id) != BOT.key_id
@@ -155,6 +156,7 @@ def check_result(
         if created.get(listing_id) == BOT.key_id:
             assert values["deleted_at"] is not None
             assert not values["is_active"]
+            assert listing_id not in changed or edited[listing_id]["deleted_at"] is not None
             continue
         alone = msgspec.structs.asdict(NEW) | {"deleted_at": None} | expected.get(listing_id, {})
         for name, value in values.items():

@@ -26,7 +26,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Account, ImportedListing, Listing
 from listings.store.reverts import reads
 from tests.conformance.conftest import ENGINES, Run, open_store
-from tests.conformance.helpers import CREATED, set_values
+from tests.conformance.helpers import CREATED, erase, set_values
 from tests.conformance.test_changes import CREATED_MOMENT, NEW, Edits
 
 BOT, OWNER = Actor(7, 1_500), Actor(8, 1_600)
@@ -418,7 +418,7 @@ def test_reverts_are_deleted_with_their_change_sets(reverts: Reverts) -> None:
     assert reverts.run(reverts.store.get_revert(kept.key)) is None
     assert reverts.conflicts(kept) == []
     erased = reverts.begin(RevertRequest("key", BOT.key_id))
-    reverts.run(reverts.store.erase_account(reverts.partition[1], "Erased", "erased@example.com", 2_000))
+    reverts.run(erase(reverts.store, reverts.partition[1], "erased@example.com", 2_000))
     assert reverts.run(reverts.store.get_revert(RevertKey(*erased.key))) is None
 
 

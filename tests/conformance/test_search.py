@@ -84,7 +84,7 @@ def edit_randomly(store: Store, listing_id: int, chance: random.Random) -> Any:
     """Edit a listing at a random time, or delete it."""
     change: ListingChange = {"updated_at": random_timestamp(chance), "title": random_text(chance)}
     if chance.random() < 0.2:
-        change = {**change, "is_active": False, "deleted_at": 5}
+        change = {**change, "is_active": False, "deleted_at": -1}
     return store.change_listing(listing_id, lambda _: change)
 
 

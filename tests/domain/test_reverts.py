@@ -53,6 +53,12 @@ def test_a_created_listing_is_deleted_if_all_later_edits_were_undone() -> None:
     assert plan(edits[1:], {}, overwrite=True) == (deleted, [])
 
 
+def test_a_created_listing_is_left_if_somebody_changed_it_between_two_reverted_edits() -> None:
+    edits = [edit(4, "price_cents", reverted=True), BY_OTHERS, creation(2, reverted=True)]
+    assert plan(edits, {4: {"price_cents": 400}}) == ({}, [(["deleted_at"], 3)])
+    assert plan(edits, {4: {"price_cents": 400}}, overwrite=True)[1] == []
+
+
 def test_a_listing_that_somebody_deleted_later_stays_deleted_and_inactive() -> None:
     edits = [edit(3, "deleted_at"), edit(2, "is_active", "title", reverted=True)]
     before = {2: {"is_active": True, "title": "Before"}}

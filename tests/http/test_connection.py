@@ -506,6 +506,15 @@ def test_a_rejected_body_is_discarded_and_the_connection_stays_open(running: Run
 # Request ids
 
 
+def test_an_ignored_body_is_awaited_up_to_the_limit_of_bodies(running: RunningService, cast: Cast) -> None:
+    head = request("GET", LISTINGS, cast.alice.key, b"Transfer-Encoding: chunked")
+    with Connection(running) as connection:
+        unfinished = b"%x\r\n%b" % (4 * 1024 * 1024, bytes(3 * 1024 * 1024))
+        assert connection.send(head, unfinished).read_response().status == 200
+        rest = b"%b\r\n0\r\n\r\n" % bytes(1024 * 1024)
+        assert connection.send(rest, request("GET", LISTINGS, cast.alice.key)).read_response().status == 200
+
+
 def test_a_clients_own_request_id_is_repeated(running: RunningService) -> None:
     with Connection(running).send(request("GET", "/healthz", None, b"X-Request-Id: order-66/b")) as connection:
         assert connection.read_response().headers["x-request-id"] == "order-66/b"

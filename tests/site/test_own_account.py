@@ -54,6 +54,12 @@ def exists(harness: Harness, email: str) -> bool:
     return True
 
 
+def try_taken_email(tab: Tab) -> list[int]:
+    """Return the status of six attempts."""
+    fields = {"email": "bob@example.com", "password": PASSWORD}
+    return [tab.post(f"{PATH}/email", **fields).reply.status for _ in range(6)]
+
+
 def test_a_seller_changes_the_name(harness: Harness) -> None:
     tab = open_console(harness)
     assert "A name must have" in tab.post(f"{PATH}/name", name=" ").text
@@ -66,10 +72,23 @@ def test_without_mail_the_email_changes_immediately(harness: Harness) -> None:
     open_console(harness, "bob@example.com")
     tab = open_console(harness)
     assert tab.post(f"{PATH}/email", email=NEW, password="wrong password").reply.status == 403
+    assert tab.page.values("input", "value", id="email") == [NEW]
+    assert tab.page.values("input", "id", aria_invalid="true") == ["email-password"]
     assert tab.post(f"{PATH}/email", email="bob@example.com", password=PASSWORD).reply.status == 409
+    assert tab.page.values("input", "id", aria_invalid="true") == ["email"]
     assert "Email saved." in tab.post(f"{PATH}/email", email=NEW, password=PASSWORD).follow().text
     assert "You changed the email of the account" in tab.get("/console/activity").text
     assert Tab(harness).sign_in(NEW).reply.status == 303
+
+
+def test_a_seller_can_try_five_emails_of_others_in_an_hour(harness: Harness) -> None:
+    open_console(harness, "bob@example.com")
+    assert try_taken_email(open_console(harness)) == [409] * 5 + [429]
+
+
+def test_with_mail_a_seller_can_try_five_emails_of_others_in_an_hour(mailing: Harness, mailbox: Mailbox) -> None:
+    open_console(mailing, "bob@example.com")
+    assert try_taken_email(open_mailing_console(mailing, mailbox)) == [409] * 5 + [429]
 
 
 def test_with_mail_the_email_changes_when_its_owner_confirms_it(mailing: Harness, mailbox: Mailbox) -> None:
@@ -78,7 +97,7 @@ def test_with_mail_the_email_changes_when_its_owner_confirms_it(mailing: Harness
     send(mailing)
     assert mailbox.recipients[-1] == NEW
     visitor, link = Tab(mailing, "market.example"), mailbox.link
-    assert f"Is {NEW} the email of the account Alice" in visitor.get(link).text
+    assert f"Is {NEW} the email address of the account Alice" in visitor.get(link).text
     assert not exists(mailing, NEW)
     assert visitor.post(link, token="x").reply.status == 403
     visitor.get(link).post(link)

@@ -217,7 +217,7 @@ class Application:
         if endpoint.takes_body:
             await request.read_body(self._max_body_bytes, self._large_bodies)
         else:
-            await request.skip_body()
+            await request.skip_body(self._max_body_bytes)
 
     def _build_head(self, request: Request, response: Response) -> bytes:
         head = b"%bx-request-id: %b\r\n%b%b%b" % (

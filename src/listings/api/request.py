@@ -191,11 +191,16 @@ class Request:
             self._reserved = None
             large_bodies.release(owner, size)
 
-    async def skip_body(self) -> None:
-        """Read and discard a body that the endpoint does not use. Raises ClientGoneError."""
+    async def skip_body(self, max_bytes: int) -> None:
+        """Discard `max_bytes` of a body that the endpoint does not use; the connection discards the rest.
+
+        Raises ClientGoneError.
+        """
         more = self.header(b"content-length") not in {"", "0"} or b"transfer-encoding" in self._headers
-        while more:
-            _, more = await self._receive_chunk()
+        size = 0
+        while more and size <= max_bytes:
+            chunk, more = await self._receive_chunk()
+            size += len(chunk)
 
     async def wait_for_close(self) -> None:
         """Wait until the client has left, or the response should be sent soon. Call it after the body was read."""

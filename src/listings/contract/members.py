@@ -163,10 +163,12 @@ class MemberStore(Protocol):
         Return None and write nothing if there is no such invitation or it has expired.
         """
 
-    async def erase_account(self, account_id: int, name: str, email: str, now: int) -> None:
-        """Erase an account's personal data and the external ids of its listings, and disable it.
+    async def erase_account(self, account_id: int, name: str, email: str, now: int) -> bool:
+        """Erase the personal data of a disabled account, and the external ids of its listings.
+
+        Return False and write nothing if the account is enabled.
 
         The account and its keys get the given name, and the account gets the given email address. Its keys are revoked.
-        Its plan, public contact, password, sessions, invitations, queued mail, activity, change sets, usage and
-        idempotency records are deleted.
+        Its plan, public contact, password, sessions, devices, invitations, email tokens, queued mail, plan request and
+        reminder, activity, change sets, reverts, usage, rejected requests and idempotency records are deleted.
         """

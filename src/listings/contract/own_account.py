@@ -21,12 +21,14 @@ class OwnAccountStore(Protocol):
 
         A changed address invalidates invitations and queues the notice. Return None and store nothing if the token is
         unknown or has expired, or another account has the address.
+        Raises Problem("account_disabled") if the address would change and the account is disabled.
         """
 
     async def change_email(self, account_id: int, email: str, actor: Actor) -> Account | None:
         """Change the email address of an account without a confirmation. It invalidates invitations.
 
         Return None and store nothing if another account has the address.
+        Raises Problem("account_disabled") if the address would change and the account is disabled.
         """
 
     async def get_confirmed_email(self, account_id: int) -> str | None:

@@ -45,7 +45,7 @@ class RevertPosition(NamedTuple):
 class Candidate(NamedTuple):
     """A change that a revert undoes.
 
-    The number of a single create is 0. The creates of a batch or an import have numbers from -1 downwards.
+    The number of a create is 0 if its change set has no row, and otherwise -1, -2, ... in the order of creation.
     """
 
     edit_revision: int
@@ -169,8 +169,8 @@ class RevertStore(Protocol):
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
         """Take the next step of a revert and store its progress. A step ends early if its values are large.
 
-        Return None and write nothing if the revert is not at the start of the step, or if another worker, which is
-        identified by some bytes, has taken a step in the last seconds.
+        Return None if another worker, which is identified by some bytes, has taken a step in the last seconds; nothing
+        is written then. Also return None if the revert is not at the start of the step; only its lease is renewed then.
         """
 
     async def get_revert(self, key: RevertKey) -> Revert | None:

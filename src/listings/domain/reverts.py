@@ -68,22 +68,22 @@ class FieldEdits(msgspec.Struct):
     """The edits of one field that matter.
 
     `origin` is the first edit of the last uninterrupted series of reverted edits: the value from before it is restored.
-    `newest` and `oldest` are the edits after this series.
+    `newest` and `oldest` are the edits after this series, and `previous` is the one before it.
     """
 
     origin: Edit | None = None
     newest: Edit | None = None
     oldest: Edit | None = None
-    is_complete: bool = False
+    previous: Edit | None = None
 
     def add(self, edit: Edit) -> None:
         """Add the next older edit."""
-        if self.is_complete:
+        if self.previous is not None:
             return
         if edit.is_reverted:
             self.origin = edit
         elif self.origin is not None:
-            self.is_complete = True
+            self.previous = edit
         else:
             self.newest = self.newest or edit
             self.oldest = edit
@@ -202,9 +202,10 @@ def _find_later(
     later = [
         field.newest
         for name, field in fields.items()
-        if field.newest is not None and field.newest.key > origin.key and not _is_undone(listing, name, field, values)
+        if field.newest is not None and not _is_undone(listing, name, field, values)
     ]
-    return max(later, key=lambda edit: edit.key, default=None)
+    later += [field.previous for field in fields.values() if field.previous is not None]
+    return max((edit for edit in later if edit.key > origin.key), key=lambda edit: edit.key, default=None)
 
 
 def _complete(listing: Listing, changes: dict[str, Value], now: float) -> ListingChange:

@@ -2,6 +2,9 @@
 
 Most requests never block, and a task costs as much as reading a listing. A coroutine can also await a
 future without a task if the future is always resolved. The class of such a future sets `needs_no_task = True`.
+
+Until a coroutine has a task of its own, `asyncio.current_task()` is None or that of another request, so
+`asyncio.timeout` fails. `await asyncio.sleep(0)` starts the task.
 """
 
 import types

@@ -131,22 +131,30 @@ class Accounts:
         `listings account erase --help` lists the remaining data. Erasing an erased account also deletes a listing whose
         create had begun before the erasure.
 
-        Raises Problem("account_not_found").
+        Raises Problem("account_not_found"), or Problem("invalid_request") if the account is enabled meanwhile.
         """
         account = await self.find(reference)
+        return await self.erase_disabled(account if is_erased(account) else await self.disable(str(account.id)))
+
+    async def erase_disabled(self, account: Account) -> Account:
+        """Erase a disabled account. Raises Problem like `erase`."""
         was_erased = is_erased(account)
-        if not was_erased:
-            account = await self.disable(str(account.id))
         if not await self._delete_listings(account) and was_erased:
             return account
         name = f"Erased account {account.id}"
         email = account.email if was_erased else build_erased_email(account.id)
-        await self._store.erase_account(account.id, name, email, int(self._clock()))
+        if not await self._store.erase_account(account.id, name, email, int(self._clock())):
+            _log.warning("Account %d was enabled during its erasure", account.id)
+            raise Problem(
+                "invalid_request",
+                f"Account {account.id} was enabled during its erasure, so its data is not erased. Some of its listings"
+                " may have been deleted; `listings undelete` restores them",
+            )
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))
 
     async def _delete_listings(self, account: Account) -> bool:
-        """Delete the listings in batches, and return whether there were any.
+        """Delete the listings in batches until the account is enabled, and return whether there were any.
 
         No actor is passed, because the erasure deletes the audit events anyway.
         """
@@ -158,6 +166,8 @@ class Accounts:
 
         after, found = 0, False
         while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):
+            if (await self.find(str(account.id))).disabled_at is None:
+                break
             after = page[-1].id
             steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]
             if steps:

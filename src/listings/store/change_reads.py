@@ -25,7 +25,10 @@ _decode_values = msgspec.json.Decoder(list[tuple[Value, Value]]).decode
 
 
 class _Entry(NamedTuple):
-    """A change that was found but not read yet. A create has a number below 0, or 0 if it is the only change."""
+    """A change that was found but not read yet.
+
+    The number of a create is 0 if its change set has no row, and otherwise -n, ..., -1 in the order of creation.
+    """
 
     edit_revision: int
     number: int

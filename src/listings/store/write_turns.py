@@ -50,8 +50,10 @@ class _Turn:
         if not self._semaphore.locked():
             await self._semaphore.acquire()  # without waiting
             return
+        await asyncio.sleep(0)  # a request that was run without a task gets one, which a timeout needs
         try:
-            await asyncio.wait_for(self._semaphore.acquire(), self._seconds)
+            async with asyncio.timeout(self._seconds):
+                await self._semaphore.acquire()
         except TimeoutError:
             raise Unavailable("The database is busy: too many writes are waiting") from None
 

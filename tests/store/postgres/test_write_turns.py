@@ -10,6 +10,7 @@ from listings.contract.history import CONSOLE, Actor
 from listings.contract.listings import AddStep, Batch
 from listings.domain.errors import Unavailable
 from listings.domain.model import NewListing
+from listings.http import eager
 from listings.store.postgres import writes
 from listings.store.postgres.pool import Pool, PoolLimits
 from listings.store.postgres.store import PostgresStore
@@ -68,6 +69,29 @@ def test_an_account_has_one_batch_at_a_time() -> None:
         return await Writers(store._batch_turns).count(1, 1, 1, 2)  # noqa: SLF001 - the store need not be open
 
     assert asyncio.run(scenario()) == 2
+
+
+def test_a_request_that_runs_without_a_task_gets_one_to_wait_for_its_turn() -> None:
+    async def scenario() -> list[str]:
+        turns = WriteTurns(TIMEOUT, 1, 1)
+        tasks: list[asyncio.Task[None]] = []
+        done = []
+
+        async def write() -> None:
+            async with turns.take(1):
+                done.append("second")
+
+        def start_task(rest: eager.RequestCoroutine) -> None:
+            tasks.append(asyncio.create_task(rest))
+
+        async with turns.take(1):
+            asyncio.get_running_loop().call_soon(eager.run, write(), start_task)
+            await asyncio.sleep(0)
+            done.append("first")
+        await asyncio.gather(*tasks)
+        return done
+
+    assert asyncio.run(scenario()) == ["first", "second"]
 
 
 def test_a_write_that_waits_too_long_fails_and_others_go_on() -> None:

@@ -13,6 +13,7 @@ from listings.contract.listings import AddStep
 from listings.domain.model import NewListing, bucket_of
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
+from tests.conformance.helpers import erase
 from tests.harness import TIMEOUT
 
 DIGEST = b"k" * 32
@@ -33,7 +34,7 @@ CHANGES: dict[str, Change] = {
     "the account is disabled": lambda store, account, _: store.change_account(
         account, lambda _: {"disabled_at": 2_000}
     ),
-    "the account is erased": lambda store, account, _: store.erase_account(account, "Erased", "e@x.invalid", 2_000),
+    "the account is erased": lambda store, account, _: erase(store, account, "e@x.invalid", 2_000),
     "a payment is added": lambda store, account, _: store.add_payment(
         Payment("manual", "1", account, 1), lambda _: END, 2_000
     ),

@@ -171,7 +171,7 @@ class Reverts:
     async def _take_steps(self, revert: Revert, scan: RevertScan) -> Revert | None:
         """Revert what a scan has found. Return None if another process has taken a step."""
         current: Revert | None = revert
-        while current is not None and current.finished_at is None and current.position != scan.end:
+        while current is not None and current.finished_at is None and (current.position != scan.end or scan.is_last):
             size = self._store.choose_revert_step_size()
             step = _cut_step(current.position, scan, size)
             current = await self._store.advance_revert(current.key, step, self._worker, int(self._clock()))

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from listings.contract.accounts import AccountStore
@@ -52,10 +53,11 @@ class OwnAccount:
 
         The present address can be confirmed that way, too.
 
-        Raises Problem: invalid_request, email_taken, wrong_credentials, too_many_attempts.
+        Raises Problem: invalid_request, email_taken, account_disabled, wrong_credentials, too_many_attempts.
         """
         email = validate_email(email)
         await self._sessions.require_password(member, password)
+        await self._sessions.count_mail(member)  # also without mail, because the outcome reveals other accounts' emails
         is_new = email != member.account.email
         if is_new and await self._store.find_account(email) is not None:
             raise _email_taken(email)
@@ -66,10 +68,10 @@ class OwnAccount:
 
     async def send_confirmation(self, member: Member) -> None:
         """Send a link that confirms the current email address. Raises Problem("too_many_attempts")."""
+        await self._sessions.count_mail(member)
         await self._send_link(member, member.account.email)
 
     async def _send_link(self, member: Member, email: str) -> None:
-        await self._sessions.count_mail(member)
         mail = self._composer.compose("confirm_email", member.account, recipient=email)
         if mail is not None:
             await self._store.add_mail(mail)
@@ -88,7 +90,7 @@ class OwnAccount:
     async def confirm_email(self, token: str) -> None:
         """Confirm the email address of a link, which becomes the account's. The former address gets a notice.
 
-        Raises Problem: invitation_invalid, email_taken.
+        Raises Problem: invitation_invalid, email_taken, account_disabled.
         """
         account, email = await self.find_confirmation(token)
         notice = self._composer.compose("email_changed", account, email=email)
@@ -114,8 +116,8 @@ class OwnAccount:
         found = await self._store.list_closed_accounts()
         if found and await self._store.claim_task("erase closed accounts", int(self._clock()), _ERASE_SECONDS):
             for account_id in found:
-                if account_id in await self._store.list_closed_accounts():  # unless the operator has enabled it
-                    await self._accounts.erase(str(account_id))
+                with suppress(Problem):  # the operator has enabled it
+                    await self._accounts.erase_disabled(await self._accounts.find(str(account_id)))
 
     def _by_console(self) -> Actor:
         return Actor(CONSOLE, int(self._clock()))

@@ -36,10 +36,11 @@ _STATUS = {
     "inactive": "NOT is_active AND deleted_at IS NULL",
     "deleted": "deleted_at IS NOT NULL",
 }
+_NOT_DELETED = "COALESCE(deleted_at, -99999999999) = -99999999999"  # before the first year
 _UNINDEXED_STATUS = {
-    "active": "CAST(is_active AS integer) = 1 AND COALESCE(deleted_at, -1) = -1",
-    "inactive": "CAST(is_active AS integer) = 0 AND COALESCE(deleted_at, -1) = -1",
-    "deleted": "COALESCE(deleted_at, -1) <> -1",
+    "active": f"CAST(is_active AS integer) = 1 AND {_NOT_DELETED}",
+    "inactive": f"CAST(is_active AS integer) = 0 AND {_NOT_DELETED}",
+    "deleted": f"NOT ({_NOT_DELETED})",
 }
 _FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_GATHERED}"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"

@@ -113,10 +113,11 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         limits: PoolLimits,
         clock: Callable[[], float] = monotonic,
         account_limits: AccountLimits = NO_LIMITS,
+        record_failed_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """`url` is a libpq connection URI, and `clock` returns seconds."""
+        """`url` is a libpq connection URI, and `clock` returns seconds. See `Transactions` for the last one."""
         self.engine = PostgresEngine(account_limits)
-        super().__init__(Pool(url, limits, self._clear_caches))
+        super().__init__(Pool(url, limits, self._clear_caches), record_failed_write)
         self._on_reset: Callable[[], None] = lambda: None
         self._clock = clock
         self._listings = BatchedLookups(sql.GET_LISTING, self._use)
@@ -334,11 +335,11 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
     async def _add(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult:
         added = await self._create(partition, step, options)
-        if added is None:  # the account's listings are indexed, or must be now
-            self._record_indexed(partition[1])
+        if added is None:  # it is rejected, or the account's listings are indexed, or must be now
             added = await self._transact(
                 lambda session: writes.run_script(session, writes.add(self.engine, partition, step, options))
             )
+            self._record_indexed(partition[1])
         return added
 
     async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:

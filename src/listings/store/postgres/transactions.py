@@ -22,8 +22,10 @@ _log = logging.getLogger(__name__)
 class Transactions:
     """Reads and writes over a connection pool."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, record_failed_write: Callable[[], None]) -> None:
+        """`record_failed_write` is called after a write that the database did not confirm."""
         self._pool = pool
+        self._record_failed_write = record_failed_write
         self._writes: set[asyncio.Task[Any]] = set()
         self._written = 0  # finished transactions
         self._failed_until = 0.0  # by the monotonic clock
@@ -88,6 +90,7 @@ class Transactions:
         error = task.exception()  # reading it tells asyncio that nobody has to wait for it any longer
         if isinstance(error, Unavailable):
             self._failed_until = monotonic() + _FAILURE_SECONDS
+            self._record_failed_write()
         elif error is None:
             self._failed_until = 0.0
 

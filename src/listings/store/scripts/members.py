@@ -132,7 +132,10 @@ class ScriptedMemberStore(ScriptedStore):
         return Account(*rows[0])
 
     @caller_transaction
-    def erase_account(self, account_id: int, name: str, email: str, now: int) -> Script[None]:
+    def erase_account(self, account_id: int, name: str, email: str, now: int) -> Script[bool]:
+        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+        if Account(*rows[0]).disabled_at is None:
+            return False
         yield Query(mail_queue.ERASE_MAILS, (account_id,))  # while the account still has its address
         yield Query(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
         yield Query(member_sql.ERASE_KEYS, (account_id, name, now))
@@ -159,6 +162,7 @@ class ScriptedMemberStore(ScriptedStore):
             member_sql.DELETE_REJECTED_REQUESTS,
         ):
             yield Query(statement, partition)
+        return True
 
 
 def _is_password(account_id: int, password_hash: str) -> Script[bool]:

@@ -10,7 +10,7 @@ from listings.store.scripts.script import Query, QueryMany, Script, ScriptedStor
 
 
 class ScriptedViewStore(ScriptedStore):
-    """Implements the methods of `ListingStore` that count views."""
+    """Implements the methods of `MarketStore` that count views."""
 
     async def get_view_salt(self, day: int) -> bytes:
         return await self._find(bytes, sql.GET_VIEW_SALT, day) or await self._draw_salt(day)

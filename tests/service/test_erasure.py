@@ -1,0 +1,35 @@
+"""An account that the operator enables while it is being erased."""
+
+import asyncio
+
+import pytest
+
+from listings.domain.errors import Problem
+from listings.domain.model import bucket_of
+from tests.harness import Harness
+
+OPERATIONS = [{"op": "create", "listing": {"title": "Lamp", "content": "Bright."}}] * 100
+
+
+def test_an_account_that_is_enabled_during_its_erasure_is_not_erased(harness: Harness) -> None:
+    alice = harness.person("alice")
+    for _ in range(8):
+        harness.fetch("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": OPERATIONS})
+    accounts, account_id = harness.services.accounts, str(alice.account.id)
+
+    async def count_listings() -> int:
+        return (await harness.store.count_listings(bucket_of(alice.account.id), alice.account.id)).active
+
+    async def enable_after_the_first_deletion() -> None:
+        while await count_listings() == 800:  # noqa: ASYNC110 - the erasure signals nothing
+            await asyncio.sleep(0)
+        await accounts.enable(account_id)
+
+    async def scenario() -> None:
+        with pytest.raises(Problem, match="was enabled during its erasure"):
+            await asyncio.gather(enable_after_the_first_deletion(), accounts.erase(account_id))
+        account = await accounts.find(account_id)
+        assert (account.disabled_at, account.email) == (None, alice.account.email)
+        assert await count_listings() > 0
+
+    harness.run(scenario())
