@@ -1,5 +1,6 @@
 """A real SMTP server that stores the mail it receives."""
 
+import asyncio
 import email
 import re
 import ssl
@@ -19,12 +20,17 @@ USER, SECRET = "listings", "swordfish"
 
 
 class Mailbox:
-    """Receives mail, or refuses it with the status in `refusals`, one for each attempt."""
+    """Receives mail, or refuses it with the status in `refusals`, one for each attempt.
+
+    The responses to these commands are delayed by the seconds in `delays`, and `received` lists the commands.
+    """
 
     def __init__(self) -> None:
         self.messages: list[EmailMessage] = []
         self.recipients: list[str] = []
         self.refusals: list[str] = []
+        self.delays = {"DATA": 0.0, "QUIT": 0.0}
+        self.received: list[str] = []
         self.url = ""
 
     @property
@@ -54,7 +60,16 @@ class _Handler:
             return self._mailbox.refusals.pop(0)
         self._mailbox.messages.append(email.message_from_bytes(envelope.content, policy=default))
         self._mailbox.recipients += envelope.rcpt_tos
+        await self._delay("DATA")
         return "250 OK"
+
+    async def handle_QUIT(self, _server: Any, _session: Any, _envelope: Any) -> str:  # noqa: N802 - aiosmtpd's name
+        await self._delay("QUIT")
+        return "221 Bye"
+
+    async def _delay(self, command: str) -> None:
+        self._mailbox.received.append(command)
+        await asyncio.sleep(self._mailbox.delays[command])
 
 
 @contextmanager

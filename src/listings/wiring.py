@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -68,9 +68,16 @@ def open_observers(settings: Settings, *, listening: bool = True) -> Iterator[Ob
 
 @asynccontextmanager
 async def open_services(
-    settings: Settings, *, clock: Callable[[], float] = time.time, metrics: "Metrics | None" = None
+    settings: Settings,
+    *,
+    clock: Callable[[], float] = time.time,
+    metrics: "Metrics | None" = None,
+    background: bool = True,
 ) -> AsyncIterator[Services]:
-    """Open a service on the database of the settings, which must exist. Pending counts are written at the end."""
+    """Open a service on the database of the settings, which must exist. Pending counts are written at the end.
+
+    `background`: whether it runs the background tasks.
+    """
     store = _build_store(settings, metrics)
     await store.open()
     if metrics is not None:
@@ -86,16 +93,24 @@ async def open_services(
         on_mail=metrics.record_mail if metrics is not None else DEFAULTS.on_mail,
     )
     services = Services(store, limiter, clock, options)
-    background_tasks = asyncio.create_task(services.run_background_tasks())
     try:
-        yield services
+        async with _run_background_tasks(services) if background else nullcontext():
+            yield services
     finally:
-        background_tasks.cancel()
-        await asyncio.wait([background_tasks])  # counts that it has not stored are pending again
         await services.write_pending()
         await store.close()
         if limiter is not None:
             await limiter.close()
+
+
+@asynccontextmanager
+async def _run_background_tasks(services: Services) -> AsyncIterator[None]:
+    background_tasks = asyncio.create_task(services.run_background_tasks())
+    try:
+        yield
+    finally:
+        background_tasks.cancel()
+        await asyncio.wait([background_tasks])  # counts that it has not stored are pending again
 
 
 def _describe_service(settings: Settings) -> ServiceInfo:
@@ -112,7 +127,8 @@ def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore 
 
     create_data_folder(settings)
     pool_limits = PoolLimits(settings.database_connections, settings.database_timeout)
-    return PostgresStore(settings.database, pool_limits, account_limits=limits)
+    record_failed_write = metrics.record_failed_write if metrics is not None else lambda: None
+    return PostgresStore(settings.database, pool_limits, account_limits=limits, record_failed_write=record_failed_write)
 
 
 def create_data_folder(settings: Settings) -> None:
@@ -200,8 +216,7 @@ def _open_tracing() -> Iterator["Trace"]:
     except ImportError:
         raise Problem(
             "invalid_setting",
-            "LISTINGS_TRACING is on, which needs OpenTelemetry: install it with "
-            "`pip install 'listings-server[tracing]'`",
+            "LISTINGS_TRACING is on, which needs OpenTelemetry: install the packages in requirements/tracing.txt",
         ) from None
     with closing(Tracing()) as tracing:
         yield tracing.record_response
@@ -222,8 +237,8 @@ def _build_payments(settings: Settings) -> PaymentProvider:
     except ImportError:
         raise Problem(
             "invalid_setting",
-            "LISTINGS_PAYMENT_PROVIDER is stripe, which needs its library: install it with "
-            "`pip install 'listings-server[stripe]'`",
+            "LISTINGS_PAYMENT_PROVIDER is stripe, which needs its library: "
+            "install the packages in requirements/stripe.txt",
         ) from None
     for setting, value in (
         ("LISTINGS_STRIPE_SECRET_KEY", settings.stripe_secret_key),

@@ -395,7 +395,7 @@ def test_after_ctrl_c_the_same_command_continues(cli: Cli) -> None:
     ((done, line),) = unfinished
     assert done == line > 0
     dry_run, messages = run_import(cli, "1", file, "--dry-run")
-    assert messages.startswith(f"Continuing after line {line} of rows.jsonl: {done} rows are done\n")
+    assert messages.startswith(f"Continuing after line {line} of rows.jsonl, with {done:,} row")
     assert run_import(cli, "1", file)[0] == dry_run
     assert sorted(titles(cli).values()) == sorted(f"Listing {number}" for number in range(MANY))
 

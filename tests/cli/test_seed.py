@@ -8,8 +8,13 @@ from typing import Any
 import apsw
 import pytest
 
+from listings.cli import seed as seeding
+from listings.contract.history import CONSOLE, Actor
 from listings.domain import api_keys
+from listings.domain.errors import Problem
+from listings.domain.model import Account
 from tests.cli.commands import Cli, Data, Program, Serving
+from tests.harness import Harness
 
 pytestmark = pytest.mark.covers_programs
 
@@ -59,6 +64,19 @@ def apply(program: Program, *accounts: Any) -> None:
     """Start a service with a seed file, and stop it."""
     with program.serve("--seed", write_seed(program.folder, *accounts)) as serving:
         assert serving.stop().code == 0
+
+
+def apply_here(harness: Harness, *accounts: Data) -> None:
+    """Apply a seed file to the service in this process."""
+    seed = seeding.read(Path(write_seed(harness.settings.file.parent, *accounts)))
+    harness.run(seeding.apply(harness.services, seed))
+
+
+def list_accounts(harness: Harness) -> list[Account]:
+    async def collect() -> list[Account]:
+        return [account async for account in harness.services.accounts.iterate()]
+
+    return harness.run(collect())
 
 
 # Creating
@@ -176,6 +194,50 @@ def test_a_changed_file_updates_the_accounts(program: Program, cli: Cli) -> None
     assert plan_of(program.folder, "dora@example.com") == (3_742_761_600,)
 
 
+def test_a_seller_may_change_the_email(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Harness(tmp_path) as harness:
+        apply_here(harness, ALICE, BOB)
+        harness.run(harness.store.change_email(1, "new@example.com", Actor(CONSOLE, 1)))
+        apply_here(harness, ALICE | {"name": "Alice's Cellar", "keys": [ALICE_KEY, CHARLIE_KEY]}, BOB)
+        found = [(account.name, account.email) for account in list_accounts(harness)]
+        caller = harness.run(harness.services.keys.find(CHARLIE_KEY))
+    assert found == [("Alice's Cellar", "new@example.com"), ("bob", "bob@example.com")]
+    assert caller is not None
+    assert caller.account_id == 1
+    assert caplog.messages.count("Account number 1 of the seed file is account 1, whose email has changed") == 1
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_an_erased_account_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture, *, returns: bool) -> None:
+    with Harness(tmp_path) as harness:
+        apply_here(harness, ALICE)
+        harness.run(harness.services.accounts.erase("alice@example.com"))
+        if returns:
+            harness.run(harness.services.accounts.add("Alice again", "alice@example.com", None))
+        before = list_accounts(harness)
+        apply_here(harness, ALICE | {"keys": [CHARLIE_KEY, ALICE_KEY]}, BOB)
+        assert list_accounts(harness)[:-1] == before
+        assert list_accounts(harness)[-1].name == "bob"
+        assert harness.run(harness.services.keys.find(CHARLIE_KEY)) is None
+    assert "Skipped account number 1 of the seed file: account 1 is erased" in caplog.messages
+
+
+@pytest.mark.parametrize("email", ["alice@example.com", "bob@example.com"])
+def test_an_entry_whose_key_and_email_have_different_accounts_is_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, email: str
+) -> None:
+    with Harness(tmp_path) as harness:
+        apply_here(harness, ALICE, BOB)
+        harness.run(harness.store.change_email(1, "new@example.com", Actor(CONSOLE, 1)))
+        harness.run(harness.services.accounts.add("Mallory", "alice@example.com", None))
+        before = list_accounts(harness)
+        apply_here(harness, ALICE | {"name": "Other", "email": email, "keys": [ALICE_KEY, CHARLIE_KEY]}, ERIN)
+        assert list_accounts(harness)[:-1] == before
+        assert list_accounts(harness)[-1].email == "erin@example.com"
+        assert harness.run(harness.services.keys.find(CHARLIE_KEY)) is None
+    assert "Skipped account number 1 of the seed file: its key belongs to account 1, and its email to" in caplog.text
+
+
 # Errors
 
 
@@ -285,14 +347,9 @@ def test_an_invalid_account_prevents_all_changes(program: Program, cli: Cli, fau
     assert outcome.error_message
 
 
-@pytest.mark.parametrize("owner", ["no account", "bob"])
-def test_a_key_of_another_account_prevents_all_changes(program: Program, cli: Cli, alice: Data, owner: str) -> None:
-    (cli.folder / "key.txt").write_text(BOB_KEY)
-    cli.key(alice, "--key-file", "key.txt")
-    if owner == "bob":
-        cli.account("bob")
-    before = rows(cli.folder)
-    error = program.run("serve", "--port", "0", "--seed", write_seed(cli.folder, ERIN, BOB)).error_message
-    assert "bob@example.com" in error
-    assert BOB_KEY not in error
-    assert rows(cli.folder) == before
+def test_keys_of_two_accounts_prevent_all_changes(tmp_path: Path) -> None:
+    with Harness(tmp_path) as harness:
+        apply_here(harness, ALICE, BOB)
+        with pytest.raises(Problem, match="does not belong to the account of the other keys of carol"):
+            apply_here(harness, {"name": "carol", "email": "carol@example.com", "keys": [ALICE_KEY, BOB_KEY]})
+        assert [account.name for account in list_accounts(harness)] == ["Alice's Attic", "bob"]

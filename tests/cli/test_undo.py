@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from listings.contract.reverts import MAX_FIRST_LISTINGS
 from listings.domain import timestamps
+from listings.service import Services
 from tests.cli.commands import Cli
 from tests.harness import Harness, Person
 
@@ -53,10 +55,29 @@ def test_the_writes_of_a_key_are_undone(cli: Cli, alice: Person) -> None:
     assert (shown["active_listings"], shown["deleted_listings"]) == (0, 1)
 
 
+def test_a_large_undo_is_finished_without_the_background_tasks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Harness(cli.folder / "data") as harness:
+        harness.clock.now = time.time()
+        alice = harness.person("alice")
+        operations = [{"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}] * 100
+        for _ in range(2 * MAX_FIRST_LISTINGS // 100):
+            harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
+    calls: list[Services] = []
+
+    async def run_background_tasks(services: Services) -> None:
+        calls.append(services)
+
+    monkeypatch.setattr(Services, "run_background_tasks", run_background_tasks)
+    options = ("--key", str(alice.key_id), "--since", timestamps.format_timestamp(time.time() - 3600))
+    done = cli.data("account", "undo", str(alice.account.id), *options, "--yes")
+    assert done["reverted"] == 2 * MAX_FIRST_LISTINGS
+    assert calls == []
+
+
 def test_conflicts_are_reported_and_nothing_is_written_without_confirmation(cli: Cli, alice: Person) -> None:
     refused = cli("account", "undo", str(alice.account.id), "--change", "2")
     assert refused.code != 0
-    assert "Change listings: 0, conflicts: 1. Continue?" in refused.err
+    assert "This changes 0 listings, with 1 conflict. Continue?" in refused.err
     outcome = cli.run_ok("account", "undo", str(alice.account.id), "--change", "2", "--yes")
     assert "keeps price: change set 3 changed it later" in outcome.err
 

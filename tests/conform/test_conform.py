@@ -3,13 +3,14 @@
 import re
 import ssl
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from listings.conform import limits, runner
-from listings.conform.client import parse_address
-from listings.conform.session import Keys
+from listings.conform.client import Client, parse_address
+from listings.conform.session import Keys, Session
 from listings.conform.verdicts import Result, Verdict
 from listings.domain.errors import Problem
 from tests.certificates import create_certificate
@@ -65,6 +66,21 @@ def skipped(results: Iterable[Result]) -> set[str]:
 
 def not_passed(results: Iterable[Result]) -> dict[str, str]:
     return {result.id: result.happened for result in results if result.verdict is not Verdict.PASSED}
+
+
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (1, "The run created 1 listing and deleted it again."),
+        (2, "The run created 2 listings and deleted them again."),
+    ],
+)
+def test_the_sentence_about_the_listings_has_the_right_number(count: int, sentence: str) -> None:
+    with FaultyServer() as server, closing(Client(parse_address(server.base_url), 60)) as client:
+        session = Session(client, ALL_KEYS)
+        for _ in range(count):
+            session.send("POST", body={"title": session.title_prefix, "content": "Lamp"})
+        assert session.clean_up() == sentence
 
 
 # This service

@@ -1,9 +1,11 @@
 """Mail: the queue, attempts, and the texts of notices, with a real SMTP server."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -134,6 +136,57 @@ def test_a_running_service_sends_mail_by_itself(tmp_path: Path, mailbox: Mailbox
         service.run(lambda services: services.accounts.add("Alice", ALICE, None))
         service.run(lambda services: services.sessions.request_reset(ALICE, "192.0.2.1"))
         assert until(lambda: bool(mailbox.messages))
+
+
+async def stop_while_sending(harness: Harness, mailbox: Mailbox, command: str) -> float:
+    """Cancel the sending of mail once the server has received a command. Return the seconds that this takes."""
+    task = asyncio.create_task(harness.services.mailer.send_due())
+    assert await asyncio.to_thread(until, lambda: command in mailbox.received)
+    started = monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return monotonic() - started
+
+
+def test_a_stop_waits_briefly_for_the_mail_that_is_being_sent(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    request_reset(harness)
+    mailbox.delays["DATA"] = 0.5
+    harness.run(stop_while_sending(harness, mailbox, "DATA"))
+    assert len(mailbox.messages) == 1  # the other one is not claimed
+    mailbox.delays["DATA"] = 0
+    send(harness)
+    harness.clock.advance(HOUR)
+    send(harness)
+    assert len({message["Message-ID"] for message in mailbox.messages}) == len(mailbox.messages) == 2
+
+
+def test_a_mail_that_a_stop_interrupts_is_due_immediately(
+    harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listings.service.mail._STOP_SECONDS", 0.1)
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.delays = {"DATA": 20, "QUIT": 20}
+    assert harness.run(stop_while_sending(harness, mailbox, "DATA")) < 10
+    mailbox.delays = {"DATA": 0, "QUIT": 0}
+    send(harness)
+    assert len(mailbox.messages) == 2
+
+
+def test_an_accepted_mail_is_not_sent_again_after_a_stop(
+    harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listings.service.mail._STOP_SECONDS", 0.1)
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.delays["QUIT"] = 20
+    assert harness.run(stop_while_sending(harness, mailbox, "QUIT")) < 10
+    harness.clock.advance(HOUR)
+    send(harness)
+    assert len(mailbox.messages) == 1
 
 
 def test_mail_is_sent_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,21 @@ from listings.telemetry.metrics import Metrics
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.harness import Cast, RunningService
 from tests.http.raw import Connection, request
+from tests.postgres_server import PostgresServer
 
 LISTINGS = "/api/v1/listings"
 LISTING = "/api/v1/listings/{id}"
 IPV6 = Path("/proc/net/if_inet6")
 LOOPBACKS = ["127.0.0.1", *(["::1"] if IPV6.exists() and "0" * 31 + "1 " in IPV6.read_text("ascii") else [])]
+FAIL = """
+DO $do$ BEGIN
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100';
+    END $$;
+    CREATE TRIGGER fail BEFORE INSERT ON listings FOR EACH ROW EXECUTE FUNCTION fail();
+END $do$
+"""
 BICYCLE = b'{"title": "Bicycle", "content": "Two wheels."}'
 
 # Every label, with a pattern of its possible values.
@@ -288,6 +298,18 @@ def test_a_failed_batch_is_counted(
     assert after("listings_write_batches_failed_total") == 1
     assert after.requests("POST", LISTINGS, 503) == 1
     assert "A batch of 1 writes failed" in caplog.text
+
+
+def test_a_failed_write_to_postgresql_is_counted(postgres: PostgresServer, tmp_path: Path) -> None:
+    with (
+        postgres.database(altered=True) as url,
+        RunningService(tmp_path, metrics_address="0", database=url) as service,
+    ):
+        key = service.cast().alice.key
+        measured = Measured(service)
+        postgres.execute(FAIL, url.rpartition("/")[2].partition("?")[0])
+        assert measured.send(request("POST", LISTINGS, key, body=BICYCLE)) == 503
+        assert measured.scrape()("listings_write_batches_failed_total") == 1
 
 
 def test_the_sizes_of_the_database_files_are_reported(measured: Measured, cast: Cast) -> None:

@@ -23,6 +23,7 @@ from tests.harness import DatabaseUrls, load_test_settings
 pytestmark = pytest.mark.slow
 
 REAL_WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
+HANGING_WORKER = (sys.executable, "-c", "import time; time.sleep(100)")
 SLOW_WORKER = (  # takes longer than the timeout to start and to stop, and answers no ping meanwhile
     sys.executable,
     "-c",
@@ -64,6 +65,19 @@ class Supervised:
         yield
         self.supervisor.stop()
         assert await running
+
+
+def test_a_stop_does_not_wait_for_workers_that_are_starting() -> None:
+    async def run_scenario() -> None:
+        service = Supervised(HANGING_WORKER, {}, 2, DEADLINE)
+        running = asyncio.create_task(service.supervisor.run(lambda: pytest.fail("No worker is ready")))
+        while len(service.workers) < 2:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+        service.supervisor.stop()
+        async with asyncio.timeout(30):  # less than the time that a worker has to start
+            assert await running
+
+    asyncio.run(run_scenario())
 
 
 def test_a_stuck_worker_is_replaced_while_others_serve(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

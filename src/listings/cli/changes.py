@@ -8,6 +8,7 @@ import click
 from listings.cli.output import (
     ACTOR_NAMES,
     Data,
+    format_count,
     json_option,
     print_dry_run,
     print_message,
@@ -118,7 +119,9 @@ def undo(
 
 def _ask(preview: Preview) -> str:
     more = "" if preview.is_complete else "at least "
-    return f"Change listings: {more}{preview.counts.reverted}, conflicts: {more}{preview.counts.conflicts}. Continue?"
+    listings = more + format_count(preview.counts.reverted, "listing")
+    conflicts = more + format_count(preview.counts.conflicts, "conflict")
+    return f"This changes {listings}, with {conflicts}. Continue?"
 
 
 async def _undo(services: Services, account_id: int, request: RevertRequest) -> tuple[Revert, list[RevertConflict]]:

@@ -89,12 +89,15 @@ def survey_settings() -> list[ResolvedSetting]:
 
 
 def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__) -> T:
-    """Run `use` with a service on the existing database. Log events name the system user as the operator."""
+    """Run `use` with a service on the existing database. Log events name the system user as the operator.
+
+    The background tasks are left to the running service, because its settings may be different.
+    """
     settings = load_settings()
     configure_logs(settings, logger_name)
 
     async def run() -> T:
-        async with wiring.open_services(settings) as services:
+        async with wiring.open_services(settings, background=False) as services:
             return await use(services)
 
     with logs.bind_operator(_user()):

@@ -2,23 +2,27 @@
 
     {"accounts": [{"name": "Alice", "email": "alice@example.com", "plan_expires_at": "2027-01-31", "keys": ["…"]}]}
 
-Applying a file twice has no further effect. An account is identified by its email address. `plan_expires_at` is a date,
-which may be in the past, or null for no plan. Without `plan_expires_at` the plan does not change. A read-only key is
-`{"key": "…", "access": "read"}`.
+Applying a file twice has no further effect. An account is identified by its keys, or else by its email address, because
+its owner can change the address. `plan_expires_at` is a date, which may be in the past, or null for no plan. Without
+`plan_expires_at` the plan does not change. A read-only key is `{"key": "…", "access": "read"}`.
 """
 
+import logging
 from pathlib import Path
 
 import msgspec
 
 from listings.domain import api_keys, timestamps
+from listings.domain.accounts import is_erased
 from listings.domain.errors import Problem
-from listings.domain.model import Account, KeyAccess
+from listings.domain.model import Account, Caller, KeyAccess
 from listings.service import Services
 from listings.service.accounts import validate_email, validate_name
 from listings.service.keys import INVALID_KEY_MESSAGE
 
 KEY_NAME = "seed"
+
+_log = logging.getLogger(__name__)
 
 
 class SeedKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,21 +69,31 @@ def read(path: Path) -> Seed:
 async def apply(services: Services, seed: Seed) -> None:
     """Create missing accounts and keys, and update names and plans.
 
-    Raises Problem before any change if a key belongs to another account or has another access.
+    Raises Problem before any change if the keys of an entry belong to two accounts, or one has another access.
     """
-    for wanted in seed.accounts:
-        for key in wanted.list_keys():
-            await _require_same_key(services, wanted, key)
-    for wanted in seed.accounts:
-        account = await ensure_account(services, wanted)
-        for key in wanted.list_keys():
-            if await services.keys.find(key.key) is None:
-                await services.keys.add(account, KEY_NAME, key.key, access=key.access)
+    found = [await _find_account(services, wanted) for wanted in seed.accounts]
+    for number, (wanted, (account, obstacle)) in enumerate(zip(seed.accounts, found, strict=True), 1):
+        if obstacle:
+            _log.warning("Skipped account number %d of the seed file: %s", number, obstacle)
+        else:
+            await _apply(services, wanted, account, number)
+
+
+async def _apply(services: Services, wanted: SeedAccount, account: Account | None, number: int) -> None:
+    account = await _create_or_update(services, wanted, account)
+    if account.email != validate_email(wanted.email):
+        _log.warning("Account number %d of the seed file is account %d, whose email has changed", number, account.id)
+    for key in wanted.list_keys():
+        if await services.keys.find(key.key) is None:
+            await services.keys.add(account, KEY_NAME, key.key, access=key.access)
 
 
 async def ensure_account(services: Services, wanted: SeedAccount) -> Account:
-    """Create the account, or update its name and plan, and return it."""
-    account = await _find(services, wanted.email)
+    """Create the account with the email, or update its name and plan, and return it."""
+    return await _create_or_update(services, wanted, await _find(services, wanted.email))
+
+
+async def _create_or_update(services: Services, wanted: SeedAccount, account: Account | None) -> Account:
     if account is None:
         return await services.accounts.add(wanted.name, wanted.email, wanted.plan_end(None))
     if account.name != wanted.name:
@@ -97,15 +111,33 @@ async def _find(services: Services, email: str) -> Account | None:
         return None
 
 
-async def _require_same_key(services: Services, wanted: SeedAccount, key: SeedKey) -> None:
-    """Raise Problem if the key exists already, for another account or with another access."""
-    caller = await services.keys.find(key.key)
-    if caller is None:
-        return
+async def _find_account(services: Services, wanted: SeedAccount) -> tuple[Account | None, str]:
+    """Return the account of the keys, or else the one with the email, or None; and why the entry must be skipped.
+
+    What sellers do with their accounts must not prevent a start. Raises Problem if the keys belong to two accounts, or
+    one has another access.
+    """
+    account = None
+    for key in wanted.list_keys():
+        caller = await services.keys.find(key.key)
+        if caller is not None:
+            account = account or await services.accounts.find(str(caller.account_id))
+            _require_same_key(wanted, account, key, caller)
+    named = await _find(services, wanted.email)
+    if account is None:
+        return named, ""
+    if is_erased(account):
+        return account, f"account {account.id} is erased"
+    if named is not None and named.id != account.id:
+        return account, f"its key belongs to account {account.id}, and its email to account {named.id}"
+    return account, ""
+
+
+def _require_same_key(wanted: SeedAccount, account: Account, key: SeedKey, caller: Caller) -> None:
+    """Raise Problem if an existing key belongs to another account or has another access."""
     name = f"The key {api_keys.mask(key.key)} of the seed file"
-    account = await _find(services, wanted.email)
-    if account is None or caller.account_id != account.id:
-        raise Problem("key_taken", f"{name} does not belong to {wanted.email}")
+    if caller.account_id != account.id:
+        raise Problem("key_taken", f"{name} does not belong to the account of the other keys of {wanted.email}")
     if caller.key_access != key.access:
         advice = "the access of a key can't be changed, so revoke it and use another key"
         raise Problem("key_taken", f"{name} is a {caller.key_access} key already: {advice}")

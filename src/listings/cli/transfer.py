@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from listings.cli.output import json_option, print_dry_run, print_message, show
+from listings.cli.output import format_count, json_option, print_dry_run, print_message, show
 from listings.cli.parameters import Parsed, with_service
 from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
 from listings.contract.imports import ImportProgress, Position, RowOutcome
@@ -62,7 +62,8 @@ def export(account: str, file: Path, *, force: bool) -> None:
         with _reporting_errors(file), PartialFile(target, origin, force=force) as part, _progress_bar() as progress:
             done = part.progress
             if done.bytes:
-                print_message(f"Continuing after listing {done.last_id}: {done.listings} listings are exported")
+                exported = format_count(done.listings, "listing")
+                print_message(f"Continuing after listing {done.last_id}, with {exported} exported")
             else:
                 part.write(file_format.header)
             task = progress.add_task("Exporting", total=None, completed=done.listings, unit="listings")
@@ -131,7 +132,7 @@ class _Reporter:
 
     def on_resume(self, done: ImportProgress) -> None:
         rows = done.created + done.updated + done.unchanged + done.rejected
-        print_message(f"Continuing after line {done.line} of {self._path}: {rows} rows are done")
+        print_message(f"Continuing after line {done.line} of {self._path}, with {format_count(rows, 'row')} done")
 
     def on_progress(self, phase: str, position: Position) -> None:
         self._progress.update(self._task, description=phase, completed=position.offset)

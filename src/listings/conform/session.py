@@ -155,10 +155,11 @@ class Session:
                 self._created.pop(listing_id, None)
         if not self._all_created:
             return "The run created no listings."
+        count = len(self._all_created)
+        created, them = ("1 listing", "it") if count == 1 else (f"{count} listings", "them")
         if not self._created:
-            return f"The run created {len(self._all_created)} listings and deleted them again."
-        remaining = ", ".join(self._created)
-        return f"The run created {len(self._all_created)} listings. These could not be deleted: {remaining}."
+            return f"The run created {created} and deleted {them} again."
+        return f"The run created {created}. Listings that could not be deleted: {', '.join(self._created)}."
 
     def _exchange(self, request: str, method: str, path: str, content: bytes | None, by: Credential) -> Exchange:
         headers = _HEADERS | by.headers | ({} if content is None else {"Content-Type": "application/json"})

@@ -64,7 +64,9 @@ class Settings:
         "Seconds that a statement in PostgreSQL may take, and that a request may wait for a connection.", "5"
     )
     data_folder: Path = setting(
-        "With PostgreSQL: the folder for the files of the rate limit.", _DEFAULT_DATA_FOLDER, parser=Path
+        "With PostgreSQL: the folder for the files of the rate limit and of large lists that are being sent.",
+        _DEFAULT_DATA_FOLDER,
+        parser=Path,
     )
     host: Host = setting("Address to listen on.", "127.0.0.1")
     port: Annotated[int, Meta(ge=0, le=values.MAX_PORT)] = setting(
@@ -112,8 +114,8 @@ class Settings:
         parser=values.parse_base_url,
     )
     contact: Contact = setting(
-        "Email address or URL of the people to ask; shown in the OpenAPI document and in the console. Requests for the "
-        "plan are mailed to an email address.",
+        "Email address or URL of the people to ask; shown on pages, in mail and in the OpenAPI document. Requests for "
+        "the plan are mailed to an email address.",
     )
     market_name: Line = setting("Name of the market, shown on every page and as the sender of mail.", "Listings")
     market_tagline: Line = setting("Heading of the market's home page.", "Find it in Aotearoa")
@@ -173,7 +175,7 @@ class Settings:
         parser=values.parse_address,
     )
     tracing: bool = setting(
-        "on: send a span of each request to OpenTelemetry; needs the extra listings-server[tracing].", "off"
+        "on: send a span of each request to OpenTelemetry; needs the packages in requirements/tracing.txt.", "off"
     )
     sign_up: bool = setting(
         "on: anyone can create an account in the console, without a plan. off: only the operator creates accounts.",
@@ -185,7 +187,8 @@ class Settings:
         parser=values.parse_price,
     )
     payment_provider: Literal["manual", "stripe"] = setting(
-        "Payments: manual (the operator collects them) or stripe; needs the extra listings-server[stripe].", "manual"
+        "Payments: manual (the operator collects them) or stripe, which needs the packages in requirements/stripe.txt.",
+        "manual",
     )
     stripe_secret_key: Password = setting("Secret key of your Stripe account.", secret=True, is_password=True)
     stripe_webhook_secret: Password = setting(

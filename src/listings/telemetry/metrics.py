@@ -183,6 +183,10 @@ class Metrics:
         if not committed:
             self._failed_batches.inc()
 
+    def record_failed_write(self) -> None:
+        """Record a transaction that PostgreSQL did not confirm."""
+        self._failed_batches.inc()
+
     # Definitions
 
     def _add_requests(self, registry: CollectorRegistry) -> None:
@@ -202,7 +206,9 @@ class Metrics:
         self._counts: dict[tuple[str, str, int], Callable[[], None]] = {}
         self._observers: dict[str, Callable[[float], None]] = {}
         self._rate_limited = Counter(
-            "listings_rate_limited", "Requests over the rate limit of their key.", registry=registry
+            "listings_rate_limited",
+            "Responses with status 429: over the rate limit, too many waits for changes or attempts on pages.",
+            registry=registry,
         )
         self._connections = Gauge("listings_connections", "Open connections.", registry=registry)
         self._max_connections = Gauge("listings_connections_max", "Maximum number of connections.", registry=registry)
@@ -227,7 +233,7 @@ class Metrics:
             registry=registry,
         )
         self._failed_batches = Counter(
-            "listings_write_batches_failed", "Batches that were not committed.", registry=registry
+            "listings_write_batches_failed", "Batches (PostgreSQL: writes) that were not committed.", registry=registry
         )
 
     def _add_mail(self, registry: CollectorRegistry) -> None:

@@ -25,7 +25,7 @@ _EARLY_EXIT_SECONDS = 5.0  # an earlier exit may have a cause that affects the n
 _MAX_EARLY_EXITS = 3  # in a row, before starts are delayed
 _MIN_START_INTERVAL_SECONDS = 1.0
 _RETIRE_TIMEOUT_SECONDS = 75.0  # a worker takes up to a minute, plus the time of its store
-_STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, plus the time of its store
+_STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, two more for a mail, plus the time of its store
 _REPORT_TIMEOUT_SECONDS = 1.0
 _RESPONSE_TIMEOUT_SECONDS = 30.0
 _MAX_UNANSWERED_PINGS = 6  # in a row; counted, so that a pause of the supervisor itself kills no worker
@@ -98,13 +98,24 @@ class Supervisor:
     async def _start_all(self) -> None:
         try:
             workers = [await self._launch() for _ in range(self._count)]
-            await asyncio.gather(*(worker.wait_until_ready() for worker in workers))
+            await self._wait_until_ready(workers)
         except Problem:
             self._stopping.set()
             await self._stop_all()
             raise
         for worker in workers:
             self._spawn(self._supervise(worker))
+
+    async def _wait_until_ready(self, workers: list[Worker]) -> None:
+        """Wait until all workers are ready, or a stop begins. Raises the Problem of a worker that cannot start."""
+        ready = asyncio.gather(*(worker.wait_until_ready() for worker in workers))
+        stop = asyncio.create_task(self._stopping.wait())
+        either: list[asyncio.Future[Any]] = [ready, stop]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if ready.done():
+            ready.result()
+        ready.cancel()
 
     async def _launch(self) -> Worker:
         self._last_start = self._loop.time()

@@ -1,8 +1,9 @@
 """Send the queued mail in the background, and try again until it succeeds or three days have passed."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -26,6 +27,7 @@ _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * 24 * 3600
 _STORED_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail that was given up
 _MAX_MAILS = 100  # in one run
+_STOP_SECONDS = 2.0  # for the mail that is being sent when the service stops, after up to ten seconds for requests
 
 
 class _Store(MailStore, AccountStore, MemberStore, OwnAccountStore, Protocol):
@@ -57,15 +59,23 @@ class Mailer:
         return self._server is not None
 
     async def send_due(self) -> None:
-        """Send the mail that is due. Several processes may do this: each mail is claimed by one of them."""
+        """Send the mail that is due. Several processes may do this: each mail is claimed by one of them.
+
+        If this is cancelled, the mail that is being sent has two more seconds. After that it is due again.
+        """
         if self._server is None:
             return
         for _ in range(_MAX_MAILS):
-            now = int(self._clock())
-            queued = await self._store.claim_mail(now, now + _CLAIM_SECONDS)
-            if queued is None:
+            if not await _finish(self._send_next(self._server)):
                 return
-            await self._process(self._server, queued)
+
+    async def _send_next(self, server: SmtpServer) -> bool:
+        """Send the mail that has been due the longest. Return whether there was one."""
+        now = int(self._clock())
+        queued = await self._store.claim_mail(now, now + _CLAIM_SECONDS)
+        if queued is not None:
+            await self._process(server, queued)
+        return queued is not None
 
     async def purge(self) -> None:
         """Delete mails that were queued a month ago: given up, or left in the queue when mail was turned off."""
@@ -85,6 +95,9 @@ class Mailer:
                 _log.info("Sent mail %s (%s)", mail.id, mail.kind)
         except MailError as error:
             await self._retry(queued, error)
+        except asyncio.CancelledError:
+            await self._store.postpone_mail(mail.id, int(self._clock()))  # another process can send it
+            raise
         else:
             await self._store.delete_mail(mail.id)
 
@@ -127,6 +140,19 @@ class Mailer:
             return ""
         await self._store.add_invitation(account.id, digest, now, now + RESET_SECONDS, replaces=False)
         return f"{self._base_url}/invitations/{token}"
+
+
+async def _finish(work: Coroutine[Any, Any, bool]) -> bool:
+    """Return the result of some work. If this is cancelled, the work is cancelled only some seconds later."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_STOP_SECONDS)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+    return task.result()
 
 
 def _is_outdated(detail: Mapping[str, str], account: Account) -> bool:

@@ -1,5 +1,7 @@
 """Send mail through an SMTP server (RFC 5321)."""
 
+import asyncio
+from contextlib import suppress
 from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -17,22 +19,23 @@ _INVALID = (ValueError, MessageError, IndexError, AttributeError)  # of the emai
 
 
 async def send(server: SmtpServer, mail: OutgoingMail) -> None:
-    """Send a mail. Raises MailError."""
+    """Send a mail. Raises MailError, or CancelledError if this is cancelled before the server accepts the mail."""
+    client = aiosmtplib.SMTP(
+        hostname=server.host,
+        port=server.port,
+        username=server.user or None,
+        password=server.password or None,
+        use_tls=server.security == "tls",
+        start_tls=server.security == "starttls",
+        local_hostname=urlsplit(server.base_url).hostname,
+        timeout=_TIMEOUT_SECONDS,
+    )
     try:
         message = _build_message(server, mail)
-        await aiosmtplib.send(
-            message,
-            sender=server.sender,
-            recipients=[mail.recipient],
-            hostname=server.host,
-            port=server.port,
-            username=server.user or None,
-            password=server.password or None,
-            use_tls=server.security == "tls",
-            start_tls=server.security == "starttls",
-            local_hostname=urlsplit(server.base_url).hostname,
-            timeout=_TIMEOUT_SECONDS,
-        )
+        await client.connect()
+        await client.send_message(message, sender=server.sender, recipients=[mail.recipient])
+        with suppress(aiosmtplib.SMTPException, asyncio.CancelledError):  # sent: another attempt would send it again
+            await client.quit()
     except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPRecipientRefused, aiosmtplib.SMTPDataError) as refusal:
         refusals = refusal.recipients if isinstance(refusal, aiosmtplib.SMTPRecipientsRefused) else [refusal]
         code = min(one.code for one in refusals)
@@ -42,6 +45,8 @@ async def send(server: SmtpServer, mail: OutgoingMail) -> None:
         raise MailError(f"{type(failure).__name__} {code_text}".strip(), is_permanent=False) from failure
     except _INVALID as error:  # after OSError, because an SSLCertVerificationError is both
         raise MailError(type(error).__name__, is_permanent=True) from error
+    finally:
+        client.close()  # after a failure without QUIT, since the server may respond late
 
 
 def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:
