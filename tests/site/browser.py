@@ -57,6 +57,7 @@ class Visit:
 
     def __init__(self, context: BrowserContext, base_url: str) -> None:
         self._base_url = base_url
+        self._is_opening = False
         self.external_urls: list[str] = []
         self.console_messages: list[str] = []
         self.dialogs: list[str] = []
@@ -68,7 +69,9 @@ class Visit:
 
     def open(self, path: str) -> Page:
         """Open a path of the service."""
+        self._is_opening = True
         self.page.goto(self._base_url + path)
+        self._is_opening = False
         return self.page
 
     def _record_message(self, message: ConsoleMessage) -> None:
@@ -81,7 +84,10 @@ class Visit:
 
     def _dismiss(self, dialog: Any) -> None:
         self.dialogs.append(dialog.message)
-        dialog.dismiss()
+        if self._is_opening and dialog.type == "beforeunload":
+            dialog.accept()  # leave the page
+        else:
+            dialog.dismiss()
 
 
 @contextmanager

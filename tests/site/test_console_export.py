@@ -14,6 +14,7 @@ from listings.domain.model import Listing
 from listings.service import Services
 from listings.service.transfer.file_formats import Format
 from listings.site.console.export import Exports
+from listings.site.pages import replace_message
 from tests.cli.crowds import until
 from tests.harness import RunningService, cheap_passwords
 from tests.http.raw import Connection, request
@@ -62,8 +63,9 @@ def test_exports_of_all_accounts_are_limited() -> None:
         for account_id in range(16):
             exports.require_room(account_id)
             stack.enter_context(exports.count(account_id))
-        with pytest.raises(Unavailable, match="Too many exports are running"):
+        with pytest.raises(Unavailable, match="Too many exports are running") as rejected:
             exports.require_room(99)
+        assert replace_message(rejected.value) is rejected.value
     exports.require_room(99)
 
 

@@ -9,6 +9,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from listings.domain import fields
+from listings.service import Services
 from tests.cli.commands import DEADLINE, PROGRAM
 from tests.harness import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
@@ -18,6 +20,7 @@ from tests.site.console import PASSWORD
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 
 COUNT_LINES = "it => { const all = new Range(); all.selectNodeContents(it); return all.getClientRects().length; }"
+BOTTOM, TOP = "it => it.getBoundingClientRect().bottom", "it => it.getBoundingClientRect().top"
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\nChair,,cheap\nTable,A table.,80\n"
 
 
@@ -250,6 +253,15 @@ def find_violations(page: Page, name: str) -> list[object]:
     return found
 
 
+def test_a_part_of_a_page_is_not_replaced_by_the_sign_in_page(browser: Browser, deployment: Deployment) -> None:
+    with visit(browser, deployment.service.base_url) as seen:
+        page = sign_up(seen, "weka@example.com")
+        seen.page.context.clear_cookies()
+        page.evaluate("() => { htmx.ajax('GET', '/console/activity', {target: '#content', select: '#content'}); }")
+        page.wait_for_url("**/sign-in?next=%2Fconsole%2Factivity")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
 def test_console_pages_are_accessible_and_fit_the_screen(seller: Visit) -> None:
     found: list[object] = []
     pages = list_paths(seller)
@@ -390,6 +402,43 @@ def test_leaving_an_edited_form_asks_first(seller: Visit) -> None:
     page.get_by_label("Title").fill("")
     page.get_by_role("link", name="Overview").click()
     page.wait_for_url("**/console")
+
+
+def test_leaving_a_rejected_form_asks_first(seller: Visit) -> None:
+    page = seller.open("/console/listings/new")
+    page.get_by_label("Title").fill("Half a listing")
+    click_button(page, "Create listing")
+    expect(page.get_by_text("Please fix 1 field.")).to_be_visible()
+    with page.expect_event("dialog") as asked:
+        page.get_by_role("link", name="Overview").click(no_wait_after=True)
+    assert asked.value.type == "beforeunload"
+
+
+@pytest.mark.parametrize("size", [(1280, 500), (768, 500), (600, 800), (390, 800), (320, 800)])
+def test_the_bar_below_the_listings_does_not_hide_the_focus(
+    browser: Browser, deployment: Deployment, size: tuple[int, int]
+) -> None:
+    async def add_seller(services: Services) -> str:
+        email = f"seller-{size[0]}@example.com"
+        session = await services.sessions.sign_up("Kiwi", email, PASSWORD, "192.0.2.1")
+        await services.accounts.extend_plan(email, 1)
+        caller = await services.keys.find((await services.keys.create(email, "test")).secret)
+        assert caller is not None
+        new, _ = fields.parse_new_listing({"title": "Lamp", "content": "A lamp."})
+        for _ in range(51):  # more than a page
+            await services.listings.create(caller, new)
+        return session
+
+    base_url = deployment.service.base_url
+    with visit(browser, base_url, viewport={"width": size[0], "height": size[1]}) as seen:
+        session = deployment.service.run(add_seller)
+        seen.page.context.add_cookies([{"name": "listings_session", "value": session, "url": base_url}])
+        page = seen.open("/console/listings")
+        page.locator("tbody [name=id]").first.check()
+        bar = page.locator(".bulk-actions")
+        for link in page.locator("tbody th a").all()[:12]:
+            link.focus()
+            assert link.evaluate(BOTTOM) <= bar.evaluate(TOP)
 
 
 def test_a_form_shows_its_pictures(seller: Visit) -> None:

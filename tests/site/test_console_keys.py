@@ -161,6 +161,14 @@ def test_a_rotated_key_works_until_the_grace_period_ends(harness: Harness) -> No
     assert "Revoked and expired keys (1)" in tab.get("/console/keys").text
 
 
+def test_a_rotated_key_that_expires_earlier_is_described_with_that_time(harness: Harness) -> None:
+    tab = open_console(harness)
+    create_key(tab, expires="2026-09-24")
+    tab.get("/console/keys/1").post("/console/keys/1/rotate", grace="604800")
+    assert "The old key stops working on 25 Sep 2026, 12:00 am, when it expires." in tab.text
+    assert "in 7 days" not in tab.text
+
+
 def test_a_key_rotated_without_grace_stops_immediately(harness: Harness) -> None:
     tab = open_console(harness)
     create_key(tab)
@@ -256,4 +264,4 @@ def test_a_single_request_is_shown_in_the_singular(harness: Harness) -> None:
     status_of(harness, create_key(tab))
     text = tab.get("/console/keys/1").text
     assert "1 request " in text
-    assert "The key was used 1 time in" in text
+    assert "The key was used once in" in text

@@ -64,7 +64,7 @@ def change_all_that_match(tab: Tab, listing_id: str) -> None:
     tab.post(f"/console/listings/{listing_id}", version=version, price="60", **bowl)
     for _ in range(2):  # a form that is submitted twice takes effect once
         tab.post("/console/listings", **form, q="B-1", form_id="a")
-        assert "Price changed on 1 listing." in tab.follow().text
+        assert "The price of 1 listing was changed." in tab.follow().text
     assert form_values(tab.get(f"/console/listings/{listing_id}"))["price"] == "66.00"
 
 

@@ -171,7 +171,7 @@ def test_pages_show_the_configured_rate_limit(tmp_path: Path) -> None:
     with open_harness(tmp_path, rate_limit="2", rate_window="90") as harness:
         tab = open_console(harness)
         assert "Each key allows 2 requests per 90 seconds." in tab.get("/console").text
-        assert "API keys, each with 2 requests per 90 seconds" in tab.get("/console/plan").text
+        assert "API keys, each allowing 2 requests per 90 seconds" in tab.get("/console/plan").text
         fetch(harness, issue_key(harness))
         usage = tab.get("/console/usage").text
         assert "Last 90 seconds" in usage
@@ -184,7 +184,7 @@ def test_usage_without_a_rate_limit_says_so(tmp_path: Path) -> None:
         tab = open_console(harness)
         fetch(harness, issue_key(harness))
         assert "Requests are not limited" in tab.get("/console/usage").text
-        assert "API keys, each with any number of requests" in tab.get("/console/plan").text
+        assert "API keys, each allowing any number of requests" in tab.get("/console/plan").text
 
 
 def test_an_unknown_status_is_counted(harness: Harness) -> None:
@@ -367,7 +367,7 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
         f"You restored listing {listing_id}",
         f"You resumed listing {listing_id}",
         f"updated description of listing {listing_id} and paused it",
-        f"{key_name} undid changes of 1 listing",
+        f"{key_name} undid changes to 1 listing",
         f"{key_name} deleted listing {listing_id}",
         f"{key_name} updated price and title of listing {listing_id}",
         f"{key_name} created listing {listing_id}",

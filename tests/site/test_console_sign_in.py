@@ -68,6 +68,22 @@ def test_signing_up_leads_to_the_console_without_a_plan(harness: Harness) -> Non
     assert account.plan_expires_at is None
 
 
+@pytest.mark.parametrize(
+    ("entered", "described"),
+    [
+        ({"name": "\0'password'"}, "problem"),
+        ({"email": "my name"}, "problem"),
+        ({"password": "short"}, "problem password-hint"),
+    ],
+)
+def test_only_the_invalid_field_of_a_sign_up_is_marked(
+    harness: Harness, entered: dict[str, str], described: str
+) -> None:
+    page = sign_up(Tab(harness), **entered).page
+    assert page.values("input", "name", aria_invalid="true") == list(entered)
+    assert page.values("input", "aria-describedby", aria_invalid="true") == [described]
+
+
 def test_an_invalid_sign_up_shows_the_error_and_keeps_values(harness: Harness) -> None:
     tab = sign_up(Tab(harness), password="short")
     assert tab.reply.status == 400
@@ -247,6 +263,13 @@ def test_console_pages_need_a_session_and_are_not_cached(harness: Harness) -> No
         assert (tab.get(path).reply.status, tab.reply.headers["cache-control"]) == (200, "no-store"), path
 
 
+def test_an_export_after_the_session_leads_to_the_page_of_exports(harness: Harness) -> None:
+    reply = Tab(harness).get("/console/export?format=csv").reply
+    assert (reply.status, reply.headers["location"]) == (303, "/sign-in?next=%2Fconsole%2Fimport")
+    links = [one.attributes for one in open_console(harness).get("/console/import").page.all("a")]
+    assert not any("download" in attributes for attributes in links)  # it would save the sign-in page
+
+
 def test_a_head_request_of_a_visitor_is_not_a_lost_form(harness: Harness) -> None:
     reply = harness.fetch("HEAD", "/console", headers={"Host": "localhost", "Accept": "text/html"})
     assert (reply.status, reply.headers["location"]) == (303, "/sign-in?next=%2Fconsole")
@@ -397,6 +420,13 @@ def test_a_form_of_a_visitor_has_at_most_64_kib(harness: Harness) -> None:
     assert Tab(harness).sign_in("a" * 65_000).reply.status == 403
 
 
+def test_a_form_of_a_visitor_has_at_most_300_fields(harness: Harness) -> None:
+    tab = Tab(harness).get("/sign-in").post("/sign-in", email=["x"] * 299)
+    assert tab.reply.status == 403  # the number is accepted, and the password is wrong
+    tab.post("/sign-in", email=["x"] * 300)
+    assert (tab.reply.status, "A form must have at most 300 fields." in tab.text) == (400, True)
+
+
 def test_a_flood_of_sign_ins_leaves_time_for_other_requests(harness: Harness) -> None:
     async def sign_in_twenty_times() -> float:
         start, headers = perf_counter(), [(b"host", b"localhost"), (b"sec-fetch-site", b"same-origin")]
@@ -443,7 +473,9 @@ def test_changing_the_password_ends_all_other_sessions(harness: Harness) -> None
     tab = open_console(harness)
     other = Tab(harness).sign_in("alice@example.com")
     tab.get("/console/account")
-    assert tab.post("/console/account/password", old="wrong password", new="tall trees 22").reply.status == 403
+    for old, new, marked in (("wrong password", "tall trees 22", "old"), (PASSWORD, "short", "new")):
+        tab.post("/console/account/password", old=old, new=new)
+        assert tab.page.values("input", "id", aria_invalid="true") == [marked]
     tab.post("/console/account/password", old=PASSWORD, new="tall trees 22")
     assert "Password changed" in tab.follow().text
     assert other.get("/console").reply.status == 303

@@ -152,6 +152,10 @@ def test_the_preview_shows_500_rows_and_counts_all(alice: Tab) -> None:
     assert "Rejected rows" in alice.text
 
 
+def test_a_file_whose_rows_are_all_rejected_is_to_be_fixed(alice: Tab) -> None:
+    assert "Fix the file and try again" in preview(alice, b"title,content\n,\n").text
+
+
 def test_500_rejected_rows_are_shown_and_the_others_counted(alice: Tab) -> None:
     preview(alice, b"title,content\n" + b",\n" * 502 + b"Lamp,A lamp.\n")
     rejected_rows, _, all_rows = alice.text.partition("All rows")
@@ -169,9 +173,12 @@ def test_an_export_can_be_imported_without_changes(alice: Tab, file_format: str)
         )
     )
     content = export(alice, file_format)
-    assert alice.reply.headers["content-disposition"] == f'attachment; filename="listings-2026-09-21.{file_format}"'
+    assert (
+        alice.reply.headers["content-disposition"] == f'attachment; filename="listings-2026-09-22.{file_format}"'
+    )  # in New Zealand
     preview(alice, content, f"listings.{file_format}")
     assert counts(alice) == [0, 0, 1, 0]
+    assert ("Choose another file" in alice.text, "Fix the file" in alice.text) == (True, False)
     assert export(alice, file_format) == content
 
 
@@ -225,8 +232,8 @@ def test_ids_of_other_accounts_are_rejected_unless_ignored(harness: Harness, ali
     assert counts(alice) == [0, 0, 0, 2]
     assert "remove it, or import every row as a new listing" in alice.text
     assert alice.page.all("button", class_="x") == []
-    label = "Ignore the id column. Each row creates a listing, unless one of your listings has its external_id"
-    assert label in alice.get(PATH).text
+    condition = "Each row creates a listing, unless one of your listings already has the row’s external_id"
+    assert f"Ignore the id column. {condition}" in alice.get(PATH).text
     preview(alice, content, new_ids="on")
     assert counts(alice) == [2, 0, 0, 0]
     assert "Done: 2 created" in run_import(alice).text

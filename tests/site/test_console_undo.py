@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from listings.contract.reverts import MAX_FIRST_LISTINGS
+from listings.domain.model import BUCKETS
 from listings.site.console.history import undo as undo_pages
 from tests.harness import MONTH, Harness
 from tests.site.console import Tab, create, form_values, load_listing, open_console, open_harness
@@ -103,7 +104,7 @@ def test_activity_shows_each_changed_field_and_offers_undo(harness: Harness, ali
     assert "Region (empty) Otago" in alice.text
     assert len(find_undo_links(alice)) == 2
     undo(alice.get(find_undo_links(alice)[0]))
-    assert "You undid changes of 1 listing" in alice.get(ACTIVITY).text
+    assert "You undid changes to 1 listing" in alice.get(ACTIVITY).text
     assert load_listing(harness, listing_id).price_cents == 500
 
 
@@ -134,8 +135,11 @@ def test_the_history_of_a_listing_has_its_changes(harness: Harness, alice: Tab) 
 def test_an_empty_history_says_how_long_changes_are_stored(tmp_path: Path) -> None:
     with open_harness(tmp_path, change_days="365") as harness:
         alice = open_console(harness)
-        alice.get(f"{PATH}/{create(harness)}/history?before=1")
-        assert "Changes are shown here for 365 days." in alice.text
+        path = f"{PATH}/{create(harness)}/history"
+        edit(alice, create(harness), price="6")
+        assert "Changes are shown here for 365 days." in alice.get(f"{path}?before=1").text
+        harness.run(harness.store.purge_changes(range(BUCKETS), int(harness.clock()) + 1, 100))
+        assert "No changes in the last 365 days" in alice.get(path).text
 
 
 def test_an_undone_import_keeps_what_was_edited_since(alice: Tab) -> None:
@@ -150,7 +154,7 @@ def test_an_undone_import_keeps_what_was_edited_since(alice: Tab) -> None:
     undo(alice)
     assert "Done: 4 listings changed, 1 conflict." in alice.text
     assert "Bicycle The whole listing Changed later" in alice.text
-    assert "You undid changes of 4 listings, with 1 conflict" in alice.get(ACTIVITY).text
+    assert "You undid changes to 4 listings, with 1 conflict" in alice.get(ACTIVITY).text
     assert "And 1 more listing." in alice.text
 
 

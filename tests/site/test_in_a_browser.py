@@ -406,6 +406,7 @@ def test_the_link_of_a_listing_is_copied(browser: Browser, market: RunningMarket
         page = seen.open(f"/listings/{listing_id}")
         page.get_by_role("button", name="Copy link").click()
         expect(page.get_by_role("button", name="Link copied")).to_be_visible()
+        expect(page.locator(".share").get_by_role("status")).to_have_text("Link copied")
         assert page.evaluate("navigator.clipboard.readText()") == f"{market.base_url}/listings/{listing_id}"
 
 

@@ -169,7 +169,7 @@ def test_the_page_of_a_seller_turns(harness: Harness, alice: Person) -> None:
 )
 def test_the_page_shows_the_public_contact(harness: Harness, alice: Person, contact: str, url: str) -> None:
     path = f"/listings/{create(harness, alice)}"
-    assert "This seller has given no contact." in get_page(harness, path).text
+    assert "This seller hasn’t shared any contact details." in get_page(harness, path).text
     harness.run(harness.services.accounts.set_public_contact(alice.account, f" {contact} "))
     for page in (get_page(harness, path), get_page(harness, f"/sellers/{alice.account.id}")):
         assert page.values("a", "href", rel="nofollow ugc noopener noreferrer") == [url]

@@ -1,5 +1,6 @@
 """The form with which a buyer writes to a seller, and the seller's choice to get no messages."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import httpx2
 import pytest
 
+from listings.domain.errors import Problem
+from listings.site.message import SentMessages
 from tests.harness import Harness, Person, RunningService, create_person, unused_port
 from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, run_mail_server
 from tests.site.accessibility import find_axe_violations
 from tests.site.browser import chromium, needs_chromium, visit
-from tests.site.console import Tab, open_console, open_harness
+from tests.site.console import Tab, form_values, open_console, open_harness
 from tests.site.market import create
 
 ANA = {"name": "Ana", "email": "ana@example.com", "text": "Is it <still> there?"}
@@ -45,19 +48,50 @@ def test_a_buyer_writes_to_the_seller_of_a_listing(harness: Harness, alice: Pers
     invalid = tab.get(path).post(path, **ANA | {"email": "ana"})
     assert (invalid.reply.status, "Enter your email address" in invalid.text) == (400, True)
     assert ANA["text"] in invalid.text
-    sent = tab.post(path, **ANA)
-    assert (sent.reply.status, "Your message was sent." in sent.text) == (200, True)
+    assert invalid.page.values("input", "aria-describedby") == ["problem email-hint"]
+    sent = tab.post(path, **ANA).follow()
+    assert "Your message was sent." in sent.text
     assert alice.account.email not in sent.text
     assert sent.page.texts.count("Message sent · Bicycle · Listings") == 1
     deliver(harness)
     assert mailbox.recipients == [alice.account.email]
     assert "> Is it <still> there?" in mailbox.text
+    assert "Your message was sent." not in tab.get(path).text
+
+
+def test_a_form_that_is_sent_twice_sends_one_message(harness: Harness, alice: Person, mailbox: Mailbox) -> None:
+    path = f"/listings/{create(harness, alice)}/message"
+    tab = Tab(harness, "market.example").get(path)
+    form_id = form_values(tab)["form_id"]
+    for text in ("Hello", "Hello", "Hello again"):
+        assert tab.post(path, **ANA | {"form_id": form_id, "text": text}).reply.status == 303
+    deliver(harness)
+    assert ["> Hello again" in message.get_content() for message in mailbox.messages] in ([False, True], [True, False])
+
+
+def test_a_form_whose_message_failed_can_be_sent_again() -> None:
+    outcomes = [Problem("too_many_attempts", "Wait"), None]
+
+    async def send() -> None:
+        await asyncio.sleep(0)
+        if (problem := outcomes.pop(0)) is not None:
+            raise problem
+
+    async def send_three_times() -> list[BaseException | None]:
+        sent = SentMessages()
+        both = await asyncio.gather(*(sent.send_once(b"x", send) for _ in range(2)), return_exceptions=True)
+        await sent.send_once(b"x", send)
+        return both
+
+    first, second = asyncio.run(send_three_times())
+    assert isinstance(first, Problem)
+    assert (first is second, outcomes) == (True, [])
 
 
 def test_a_program_or_a_foreign_form_sends_nothing(harness: Harness, alice: Person, mailbox: Mailbox) -> None:
     path = f"/listings/{create(harness, alice)}/message"
     tab = Tab(harness, "market.example").get(path)
-    assert "Your message was sent." in tab.post(path, **ANA, subject="Buy now").text
+    assert "Your message was sent." in tab.post(path, **ANA, subject="Buy now").follow().text
     assert tab.post(path, **ANA, token="x").reply.status == 403
     deliver(harness)
     assert mailbox.messages == []
@@ -67,7 +101,7 @@ def test_too_many_messages_are_rejected_with_the_time_to_wait(harness: Harness, 
     path = f"/listings/{create(harness, alice)}/message"
     tab = Tab(harness, "market.example").get(path)
     statuses = [tab.post(path, **ANA).reply.status for _ in range(6)]
-    assert (statuses, tab.reply.headers["retry-after"]) == ([200] * 5 + [429], "3600")
+    assert (statuses, tab.reply.headers["retry-after"]) == ([303] * 5 + [429], "3600")
     assert "Too many messages in the last hour: wait 60 minutes, then try again." in tab.text
 
 
@@ -96,7 +130,7 @@ def test_a_seller_turns_messages_off_and_on(harness: Harness) -> None:
     tab.post("/console/account/messages", messages="on").follow()
     assert "Message the seller" in buyer.get(page).text
     assert "To message this seller, open one of the listings." in buyer.get(f"/sellers/{account.id}").text
-    assert "turned messages of buyers off" in tab.get("/console/activity").text
+    assert "turned messages from buyers off" in tab.get("/console/activity").text
 
 
 def test_without_mail_no_page_offers_messages(tmp_path: Path) -> None:

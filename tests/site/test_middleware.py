@@ -15,7 +15,7 @@ from starlette.routing import Route
 from listings.api.app import Application, Options
 from listings.domain.errors import Problem, Unavailable
 from listings.service.tokens import create_token
-from listings.site import app, market, security
+from listings.site import app, market, pages, security
 from listings.site.context import SiteOptions
 from listings.telemetry.logs import RequestLine
 from tests.harness import Harness, Reply, fetch
@@ -324,6 +324,15 @@ def test_an_internal_error_shows_the_request_id_and_is_logged(
 def test_unavailable_is_503_with_retry_after(site: PagesUnderTest) -> None:
     reply = site.fetch("GET", "/fail?unavailable")
     assert (reply.status, reply.headers["retry-after"]) == (503, "7")
+    assert "The database" not in reply.body.decode()
+
+
+def test_a_visitor_reads_only_messages_for_visitors() -> None:
+    busy = Unavailable("Too many people are signing in: try again in a moment", for_visitors=True)
+    assert pages.replace_message(busy) is busy
+    replaced = pages.replace_message(Unavailable("The database's WAL was truncated", retry_after=7))
+    assert "may not have been saved" in replaced.message
+    assert (replaced.code, replaced.retry_after) == ("unavailable", 7)
 
 
 def test_pages_are_logged_by_route_not_by_path(site: PagesUnderTest) -> None:

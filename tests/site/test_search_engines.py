@@ -1,12 +1,16 @@
 """robots.txt and the sitemaps."""
 
+import asyncio
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import apsw
+import pytest
 
-from tests.harness import Harness
+from listings.domain.errors import Unavailable
+from listings.domain.model import SitemapEntry
+from tests.harness import Harness, Reply, fetch
 from tests.site.market import create, get
 
 NAMESPACES = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9"}
@@ -53,6 +57,33 @@ def test_a_large_market_has_several_sitemaps(harness: Harness) -> None:
     first, second, third = (locations(harness, f"/sitemaps/{number}.xml") for number in (1, 2, 3))
     assert [len(sitemap) for sitemap in (first, second, third)] == [1, 2, 1]
     assert first + second + third == [f"http://market.example/listings/{listing_id}" for listing_id in ids]
+
+
+def test_sitemaps_take_turns_and_let_others_run(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    async def page_sitemap(after: int, count: int) -> list[SitemapEntry]:
+        steps.append("read")
+        asyncio.get_running_loop().call_soon(steps.append, "others")
+        serials = range(after + 1, min(after + 1 + count, 1_200))
+        return [SitemapEntry(serial, serial, "2026-01-01 00:00:00") for serial in serials]
+
+    async def request_both() -> list[Reply]:
+        request = (harness.application, "GET", "/sitemaps/1.xml", [(b"accept", b"text/html")], [b""])
+        return [*await asyncio.gather(fetch(*request), fetch(*request))]
+
+    monkeypatch.setattr(harness.services.market, "page_sitemap", page_sitemap)
+    replies = harness.run(request_both())
+    assert [reply.body.count(b"<url>") for reply in replies] == [1_200, 1_200]
+    assert steps == ["read", "others"] * 8
+
+
+def test_a_sitemap_that_can_not_be_read_is_unavailable(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def page_sitemap(*_: int) -> list[SitemapEntry]:
+        raise Unavailable("The database is locked")
+
+    monkeypatch.setattr(harness.services.market, "page_sitemap", page_sitemap)
+    assert get(harness, "/sitemaps/1.xml").status == 503
 
 
 def test_an_invalid_sitemap_number_is_not_found(harness: Harness) -> None:

@@ -13,6 +13,7 @@ from listings.site import visitor
 from listings.site.console.export import Exports
 from listings.site.console.listing_count_cache import ListingCountCache
 from listings.site.context import Brand, Site, SiteOptions
+from listings.site.message import SentMessages
 from listings.site.pages import environment
 from tests.harness import Harness
 from tests.site.market import BROWSER_HEADERS, ParsedPage, create
@@ -22,7 +23,9 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
     settings = load({}, {"trusted_proxies": proxies, "base_url": base_url})
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
-    application.state.site = Site(Any, options, environment("", Brand()), ListingCountCache(), Lock(), Exports())  # type: ignore[arg-type] # the service is not used
+    service: Any = None  # is not used
+    shared = ListingCountCache(), Lock(), Lock(), Exports(), SentMessages()
+    application.state.site = Site(service, options, environment("", Brand()), *shared)
     header_list = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))
         for name, values in headers.items()

@@ -109,7 +109,11 @@ class Problem(Exception):
 
 
 class Unavailable(Problem):
-    """The store or the rate limiter is unavailable. A write that fails with it has an unknown outcome."""
+    """The store or the rate limiter is unavailable. A write that fails with it has an unknown outcome.
 
-    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+    `for_visitors`: whether pages may show the message. Most are for operators.
+    """
+
+    def __init__(self, message: str, *, retry_after: int = 1, for_visitors: bool = False) -> None:
         super().__init__("unavailable", message, retry_after=retry_after)
+        self.for_visitors = for_visitors

@@ -62,7 +62,8 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
     )
     starlette.router.redirect_slashes = False
     templates = pages.environment(services.about.path_prefix, options.brand)
-    starlette.state.site = Site(services, options, templates, ListingCountCache(), asyncio.Lock(), Exports())
+    shared = ListingCountCache(), asyncio.Lock(), asyncio.Lock(), Exports(), message.SentMessages()
+    starlette.state.site = Site(services, options, templates, *shared)
     return Pages(starlette, routes)
 
 

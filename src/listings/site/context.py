@@ -13,6 +13,7 @@ from listings.service import Services
 if TYPE_CHECKING:  # the console's modules import this one
     from listings.site.console.export import Exports
     from listings.site.console.listing_count_cache import ListingCountCache
+    from listings.site.message import SentMessages
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -44,7 +45,9 @@ class Site(NamedTuple):
     templates: jinja2.Environment
     counts: "ListingCountCache"
     visitor_form_lock: asyncio.Lock
+    sitemap_lock: asyncio.Lock
     exports: "Exports"
+    sent_messages: "SentMessages"
 
     @property
     def path_prefix(self) -> str:

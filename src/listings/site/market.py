@@ -1,12 +1,13 @@
 """The public market: the home page with its search, the page of a listing, robots.txt and the sitemaps."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from time import perf_counter
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
@@ -20,9 +21,11 @@ from listings.site.search import results
 from listings.site.visitor import base_url_of, client_ip
 
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org
-_QUERY_ROWS = 1_000
+_SLICE_ROWS = 500  # of a sitemap, read in one step: about 2 ms and 60 kB
 _CACHE_ONE_HOUR = {"Cache-Control": "public, max-age=3600"}
 _PRIVATE = ("/api/", "/console", "/invitations/", "/sign-")
+_XML = "application/xml; charset=utf-8"
+_XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 _MIN_ROW_LISTINGS = 4
 _NEWEST = 12
@@ -134,24 +137,41 @@ async def show_sitemaps(request: Request) -> Response:
     newest = await site_of(request).services.market.search(MarketQuery(limit=1))
     count = newest.entries[0].serial // _SITEMAP_URLS + 1 if newest.entries else 1
     parts = (f"<sitemap><loc>{_sitemap_url(request, number)}</loc></sitemap>" for number in range(1, count + 1))
-    return _xml(f"<sitemapindex {_NAMESPACE}>{''.join(parts)}</sitemapindex>")
+    text = f"{_XML_DECLARATION}<sitemapindex {_NAMESPACE}>{''.join(parts)}</sitemapindex>\n"
+    return Response(text, 200, _CACHE_ONE_HOUR, _XML)
 
 
 async def show_sitemap(request: Request) -> Response:
-    """Show one sitemap, which covers 50,000 serials."""
+    """Send one sitemap, which covers 50,000 serials, slice by slice."""
     number = id_of(request)
     if number > MAX_ID // _SITEMAP_URLS:
         raise Problem("path_not_found", "We can't find that page")
-    after, end = (number - 1) * _SITEMAP_URLS - 1, number * _SITEMAP_URLS - 1
-    lines: list[str] = []
+    end = number * _SITEMAP_URLS - 1
+    lines, after = await _read_slice(request, end - _SITEMAP_URLS, end)  # before the response, so that it can fail
+    return StreamingResponse(_write_sitemap(request, lines, after, end), 200, _CACHE_ONE_HOUR, _XML)
+
+
+async def _write_sitemap(request: Request, lines: str, after: int, end: int) -> AsyncIterator[str]:
+    """Yield the pieces of a sitemap, whose first slice was read."""
+    yield f"{_XML_DECLARATION}<urlset {_NAMESPACE}>{lines}"
     while after < end:
-        entries = await site_of(request).services.market.page_sitemap(after, min(_QUERY_ROWS, end - after))
-        lines += (_sitemap_line(request, entry) for entry in entries if entry.serial <= end)
-        if not entries:
-            break
-        after = entries[-1].serial
-        await asyncio.sleep(0)  # let other requests run
-    return _xml(f"<urlset {_NAMESPACE}>{''.join(lines)}</urlset>")
+        lines, after = await _read_slice(request, after, end)
+        yield lines
+    yield "</urlset>\n"
+
+
+async def _read_slice(request: Request, after: int, end: int) -> tuple[str, int]:
+    """Return the lines of the next listings and the last serial, or the end if there are no more listings.
+
+    Sitemaps take turns, and use at most half of the event loop's time, because any visitor may request many.
+    """
+    async with site_of(request).sitemap_lock:
+        started = perf_counter()
+        entries = await site_of(request).services.market.page_sitemap(after, min(_SLICE_ROWS, end - after))
+        base_url = escape(base_url_of(request))
+        lines = "".join(_sitemap_line(base_url, entry) for entry in entries if entry.serial <= end)
+        await asyncio.sleep(perf_counter() - started)
+    return lines, entries[-1].serial if entries else end
 
 
 ROUTES = [
@@ -191,11 +211,6 @@ def _sitemap_url(request: Request, number: int) -> str:
     return escape(f"{base_url_of(request)}/sitemaps/{number}.xml")
 
 
-def _sitemap_line(request: Request, entry: SitemapEntry) -> str:
-    url = escape(_listing_url(request, entry.listing_id))
-    return f"<url><loc>{url}</loc><lastmod>{presentation.timestamp_to_iso(entry.updated_at)}</lastmod></url>\n"
-
-
-def _xml(content: str) -> Response:
-    text = f'<?xml version="1.0" encoding="UTF-8"?>\n{content}\n'
-    return Response(text, 200, _CACHE_ONE_HOUR, "application/xml; charset=utf-8")
+def _sitemap_line(base_url: str, entry: SitemapEntry) -> str:
+    url, changed = f"{base_url}/listings/{entry.listing_id}", presentation.timestamp_to_iso(entry.updated_at)
+    return f"<url><loc>{url}</loc><lastmod>{changed}</lastmod></url>\n"

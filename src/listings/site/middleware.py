@@ -87,7 +87,7 @@ class _Body:
     def _reserve(self) -> None:
         self._owner = hash(visitor.client_ip(self._request)) or 1  # 0 has less room
         if not self._budget.has_room(self._owner):
-            raise Unavailable("Too many uploads are being received. Try again in a moment")
+            raise Unavailable("Too many uploads are being received. Try again in a moment", for_visitors=True)
         self._reserved = self._limit
         self._budget.change(self._owner, self._reserved)
 

@@ -47,10 +47,10 @@ _CODE_HEADINGS: Mapping[Code, str] = {
     "cross_site": "Your form was not accepted",
     "invitation_invalid": "This link no longer works",
 }
-_VISITOR_MESSAGES = {  # of requests that only read, instead of texts for programs and operators
-    405: "This page is the result of a form, so it can't be opened directly. Go back and send the form again",
-    503: "We can't show this page right now. Try again in a minute",
-}
+_NOT_A_PAGE = "This page is the result of a form, so it can't be opened directly. Go back and send the form again"
+_NOT_SHOWN = "We can't show this page right now. Try again in a minute"
+_NOT_SAVED = "We can't do this right now, and your changes may not have been saved. Try again in a minute"
+_METHOD_NOT_ALLOWED = 405
 _INTERNAL_SERVER_ERROR = 500
 _MISSING = {404, 410}
 _SAFE_METHODS = {"GET", "HEAD"}
@@ -172,12 +172,25 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
         status=status,
         headers=headers,
         heading=_CODE_HEADINGS.get(problem.code) or _HEADINGS.get(status, HTTPStatus(status).phrase),
-        message=_VISITOR_MESSAGES.get(status, problem.message) if request.method in _SAFE_METHODS else problem.message,
+        message=_choose_message(request, problem, status),
         code=problem.code,
         retry_url=_find_retry_url(request, problem),
         is_console=bool(find_console_page(request)),
         back=_back_link(request, status),
     )
+
+
+def _choose_message(request: Request, problem: Problem, status: int) -> str:
+    if request.method not in _SAFE_METHODS:
+        return replace_message(problem).message
+    return _NOT_A_PAGE if status == _METHOD_NOT_ALLOWED else replace_message(problem, _NOT_SHOWN).message
+
+
+def replace_message(problem: Problem, message: str = _NOT_SAVED) -> Problem:
+    """Return the error with this message if its own is for operators."""
+    if not isinstance(problem, Unavailable) or problem.for_visitors:
+        return problem
+    return Unavailable(message, retry_after=problem.retry_after)
 
 
 def _find_retry_url(request: Request, problem: Problem) -> str:

@@ -59,7 +59,7 @@ class Messages:
         listing = await self._market.get_listing(listing_id)
         seller = await self._store.get_account(listing.account_id)
         if seller is None or not self.reaches(seller):
-            raise Problem("path_not_found", "This seller gets no messages here")
+            raise Problem("path_not_found", "This seller doesn't accept messages")
         return listing, seller
 
     async def send(self, listing_id: int, message: BuyerMessage, address: str) -> None:

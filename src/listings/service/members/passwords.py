@@ -139,7 +139,7 @@ class Passwords:
 
 def _require_capacity(pending: int) -> None:
     if pending >= _MAX_PENDING:
-        raise Unavailable("Too many people are signing in: try again in a moment")
+        raise Unavailable("Too many people are signing in: try again in a moment", for_visitors=True)
 
 
 def _prepare_thread() -> None:

@@ -81,7 +81,7 @@ class StripePayments:
             raise _report(error) from error
         url = getattr(session, "url", None)  # the library's objects lack the fields that were not sent
         if not url:
-            raise Unavailable("The payment can't be started at the moment: try again in a minute")
+            raise Unavailable("The payment can't be started at the moment: try again in a minute", for_visitors=True)
         return str(url)
 
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:
@@ -170,4 +170,4 @@ def _report(error: stripe.StripeError) -> Unavailable:
     details = (type(error).__name__, error.http_status, error.code, error.request_id)
     _log.log(level, "Stripe Checkout failed: %s, status %s, code %s, request %s", *details)
     advice = "contact the operator of this service" if is_permanent else "try again in a minute"
-    return Unavailable(f"The payment can't be started at the moment: {advice}")
+    return Unavailable(f"The payment can't be started at the moment: {advice}", for_visitors=True)

@@ -52,10 +52,12 @@ async def change_name(request: Request, member: Member) -> Response:
 async def change_email(request: Request, member: Member) -> Response:
     """Change the email address, or send a link to the new one."""
     form, own_account = await read_form(request), site_of(request).services.own_account
+    email = get_text(form, "email")
     try:
-        await own_account.change_email(member, get_text(form, "email"), get_text(form, "password"))
+        await own_account.change_email(member, email, get_text(form, "password"))
     except Problem as problem:
-        return await show_account(request, member, problem)
+        failed = "email-password" if problem.code == "wrong_credentials" else "email"
+        return await show_account(request, member, problem, failed, email)
     return redirect_with_notice(request, _PATH, "email-link" if own_account.confirms_emails else "email")
 
 
@@ -100,7 +102,7 @@ async def set_public_contact(request: Request, member: Member) -> Response:
 
 @for_member
 async def set_messages(request: Request, member: Member) -> Response:
-    """Turn messages of buyers on or off."""
+    """Turn messages from buyers on or off."""
     is_on = get_text(await read_form(request), "messages") == "on"
     await site_of(request).services.accounts.set_messages(member.account, is_on=is_on)
     return redirect_with_notice(request, _PATH, "messages-on" if is_on else "messages-off")
@@ -115,7 +117,7 @@ async def change_password(request: Request, member: Member) -> Response:
         old, new, device = get_text(form, "old"), get_text(form, "new"), cookies.device_of(request)
         token = await services.sessions.change_password(member, old, new, device=device)
     except Problem as problem:
-        return await show_account(request, member, problem)
+        return await show_account(request, member, problem, "new" if problem.code == "invalid_request" else "old")
     return cookies.begin(request, redirect_with_notice(request, _PATH, "password"), token)
 
 

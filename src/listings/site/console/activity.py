@@ -164,8 +164,8 @@ def _describe_import(detail: Mapping[str, Any]) -> str:
 
 
 def _describe_revert(detail: Mapping[str, Any]) -> str:
-    """Return a text such as "undid changes of 3 listings, with 1 conflict"."""
-    text = f"undid changes of {presentation.format_count(detail.get('reverted', 0), 'listing')}"
+    """Return a text such as "undid changes to 3 listings, with 1 conflict"."""
+    text = f"undid changes to {presentation.format_count(detail.get('reverted', 0), 'listing')}"
     conflicts = detail.get("conflicts", 0)
     return f"{text}, with {presentation.format_count(conflicts, 'conflict')}" if conflicts else text
 
@@ -190,7 +190,7 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
     if "public_contact" in changes:
         return "changed the public contact"
     if "messages_off_at" in changes:
-        return f"turned messages of buyers {'on' if changes['messages_off_at'] is None else 'off'}"
+        return f"turned messages from buyers {'on' if changes['messages_off_at'] is None else 'off'}"
     return "changed the email of the account" if "email" in changes else "updated the account"
 
 

@@ -36,9 +36,9 @@ class Exports:
     def require_room(self, account_id: int) -> None:
         """Raise Unavailable if too many exports are being sent."""
         if self._running[account_id] >= _MAX_EXPORTS_OF_ACCOUNT:
-            raise Unavailable("Other exports of your account are running: try again later", retry_after=_RETRY_SECONDS)
+            raise _build_error("Other exports of your account are running: try again later")
         if self._running.total() >= _MAX_EXPORTS:
-            raise Unavailable("Too many exports are running: try again later", retry_after=_RETRY_SECONDS)
+            raise _build_error("Too many exports are running: try again later")
 
     @contextmanager
     def count(self, account_id: int) -> Iterator[None]:
@@ -67,6 +67,10 @@ class Exports:
             yield piece
 
 
+def _build_error(message: str) -> Unavailable:
+    return Unavailable(message, retry_after=_RETRY_SECONDS, for_visitors=True)
+
+
 class _Download(StreamingResponse):
     """A download that is counted while it is being sent."""
 
@@ -88,7 +92,7 @@ async def export(request: Request, member: Member) -> Response:
     name, media_type = FORMATS.get(request.query_params.get("format", ""), FORMATS["csv"])
     services, exports = site_of(request).services, site_of(request).exports
     exports.require_room(member.account.id)
-    day = timestamps.format_timestamp(services.clock())[:10]
+    day = timestamps.to_local(int(services.clock())).date().isoformat()
     stem, _, extension = name.partition(".")
     headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{extension}"', "Cache-Control": "no-store"}
     content = exports.encode(services.transfer.read_pages(member.account), find_format(name))

@@ -25,8 +25,11 @@ LISTINGS_PATH = "/console/listings"
 ACTIVITY_PATH = "/console/activity"
 UNDO_PATH = f"{ACTIVITY_PATH}/undo"
 
+MAX_FIELDS = 300
+"""The largest number of fields of a form."""
+
+_EXPORT_PATH, _IMPORT_PATH = "/console/export", "/console/import"
 _NO_STORE = {"Cache-Control": "no-store"}
-_MAX_FIELDS = 300
 _SEE_OTHER = 303
 _MAX_FORM_ID_LENGTH = 40
 _SESSION_ENDED = "session-ended"  # the notice that is a warning
@@ -49,16 +52,16 @@ NOTICES: Mapping[str, str] = {
     "messages-off": "Buyers can no longer send you messages.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",
-    "plan-requested": "Your request was sent. We will contact you at the email of your account.",
+    "plan-requested": "Your request was sent. We will contact you at your account's email address.",
     "revoked": "Key revoked. Requests using it now fail with 401.",
     "created": "Listing created. It will be on the market within seconds.",
-    "created-paused": "Listing created as paused. Resume it to show it on the market.",
+    "created-paused": "Listing created. It is paused: resume it to show it on the market.",
     "saved": "Listing saved.",
     "unchanged": "There were no changes to save.",
     "paused": "Listing paused. It is no longer on the market.",
     "resumed": "Listing resumed. It will be on the market within seconds.",
     "deleted": "Listing deleted. You can restore it from this page.",
-    "restored": "Listing restored as paused. Resume it to show it on the market.",
+    "restored": "Listing restored. It is paused: resume it to show it on the market.",
 }
 """Texts that the next page shows once, by name. `_notice` has those of bulk changes."""
 
@@ -105,7 +108,7 @@ def require_current_session(member: Member, form: FormData) -> None:
 async def read_form(request: Request) -> FormData:
     """Return the submitted form, limited in size. It is parsed only once."""
     max_bytes = site_of(request).options.max_body_bytes
-    return await request.form(max_files=1, max_fields=_MAX_FIELDS, max_part_size=max_bytes)
+    return await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_bytes)
 
 
 def get_text(form: FormData, name: str) -> str:
@@ -135,7 +138,7 @@ def console_page(
         f"console/{template}",
         status=pages.status_of(problem) if problem is not None else status,
         headers={**_NO_STORE, **pages.retry_header(problem)},
-        problem=problem,
+        problem=pages.replace_message(problem) if problem is not None else None,
         notice=_notice(flash.name) if problem is None else None,
         is_warning=flash.name == _SESSION_ENDED,
         undo_url=build_undo_url(flash.change),
@@ -192,5 +195,7 @@ def _redirect_to_sign_in(request: Request) -> Response:
         if not page:
             return redirect("/sign-in")
         return redirect_with_notice(request, f"/sign-in?{urlencode({'next': page})}", _SESSION_ENDED)
+    if request.scope["path"] == _EXPORT_PATH:  # a download, which would leave the browser on the sign-in page
+        return redirect("/sign-in", next=_IMPORT_PATH)
     query = f"?{request.url.query}" if request.url.query else ""
     return redirect("/sign-in", next=request.scope["path"] + query)

@@ -80,7 +80,7 @@ async def show_key(
     key_id, usages = _id_of(request), (await services.usage.get(member.account)).keys
     usage = next((usage for usage in usages if usage.key.id == key_id), None)
     if usage is None:
-        raise Problem("key_not_found", "You have no such key")
+        raise Problem("key_not_found", "You don't have this key")
     successor_id = (await services.keys.list_successors(member.account)).get(key_id)
     return console_page(
         request,
@@ -108,8 +108,7 @@ async def rotate_key(request: Request, member: Member) -> Response:
         issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, get_form_id(form))
     except Problem as problem:
         return await show_key(request, confirmation.member, problem, seconds)
-    note = f"The old key stops working {GRACES[seconds].lower()}." if seconds else "The old key no longer works."
-    return _new_key_page(request, issued, note)
+    return _new_key_page(request, issued, _describe_end(seconds, issued.key.expires_at, services.clock()))
 
 
 @for_member
@@ -158,6 +157,15 @@ def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Respon
     url = f"{base_url_of(request)}/api/v1/listings"
     curl = f"curl {url} -H 'X-API-Key: {issued.secret}'"
     return console_page(request, "key_created.html", issued=issued, curl=curl, note=note, status=201)
+
+
+def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str:
+    """Return when a rotated key stops working. It and its replacement have the same `expires_at`."""
+    if not grace_seconds:
+        return "The old key no longer works."
+    if expires_at is not None and expires_at < now + grace_seconds:
+        return f"The old key stops working on {presentation.format_moment(expires_at)}, when it expires."
+    return f"The old key stops working {GRACES[grace_seconds].lower()}."
 
 
 def _read_access(form: FormData) -> KeyAccess:

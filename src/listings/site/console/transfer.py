@@ -171,7 +171,8 @@ async def _stream_import(
     try:
         result = await task
     except Problem as caught:
-        result, problem = await _find_stored(services, account, upload, options, caught), caught
+        result = await _find_stored(services, account, upload, options, caught)
+        problem = pages.replace_message(caught)
     else:
         with suppress(Problem):
             rejected = await _pack_rejected(request, account, upload, report, new_ids=options.new_ids)

@@ -46,7 +46,7 @@ for (const label of document.querySelectorAll("[data-select-all]")) {
 // Warn before unsaved edits are lost.
 for (const form of document.querySelectorAll("[data-warn-unsaved]")) {
   const state = () => JSON.stringify([...new FormData(form)]);
-  const saved = state();
+  const saved = form.dataset.warnUnsaved === "changed" ? "" : state(); // a rejected form was never saved
   let submitted = false;
   form.addEventListener("submit", () => { submitted = true; });
   window.addEventListener("beforeunload", (event) => {

@@ -73,9 +73,11 @@ for (const share of document.querySelectorAll("[data-share]")) {
     try {
       await navigator.clipboard.writeText(link);
       copy.textContent = "Link copied";
+      share.querySelector("[role=status]").textContent = "Link copied";
     } catch {
       const field = Object.assign(document.createElement("input"), { value: link, readOnly: true, ariaLabel: "Link to copy" });
       copy.replaceWith(field);
+      field.focus(); // not every browser does this when it selects
       field.select();
     }
   });
@@ -98,6 +100,14 @@ document.addEventListener("formdata", (event) => {
 for (const failure of ["htmx:responseError", "htmx:sendError"]) {
   document.addEventListener(failure, (event) => location.assign(event.detail.pathInfo.finalRequestPath));
 }
+
+// If a request was redirected, usually to the sign-in page, load that page instead of showing it as a part of this one.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const { xhr, pathInfo } = event.detail;
+  if (new URL(xhr.responseURL).pathname === new URL(pathInfo.requestPath, location).pathname) return;
+  event.detail.shouldSwap = false;
+  location.assign(xhr.responseURL);
+});
 
 // Keep what is being typed while results are loading.
 const typed = {};

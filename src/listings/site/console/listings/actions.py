@@ -68,8 +68,9 @@ def _read_percent(text: str) -> Decimal:
 def describe_bulk_change(action: str, changed: int, unchanged: int) -> str:
     """Return the notice of a bulk change, such as "48 listings paused. 2 were already paused."."""
     if action == PRICE:
-        text = f"Price changed on {format_count(changed, 'listing')}."
-        return f"{text} {unchanged:,} unchanged." if unchanged else text
+        subject, verb = ("price", "was") if changed == 1 else ("prices", "were")
+        text = f"The {subject} of {format_count(changed, 'listing')} {verb} changed."
+        return f"{text} {unchanged:,} stayed the same." if unchanged else text
     text = f"{format_count(changed, 'listing')} {ACTIONS[action]}."
     verb = "was" if unchanged == 1 else "were"
     return f"{text} {unchanged:,} {verb} already {ACTIONS[action]}." if unchanged else text

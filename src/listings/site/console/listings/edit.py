@@ -96,8 +96,7 @@ async def change_state(request: Request, member: Member) -> Response:
     try:
         if action in NEEDS_PLAN:
             require_plan(request, member)
-        if listing.deleted_at is not None:
-            require_state(listing, action)
+        require_state(listing, action)
         await _change(site_of(request).services, member, action, listing.id)
     except Problem as problem:
         return await _edit_error_page(
@@ -183,6 +182,8 @@ def _form_page(
         problem = Problem("invalid_request", f"Please fix {presentation.format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], **context}
     shown["is_reachable"] = _is_reachable(request)
+    listing = shown["listing"]
+    shown["is_unsaved"] = problem is not None and (listing is None or sent != listing_form.form_values(listing))
     return console_page(request, template, problem=problem, values=sent, errors=errors, **shown)
 
 
@@ -216,4 +217,4 @@ async def get_own_listing(request: Request, member: Member) -> Listing:
     listing = await site_of(request).services.listings.find_own(member.caller, listing_id)
     if listing is not None:
         return listing
-    raise Problem("listing_not_found", "You have no such listing")
+    raise Problem("listing_not_found", "You don't have this listing")
