@@ -9,7 +9,7 @@ import asyncpg
 from listings.cli import main
 from listings.contract.listings import AddResult
 from listings.contract.revisions import Revisions
-from listings.domain.account_limits import AccountLimits
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import Listing, bucket_of
 from listings.store import sql
 from listings.store.postgres import store
@@ -23,7 +23,11 @@ class AsyncpgPoolStore(store.PostgresStore):
     """Reads listings through asyncpg's own pool with default settings, but all connections open from the start."""
 
     def __init__(
-        self, url: str, bounds: PoolLimits, account_limits: AccountLimits, record_failed_write: Callable[[], None]
+        self,
+        url: str,
+        bounds: PoolLimits,
+        account_limits: AccountLimits = NO_LIMITS,
+        record_failed_write: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(url, bounds, account_limits=account_limits, record_failed_write=record_failed_write)
         self._address, self._sessions = url, bounds.sessions
