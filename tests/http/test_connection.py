@@ -448,6 +448,54 @@ def test_reading_pauses_while_responses_are_pending(tmp_path: Path) -> None:
     assert 8 < counter.max_waiting <= 2 * read_bytes / len(message)
 
 
+@pytest.mark.parametrize("head", [b"", b"Connection: Upgrade\r\nUpgrade: x\r\n"], ids=["short", "upgrades"])
+def test_few_of_the_requests_in_one_read_are_queued(tmp_path: Path, head: bytes) -> None:
+    message, count, application = b"GET / HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n", 3000, PipelineCounter()
+    with RunningService(tmp_path) as service:
+        service.replace_application(application)
+        with Connection(service).send(message * count) as connection:
+            assert all(connection.read_response().status == 200 for _ in range(count))
+    assert application.max_waiting <= 16 + 2048 // len(message) + 1
+
+
+def test_a_long_poll_with_many_requests_behind_it_gets_all_responses(running: RunningService, alice: Client) -> None:
+    waiting = request("GET", "/api/v1/changes?after=0&timeout=1", alice.person.key)
+    with Connection(running).send(waiting + request("GET", "/healthz") * 5000) as connection:
+        assert [connection.read_response().status for _ in range(5001)] == [200] * 5001
+
+
+class HeldApplication:
+    """An application that responds to /wait once it is released, and otherwise with a megabyte."""
+
+    def __init__(self) -> None:
+        self.has_queued, self.released = threading.Event(), threading.Event()
+
+    async def serve(self, exchange: Any) -> None:
+        body = b""
+        if exchange.path == "/wait":
+            while not exchange._connection.queued:  # noqa: ASYNC110, SLF001 - then it reads no more
+                await asyncio.sleep(0.001)
+            self.has_queued.set()
+            await asyncio.to_thread(self.released.wait, TIMEOUT)
+        else:
+            body = b"x" * 1_000_000
+        await exchange.respond(200, b"content-length: %d\r\n" % len(body), body)
+
+
+def test_the_last_response_arrives_although_a_later_request_is_unread(tmp_path: Path) -> None:
+    application = HeldApplication()
+    with RunningService(tmp_path) as service:
+        service.replace_application(application)
+        with Connection(service, receive_buffer=4096) as connection:
+            connection.send(request("GET", "/wait") + request("GET", "/", None, b"Connection: close"))
+            assert application.has_queued.wait(TIMEOUT)
+            connection.send(request("GET", "/"))
+            application.released.set()
+            assert connection.read_response().body == b""
+            assert len(connection.read_response().body) == 1_000_000
+            assert connection.is_closed()
+
+
 # Bodies that end early, and clients that leave
 
 
@@ -459,6 +507,28 @@ def test_an_incomplete_body_writes_nothing(running: RunningService, alice: Clien
         connection.socket.shutdown(1)
         assert connection.is_closed()
     assert alice.get().json() == {"listings": []}
+
+
+def test_garbage_after_a_head_request_is_rejected_with_a_body(running: RunningService) -> None:
+    with Connection(running).send(request("HEAD", "/healthz") + b"\x00\r\n\r\n") as connection:
+        received = b"".join(iter(lambda: connection.socket.recv(65_536), b""))
+    assert received.endswith(b'{"error":"The request is not valid HTTP"}')
+
+
+def test_100_continue_is_not_sent_to_a_client_of_http_1_0(running: RunningService, alice: Client) -> None:
+    message = request(
+        "POST", LISTINGS, alice.person.key, b"Expect: 100-continue", body=b'{"title": "t", "content": "c"}'
+    )
+    with Connection(running).send(message.replace(b"HTTP/1.1", b"HTTP/1.0", 1)) as connection:
+        assert connection.read_response().status == 201
+
+
+def test_a_client_of_http_1_0_gets_a_page_without_chunks(running: RunningService) -> None:
+    with Connection(running).send(b"GET /sitemaps/1.xml HTTP/1.0\r\n\r\n") as connection:
+        received = b"".join(iter(lambda: connection.socket.recv(65_536), b""))
+    head, body = received.split(b"\r\n\r\n", 1)
+    assert b"transfer-encoding" not in head
+    assert body.startswith(b"<?xml")
 
 
 def test_a_client_that_shuts_down_its_side_gets_its_responses(running: RunningService, alice: Client) -> None:
@@ -639,6 +709,29 @@ class BlockingConnection:
         """Do nothing."""
 
     stop = drop = sweep = ignore
+
+
+class DatedConnection(BlockingConnection):
+    """A fake connection. After its first check the date is old; at the second it disappears."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__(state.connections)
+        self._state = state
+        self.dates: list[bytes] = []
+
+    def close_if_idle(self, *_: float) -> None:
+        self.dates.append(self._state.default_headers[0][1])
+        self._state.default_headers = [(b"date", b"old")]
+        if len(self.dates) == 2:
+            self._connections.discard(self)
+
+
+def test_responses_during_a_shutdown_have_the_current_date(tmp_path: Path) -> None:
+    with RunningService(tmp_path) as service:
+        state = service._server.server_state  # noqa: SLF001 - adds a fake connection
+        connection: Any = DatedConnection(state)
+        state.connections.add(connection)
+    assert b"old" not in connection.dates
 
 
 def test_shutdown_reads_first_after_the_loop_was_blocked(tmp_path: Path) -> None:

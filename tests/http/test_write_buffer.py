@@ -1,7 +1,8 @@
 """Buffered responses: when they are sent, and in which order."""
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,15 @@ from tests.harness import Harness
 from tests.http.raw import request
 
 HEALTH = request("GET", "/healthz")
+SILENT: list[socket.socket] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _silent_sockets() -> Iterator[None]:
+    SILENT[:] = socket.socketpair()
+    yield
+    for end in SILENT:
+        end.close()
 
 
 class FakeTransport:
@@ -44,8 +54,8 @@ class FakeTransport:
     def write_eof(self) -> None:
         self.sent.append(b"EOF")
 
-    def get_extra_info(self, _: str) -> None:
-        return None
+    def get_extra_info(self, _: str) -> socket.socket:
+        return SILENT[0]
 
     def resume_reading(self) -> None:
         """Do nothing."""

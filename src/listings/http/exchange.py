@@ -150,8 +150,11 @@ class HttpExchange(BaseExchange):
             self._connection.fail(self)
 
     async def send(self, message: Any) -> None:
-        """Send an ASGI message of the pages."""
+        """Send an ASGI message of the pages. For HTTP/1.0, which has no chunks, closing ends the body."""
         self._close_if_body_pending()
+        if self._version == "1.0":
+            self.chunked_encoding = False
+            self.expected_content_length = len(message.get("body", b""))
         await super().send(message)
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:

@@ -105,6 +105,7 @@ class Server(UvicornServer):
         self._stop_connections()  # those that were accepted meanwhile
         while self.server_state.connections and (checked := loop.time()) < self._deadline:
             await asyncio.sleep(_POLL_SECONDS)
+            await self.on_tick(0)  # updates the Date header
             if loop.time() - checked < _STALL_SECONDS:  # otherwise, first read the data that arrived
                 for connection in self._connections():
                     connection.close_if_idle(loop.time(), self._timeouts.idle)

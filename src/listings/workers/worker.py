@@ -67,9 +67,9 @@ class Worker:
         """
         try:
             process, own_end = _start_process(command, listener)
+            reader, writer = await asyncio.open_unix_connection(sock=own_end, limit=MAX_LINE_BYTES)
         except OSError as error:
             raise Problem("unavailable", f"A worker can't be started: {error.strerror}") from error
-        reader, writer = await asyncio.open_unix_connection(sock=own_end, limit=MAX_LINE_BYTES)
         worker = cls(process, reader, writer, on_report)
         worker.send(Begin(dict(flags)))
         return worker
