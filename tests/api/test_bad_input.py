@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from tests.api.helpers import LISTINGS, REQUIRED, get_outcome
+from tests.api.helpers import LISTINGS, REQUIRED, assert_error, get_outcome, get_state
 from tests.conftest import Client
 from tests.harness import Cast, Harness, Reply, RunningService, fetch
+from tests.http.raw import Connection, request
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
 NESTING_DEPTH = 100_000
@@ -422,6 +423,43 @@ def test_a_client_that_disconnects_early_stores_nothing(alice: Client, running: 
         while connection.recv(65_536):
             pass
     assert alice.get().json() == {"listings": []}
+
+
+def get_bodyless_write(alice: Client, write: str) -> str:
+    """Return the path of a write that has no body, for a listing that it would change."""
+    path = f"/{alice.create()}"
+    if write == "DELETE":
+        return path
+    alice.delete(path)
+    return f"{path}/restore"
+
+
+@pytest.mark.decision("G20")
+@pytest.mark.parametrize("write", ["DELETE", "POST"])
+@with_content_length_and_chunked
+def test_a_write_without_a_body_rejects_a_larger_one(alice: Client, write: str, *, chunked: bool) -> None:
+    path = get_bodyless_write(alice, write)
+    before = get_state(alice)
+    body = bytes(MAX_BODY_BYTES + 1)
+    rejected = alice.request(write, path, content=split_into_chunks(body) if chunked else body)
+    assert_error(rejected, 413, "body_too_large", f"The body must be at most {MAX_BODY_BYTES} bytes")
+    assert get_state(alice) == before
+    body = bytes(MAX_BODY_BYTES)
+    assert alice.request(write, path, content=split_into_chunks(body) if chunked else body).status_code == 200
+
+
+@pytest.mark.parametrize("write", ["DELETE", "POST"])
+@pytest.mark.parametrize("framing", [b"Content-Length: 3000000", b"Transfer-Encoding: chunked"])
+def test_a_write_whose_ignored_body_does_not_end_has_no_effect(
+    alice: Client, running: RunningService, write: str, framing: bytes
+) -> None:
+    path = get_bodyless_write(alice, write)
+    before = get_state(alice)
+    head = request(write, LISTINGS + path, alice.person.key, framing)
+    size = b"" if b"Length" in framing else b"2dc6c0\r\n"
+    with Connection(running).send(head, size, bytes(2_200_000)) as connection:
+        assert connection.read_response().status == 413
+    assert get_state(alice) == before
 
 
 @pytest.mark.parametrize("length", [b"0" * 5000 + b"2", b"0" * 30 + b"2"])

@@ -7,7 +7,11 @@ from pathlib import Path
 from threading import Event, current_thread
 from typing import IO, Any, cast
 
+import pytest
+
+from listings.api import body_files
 from listings.api.body_files import BodyFile, BodyFolder
+from listings.domain.errors import Unavailable
 from tests.harness import TIMEOUT
 
 
@@ -23,7 +27,7 @@ class FolderWithFile(BodyFolder):
 
 
 def test_the_file_of_a_body_that_is_not_released_is_closed_without_a_warning(tmp_path: Path) -> None:
-    body = BodyFile(FolderWithFile(tmp_path))
+    body = BodyFile(FolderWithFile(tmp_path), 1)
     cycle: list[object] = [body]
     cycle.append(cycle)
     asyncio.run(body.write(bytes(1 << 20)))
@@ -58,7 +62,7 @@ def test_a_file_is_closed_by_the_thread_after_its_last_write(tmp_path: Path) -> 
     file = RecordedFile(tmp_path / "body")
 
     async def write_and_leave() -> None:
-        body = BodyFile(FolderWithFile(tmp_path, cast("IO[bytes]", file)))
+        body = BodyFile(FolderWithFile(tmp_path, cast("IO[bytes]", file)), 1)
         write = asyncio.ensure_future(body.write(bytes(1 << 20)))
         await asyncio.to_thread(file.has_begun.wait, TIMEOUT)
         write.cancel()
@@ -70,3 +74,48 @@ def test_a_file_is_closed_by_the_thread_after_its_last_write(tmp_path: Path) -> 
     file.may_write.set()
     assert file.was_closed.wait(TIMEOUT)
     assert file.calls == [("write", "listings-files_0"), ("close", "listings-files_0")]
+
+
+def write_files(folder: BodyFolder, *account_ids: int) -> list[BodyFile]:
+    """Write a file of one mebibyte for each account, and leave them open."""
+
+    async def write(account_id: int) -> BodyFile:
+        body = BodyFile(folder, account_id)
+        try:
+            await body.write(bytes(1 << 20))
+        except Unavailable:
+            body.release()
+            raise
+        return body
+
+    async def write_all() -> list[BodyFile]:
+        return [await write(account_id) for account_id in account_ids]
+
+    return asyncio.run(write_all())
+
+
+def test_an_account_can_use_half_of_the_bytes(tmp_path: Path) -> None:
+    folder = BodyFolder(tmp_path, 4 << 20)
+    first, second = write_files(folder, 1, 1)
+    with pytest.raises(Unavailable):
+        write_files(folder, 1)
+    other = write_files(folder, 2)
+    first.release()
+    own = write_files(folder, 1, 2)
+    with pytest.raises(Unavailable):
+        write_files(folder, 3)
+    for body in (second, *other, *own):
+        body.release()
+
+
+def test_the_number_of_files_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_files, "MAX_FILES", 3)
+    monkeypatch.setattr(body_files, "_MAX_FILES_PER_ACCOUNT", 2)
+    folder = BodyFolder(tmp_path, 1 << 30)
+    first, *others = write_files(folder, 1, 1, 2)
+    for account_id in (1, 2):
+        with pytest.raises(Unavailable):
+            write_files(folder, account_id)
+    first.release()
+    for body in (*others, *write_files(folder, 1)):
+        body.release()

@@ -268,9 +268,9 @@ def test_a_large_list_is_compressed_into_a_file_of_its_own(harness: Harness, tmp
     assert plain.headers["vary"] == packed[0].headers["vary"] == "accept-encoding"
     assert count_files(tmp_path) == 2
     folder = harness.application._lists._folder  # noqa: SLF001 - no response shows it
-    assert folder.bytes == len(plain.body) + len(packed[0].body)
+    assert folder.total == (len(plain.body) + len(packed[0].body), 2)
     head = harness.fetch("HEAD", LISTINGS, key=alice.key, headers=GZIP)
     assert (head.body, head.headers["content-length"]) == (b"", str(len(packed[0].body)))
     harness.application._lists.clear()  # noqa: SLF001 - instead of waiting
     harness.run(wait_for_closed_files(tmp_path))
-    assert folder.bytes == 0
+    assert folder.total == (0, 0)

@@ -12,7 +12,16 @@ import pytest
 
 from listings.domain import api_keys
 from listings.service import Services
-from tests.api.helpers import ALL_FIELDS, LISTINGS, REQUIRED, get_etag, get_invalid_request, get_outcome
+from tests.api.helpers import (
+    ALL_FIELDS,
+    LISTINGS,
+    REQUIRED,
+    assert_error,
+    get_etag,
+    get_invalid_request,
+    get_outcome,
+    get_state,
+)
 from tests.conftest import Client
 from tests.harness import TIMEOUT, Person, RunningService
 from tests.http.raw import Connection
@@ -378,11 +387,72 @@ def test_the_last_write_wins_without_if_match(alice: Client) -> None:
     assert alice.get(path).json()["price"] == 3
 
 
-def test_if_match_on_a_create_and_if_none_match_on_a_write_are_ignored(alice: Client) -> None:
+def test_a_create_ignores_conditions(alice: Client) -> None:
     response = alice.post(json={"title": "t", "content": "c"}, headers={"If-Match": '"v9.0"', "If-None-Match": "*"})
     assert response.status_code == 201
-    path = response.headers["Location"].removeprefix(LISTINGS)
-    assert alice.patch(path, json={"price": 5}, headers={"If-None-Match": "*"}).status_code == 200
+
+
+# If-None-Match of a write, If-Match of a read
+
+
+@pytest.mark.decision("G54")
+@pytest.mark.every_engine
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("sent", ["*", '"v2.0"', '"a", W/"v2.7-gzip"'])
+def test_a_write_is_rejected_if_if_none_match_matches(alice: Client, write: str, sent: str) -> None:
+    path = create_second_version(alice, write)
+    before = get_state(alice)
+    response = WRITES[write](alice, path, {"If-None-Match": sent})
+    message = "The listing matches If-None-Match: remove the header, or send If-Match with the version to change"
+    assert_error(response, *STALE, message)
+    assert get_state(alice) == before
+
+
+@pytest.mark.decision("G54")
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("sent", ['"v1.0"', '"a"', ""])
+def test_a_write_succeeds_if_if_none_match_does_not_match(alice: Client, write: str, sent: str) -> None:
+    path = create_second_version(alice, write)
+    assert WRITES[write](alice, path, {"If-None-Match": sent, "If-Match": "*"}).status_code == 200
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_if_none_match_of_a_write_needs_quotes(alice: Client, write: str) -> None:
+    response = WRITES[write](alice, f"/{alice.create()}", {"If-None-Match": "v2.0"})
+    message = 'If-None-Match must be one or more ETags, each in double quotes as in "v2.0", or *'
+    assert get_invalid_request(response) == message
+
+
+@pytest.mark.every_engine
+def test_if_none_match_of_a_write_is_checked_last(alice: Client, bob: Client) -> None:
+    path = f"/{alice.create()}"
+    anything = {"If-None-Match": "*"}
+    assert get_outcome(alice.put("/1", json={}, headers=anything)) == (404, "listing_not_found")
+    assert get_outcome(bob.put(path, json={}, headers=anything)) == (403, "not_owner")
+    assert get_outcome(alice.put(path, json={"price": -1}, headers=anything)) == (400, "invalid_request")
+    assert get_outcome(alice.put(f"{path}?dry_run=true", json={}, headers=anything)) == STALE
+
+
+@pytest.mark.decision("G54")
+@pytest.mark.every_engine
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("query", ["", "?include=all"])
+def test_a_read_of_another_version_is_rejected(alice: Client, method: str, query: str) -> None:
+    path = f"/{alice.create()}{query}"
+    tag = get_etag(alice, path)
+    replies = [alice.request(method, path, headers={"If-Match": sent}) for sent in (tag, "*", "", '"v99.0"', "v1.0")]
+    assert [reply.status_code for reply in replies] == [200, 200, 200, 412, 400]
+    both = alice.request(method, path, headers={"If-Match": '"v99.0"', "If-None-Match": tag})
+    assert get_outcome(both) == STALE
+
+
+@pytest.mark.every_engine
+def test_if_match_of_a_read_is_checked_last(alice: Client, bob: Client) -> None:
+    path = f"/{alice.create()}"
+    stale = {"If-Match": '"v9.0"'}
+    assert get_outcome(alice.get("/1", headers=stale)) == (404, "listing_not_found")
+    assert get_outcome(bob.get(path, headers=stale)) == (403, "not_owner")
+    assert get_outcome(alice.get(f"{path}?include=x", headers=stale)) == (400, "invalid_request")
 
 
 # Lost updates

@@ -4,6 +4,7 @@ import signal
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -223,9 +224,22 @@ def test_the_purge_deletes_keys_that_are_a_day_old(harness: Harness) -> None:
         harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=with_key(key))
         harness.clock.advance(DAY / 2)
     harness.run(harness.services.listings.purge_idempotency_records())
-    connection = apsw.Connection(str(harness.settings.database))
-    assert connection.execute("SELECT key FROM idempotency").fetchall() == [("k2",)]
-    connection.close()
+    assert list_keys(harness) == ["k2"]
+
+
+def test_the_purge_deletes_many_keys_in_batches(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("listings.service.listings._PURGE_BATCH_SIZE", 2)
+    alice = harness.person("alice")
+    for number in range(5):
+        harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=with_key(f"k{number}"))
+    harness.clock.advance(DAY)
+    harness.run(harness.services.listings.purge_idempotency_records())
+    assert list_keys(harness) == []
+
+
+def list_keys(harness: Harness) -> list[Any]:
+    with closing(apsw.Connection(str(harness.settings.database))) as connection:
+        return [key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()]
 
 
 @pytest.mark.every_engine

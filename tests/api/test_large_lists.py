@@ -18,6 +18,7 @@ from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
 
 LONG = "Brass. " * 10_000 + "\x01💡"  # 70 kB
+CHANGES = "/api/v1/changes"
 QUERIES = ("sort=title", "status=all&sort=-price", "q=lamp", "q=brass", "q=rimu", "include=all")
 ENGINES = pytest.mark.every_engine
 
@@ -170,7 +171,9 @@ def test_an_edit_is_seen_by_the_next_request(harness: Harness) -> None:
 
 def test_without_room_on_the_disk_a_large_list_is_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Harness(tmp_path) as harness:
-        harness.application = Application(harness.services, Options(file_folder=tmp_path, max_file_bytes=1024 * 1024))
+        harness.application = Application(
+            harness.services, Options(file_folder=tmp_path, max_file_bytes=2 * 1024 * 1024)
+        )
         alice, bob = harness.person("alice"), harness.person("bob")
         create_lamps(harness, alice, 30)  # 1.4 MB
         create_lamps(harness, bob)
@@ -182,6 +185,74 @@ def test_without_room_on_the_disk_a_large_list_is_503(tmp_path: Path, monkeypatc
         assert harness.fetch("GET", f"{LISTINGS}?limit=20", key=alice.key).status == 503
         monkeypatch.undo()
         assert harness.fetch("GET", f"{LISTINGS}?limit=20", key=alice.key).status == 200
+
+
+def test_another_account_has_room_while_one_reads_slowly(harness: Harness, tmp_path: Path) -> None:
+    harness.application = Application(harness.services, Options(file_folder=tmp_path, max_file_bytes=4 << 20))
+    alice, bob = harness.person("alice"), harness.person("bob")
+    create_lamps(harness, alice, 30)  # 1.4 MB
+    create_lamps(harness, bob)
+    reply = harness.run(request(harness, alice))
+    (large,) = harness.application._lists._large.values()  # noqa: SLF001 - instead of a slow client
+    large.file.acquire()
+    refused = harness.run(request(harness, alice, "?sort=title"))
+    assert (reply.status, refused.status, refused.headers["retry-after"]) == (200, 503, "10")
+    assert harness.run(request(harness, bob)).status == 200
+    large.file.release()
+    assert harness.run(request(harness, alice, "?sort=title")).status == 200
+
+
+def test_many_different_lists_leave_few_files_open(harness: Harness, tmp_path: Path) -> None:
+    alice = harness.person("alice")
+    create_lamps(harness, alice)
+
+    async def request_many() -> int:
+        most = 0
+        for price in range(40):
+            assert (await request(harness, alice, f"?price_max={price}", "HEAD")).status == 200
+            await asyncio.to_thread(lambda: None)
+            most = max(most, count_files(tmp_path))
+        return most
+
+    assert 10 < harness.run(request_many()) <= 20
+
+
+def create_large_change_set(harness: Harness, person: Person) -> None:
+    """Create listings of 700 kB in one write."""
+    operations = [{"op": "create", "listing": {"title": "Lamp", "content": LONG}} for _ in range(10)]
+    assert harness.fetch("POST", f"{LISTINGS}/batch", key=person.key, json={"operations": operations}).status == 200
+
+
+@pytest.mark.parametrize("is_gzip", [False, True])
+def test_change_sets_count_towards_the_files_of_their_account(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_gzip: bool
+) -> None:
+    monkeypatch.setattr(body_files, "_MAX_FILES_PER_ACCOUNT", 2)
+    harness.application = Application(harness.services, Options(file_folder=tmp_path))
+    alice, bob = harness.person("alice"), harness.person("bob")
+    for person in (alice, bob):
+        create_large_change_set(harness, person)
+    caller = harness.run(harness.services.access.authenticate(alice.key))
+    get_changes = harness.application._lists.get_changes  # noqa: SLF001 - instead of a slow client
+    files = [harness.run(get_changes(caller, 0, 100, is_gzip=is_gzip)).file for _ in range(2)]
+    replies = [harness.fetch("GET", CHANGES, key=person.key) for person in (alice, bob)]
+    assert [reply.status for reply in replies] == [503, 200]
+    assert replies[0].headers["retry-after"] == "10"
+    for file in files:
+        assert file is not None
+        file.release()
+    assert harness.fetch("GET", CHANGES, key=alice.key).status == 200
+
+
+def test_complete_lists_make_room_for_change_sets(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_files, "_MAX_FILES_PER_ACCOUNT", 1)
+    harness.application = Application(harness.services, Options(file_folder=tmp_path))
+    alice = harness.person("alice")
+    create_large_change_set(harness, alice)
+    assert harness.run(request(harness, alice)).status == 200
+    assert harness.fetch("GET", CHANGES, key=alice.key).status == 200
 
 
 def test_an_account_can_request_only_a_few_large_lists_at_once(

@@ -126,6 +126,11 @@ def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> Non
     assert (
         alice.undo({"revert": reply.json()["id"]}, status=400)["error"] == "Revert 4 is not finished: try again later"
     )
+    assert alice.undo({"change": 1}, "?dry_run=true")["status"] == "planned"
+    running = "Revert 4 is still running, and an account can have only one at a time: try again later"
+    assert alice.undo({"change": 1}, status=400) == {"error": running}
+    replayed = alice.revert(body, headers={"Idempotency-Key": "k"})
+    assert (replayed.status, replayed.json()["id"], replayed.headers["idempotent-replayed"]) == (202, 4, "true")
     services = alice.harness.services
     alice.harness.run(services.reverts.run())
     finished = alice.fetch("GET", path).json()

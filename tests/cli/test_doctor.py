@@ -427,7 +427,7 @@ def test_too_few_open_files(cli: Cli) -> None:
     outcome = subprocess.run(command, cwd=cli.folder, capture_output=True, text=True, check=True)
     (row,) = (row for row in map(json.loads, outcome.stdout.splitlines()) if row["check"] == "open files")
     assert row["verdict"] == "warning"
-    assert row["found"] == "The limit is 1000, enough for 936 of 10000 connections"
+    assert row["found"] == "The limit is 1000, enough for 808 of 10000 connections"
 
 
 @pytest.mark.usefixtures("database")

@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.cli.resumable_file import Origin, PartialFile
+from listings.cli.resumable_file import Origin, PartialFile, Progress
 from listings.domain.errors import Problem
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
 from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, write_lines
@@ -279,6 +279,19 @@ def test_the_file_of_another_export_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(Problem, match="exists: choose another name"):
         PartialFile(file, origin, force=False)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.csv", b"whole\n")]
+
+
+def test_an_export_killed_before_it_saves_leaves_no_data_for_an_older_one(tmp_path: Path) -> None:
+    file, alice, bob = tmp_path / "out.csv", Origin(1, "0" * 32, "csv"), Origin(2, "0" * 32, "csv")
+    with PartialFile(file, alice, force=False) as part:
+        part.write(b"alice\n", 1, 1025)
+        part.save()
+    part = PartialFile(file, bob, force=False)
+    part.write(b"bob's listing\n", 1, 2050)
+    os.fsync(part._file.fileno())  # noqa: SLF001 - a killed process saves no progress
+    part._file.close()  # noqa: SLF001
+    with PartialFile(file, alice, force=False) as part:
+        assert part.progress == Progress(alice)
 
 
 def test_two_exports_cannot_write_the_same_file(full: Path) -> None:

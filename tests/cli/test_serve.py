@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from listings import wiring
+from listings.cli.serve import RESERVED_FILES
 from listings.domain import api_keys
 from listings.domain.model import Listing
 from tests.cli import terminal
@@ -426,7 +427,7 @@ def test_the_table_of_open_files_is_allocated_at_start() -> None:
 
 
 def test_connections_beyond_the_file_limit_get_503(program: Program) -> None:
-    file_limit = 96
+    file_limit = RESERVED_FILES + 32
     limited = f"ulimit -n {file_limit} && exec {PROGRAM} serve --port 0"
     with subprocess.Popen(["bash", "-c", limited], cwd=program.folder, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from listings.contract.reverts import MAX_FIRST_LISTINGS
+from listings.contract.history import OPERATOR
+from listings.contract.reverts import MAX_FIRST_LISTINGS, RevertRequest
 from listings.domain import timestamps
 from listings.service import Services
 from tests.cli.commands import Cli
@@ -72,6 +73,24 @@ def test_a_large_undo_is_finished_without_the_background_tasks(cli: Cli, monkeyp
     done = cli.data("account", "undo", str(alice.account.id), *options, "--yes")
     assert done["reverted"] == 2 * MAX_FIRST_LISTINGS
     assert calls == []
+
+
+@pytest.mark.decision("G55")
+def test_an_undo_is_rejected_while_another_one_runs(cli: Cli) -> None:
+    with Harness(cli.folder / "data") as harness:
+        harness.clock.now = time.time()
+        alice = harness.person("alice")
+        operations = [{"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}] * 100
+        for _ in range(2 * MAX_FIRST_LISTINGS // 100):
+            harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
+        request = RevertRequest("key", alice.key_id, int(time.time()) - 3600)
+        started = harness.run(harness.services.reverts.start(alice.account.id, request, OPERATOR))
+        assert started.revert.finished_at is None
+    outcome = cli("account", "undo", str(alice.account.id), "--change", "1", "--yes")
+    assert outcome.code == 1
+    revert_id = started.revert.key.id
+    running = f"Revert {revert_id} is still running, and an account can have only one at a time: try again later"
+    assert outcome.err.splitlines()[-1] == f"listings: {running}"
 
 
 def test_conflicts_are_reported_and_nothing_is_written_without_confirmation(cli: Cli, alice: Person) -> None:

@@ -339,8 +339,18 @@ def test_an_idempotency_key_is_valid_from_its_oldest_moment_on(listings: Account
 def test_a_purged_idempotency_key_can_be_used_again(listings: AccountListings, store: Store, run: Run) -> None:
     listings.add(build_idempotency_record("old", moment=1_000))
     listings.add(build_idempotency_record("new", moment=1_001))
-    run(store.purge_idempotency_records(1_001))
+    assert run(store.purge_idempotency_records(1_001, 10)) == 1
     assert [listings.add(build_idempotency_record(key)).replayed for key in ("old", "new")] == [False, True]
+
+
+def test_a_purge_deletes_a_limited_number_of_idempotency_keys(
+    listings: AccountListings, store: Store, run: Run
+) -> None:
+    for number in range(4):
+        listings.add(build_idempotency_record(f"k{number}", moment=1_003 - number))
+    assert [run(store.purge_idempotency_records(1_003, 2)) for _ in range(3)] == [2, 1, 0]
+    records = [build_idempotency_record(f"k{number}", moment=1_003) for number in range(4)]
+    assert [listings.add(record).replayed for record in records] == [True, False, False, False]
 
 
 def test_a_batch_that_is_rolled_back_stores_no_idempotency_key(listings: AccountListings) -> None:

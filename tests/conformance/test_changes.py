@@ -12,7 +12,7 @@ import pytest
 from listings.contract.changes import ChangePage, ChangePosition, EditState
 from listings.contract.history import CONSOLE, OPERATOR, Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import MAX_LIST_BYTES, AddStep, Batch, ChangeStep, IdempotencyRecord, Step
+from listings.contract.listings import MAX_LIST_BYTES, AddStep, Batch, ChangeStep, IdempotencyRecord, PutStep, Step
 from listings.contract.store import Store
 from listings.domain.changes import Change
 from listings.domain.errors import Problem
@@ -224,6 +224,21 @@ def test_the_history_of_a_listing_is_newest_first_and_ends_with_its_creation(edi
     assert edits.history(edits.add(None)) == ([], False)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_creation_is_read_once_if_its_change_set_also_changed_the_listing(edits: Edits, count: int) -> None:
+    put = AddStep(msgspec.structs.replace(NEW, external_id="A"), CREATED)
+    own = edits.run_batch(*(PutStep("A", put, set_values(price_cents=price)) for price in (0, 1, 2)))[0]
+    edits.change(own, price_cents=3)
+    found, before, more = list[tuple[Any, ...]](), 2**62, True
+    while more:
+        page, more = edits.history(own, before, count)
+        found += page
+        before = page[-1][0]
+    prices = [(2, "updated", 3), (1, "batch", 2), (1, "batch", 1)]
+    updates = [(edit, kind, own, {"price_cents": (price - 1, price)}) for edit, kind, price in prices]
+    assert found == [*updates, (1, "batch", own, "Lamp")]
+
+
 @pytest.fixture
 def busy(edits: Edits, run: Run) -> Edits:
     """More than five hundred change sets: mostly creates, with few rows of changes among them."""
@@ -317,6 +332,20 @@ def test_erasing_an_account_deletes_its_change_sets(edits: Edits) -> None:
     edits.run(erase(edits.store, edits.partition[1], "erased@example.com", 2_000))
     assert edits.state == EditState(2, 2)
     assert edits.history(own) == ([], False)
+
+
+def test_no_change_set_is_missing_after_an_erasure_that_stopped(edits: Edits) -> None:
+    own = edits.add()
+    for price in (1, 2, 3):
+        edits.change(own, price_cents=price)
+    store, account_id = edits.store, edits.partition[1]
+    edits.run(store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
+    edits.run(store.erase_rows(account_id, 2))
+    edits.run(store.change_account(account_id, lambda _: {"disabled_at": None}))
+    edits.change(own, price_cents=4)
+    with pytest.raises(Problem, match="no longer stored"):
+        edits.page(ChangePosition(0))
+    assert [summarize(it) for it in edits.read(4)] == [(5, "updated", own, {"price_cents": (3, 4)})]
 
 
 def replay(state: dict[int, dict[str, Any]], changes: list[Change]) -> None:

@@ -296,6 +296,13 @@ def test_spellings_are_the_words_of_shown_listings(store: Store, run: Run) -> No
     assert find_spellings(store, run, "lmap") == []
 
 
+def test_capitals_of_compatibility_characters_are_folded_in_the_market(store: Store, run: Run) -> None:
+    bike = add(store, run, open_account(store, run, "alice"), title="Bike™", content="𝗥𝗼𝗮𝗱 47 ㏀")
+    run_all_steps(store, run)
+    assert [find(store, run, text=text) for text in ("biketm", "Bike™", "road", "47 ㏀", "kω")] == [[bike]] * 5
+    assert find_spellings(store, run, "bkietm") == [("biketm", 1)]
+
+
 # Visibility
 
 

@@ -3,16 +3,18 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from listings.contract.accounts import AccountChange, NewKey, Rotation
-from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, HistoryCutoffs, Payment
+from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, HistoryCutoffs, Payment, UsageKey
+from listings.contract.listings import AddStep, IdempotencyRecord
 from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
 from listings.contract.store import Store
 from listings.domain.model import Account, ApiKey, bucket_of
 from tests.conformance.conftest import Run
-from tests.conformance.helpers import erase
+from tests.conformance.helpers import CREATED, MINIMAL, erase, set_values
 
 BY_CONSOLE = Actor(CONSOLE, 1_500)
 SUBJECT, OTHER = b"s" * 32, b"o" * 32
@@ -399,3 +401,39 @@ def test_an_erased_account_has_no_personal_data(store: Store, run: Run, account:
     erased = ApiKey(key.id, account.id, "Erased", "lst_", 1_000, None, None, 3_000, "write")
     assert run(store.list_keys(account.id)) == [erased]
     assert run(store.find_caller(bytes([1]) * 32)).key_revoked_at == 3_000
+
+
+async def add_rows(store: Store, account: Account, count: int) -> None:
+    """Add `count` listings with external ids, and as many change sets, counts of usage and idempotency records."""
+    partition = (bucket_of(account.id), account.id)
+    for number in range(count):
+        new = AddStep(msgspec.structs.replace(MINIMAL, external_id=f"sku-{number}"), CREATED)
+        added = await store.add_listing(*partition, new, IdempotencyRecord(f"key{number}", SUBJECT, 1_000, 0))
+        await store.change_listing(added.listing_id, set_values(price_cents=5), BY_CONSOLE)
+        await store.add_usage({UsageKey(account.id, number, 1, 200): 1}, [], 5)
+
+
+async def count_rows(store: Store, account: Account) -> list[int]:
+    """Return how many external ids, change sets and counts of usage are stored."""
+    partition = (bucket_of(account.id), account.id)
+    listings = await store.page_listings(*partition, 0, 100)
+    last, purged = await store.get_edit_state(*partition)
+    usage = await store.list_usage_by_hour(*partition, 0)
+    return [sum(it.external_id is not None for it in listings), last - purged, len(usage)]
+
+
+def test_the_rows_of_a_disabled_account_are_erased_in_steps(store: Store, run: Run, account: Account) -> None:
+    run(add_rows(store, account, 3))
+    other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
+    run(add_rows(store, other, 3))
+    run(store.erase_rows(account.id, 1))
+    assert run(count_rows(store, account)) == [3, 3, 3]
+    run(store.change_account(account.id, lambda _: {"disabled_at": 1_500}))
+    run(store.erase_rows(account.id, 4))
+    assert run(count_rows(store, account)) == [3, 3, 3]
+    run(store.erase_rows(account.id, 2))
+    assert run(count_rows(store, account)) == [1, 0, 1]
+    run(store.erase_rows(account.id, 1))
+    assert run(count_rows(store, account)) == [0, 0, 0]
+    assert list_event_kinds(run, store, account) == []
+    assert run(count_rows(store, other)) == [3, 3, 3]

@@ -11,6 +11,7 @@ from listings.contract.history import LATEST, Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord
 from listings.contract.reverts import (
+    Candidate,
     Revert,
     RevertConflict,
     RevertCounts,
@@ -366,6 +367,103 @@ def test_a_repeated_revert_with_the_same_idempotency_key_is_done_once(reverts: R
     with pytest.raises(Problem, match="another request"):
         reverts.begin(idempotency=key._replace(digest=b"e" * 32))
     assert reverts.last == revert.key.id
+
+
+@pytest.mark.decision("G55")
+def test_an_account_has_one_unfinished_revert_at_a_time(reverts: Reverts) -> None:
+    for _ in range(3):
+        reverts.add(BOT)
+    key = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
+    revert = reverts.begin(count=1, idempotency=key)
+    for idempotency in (None, key._replace(key="other")):
+        with pytest.raises(Problem, match="Revert 4 is still running") as rejected:
+            reverts.begin(RevertRequest("change", 1), idempotency=idempotency)
+        assert rejected.value.code == "invalid_request"
+    assert reverts.last == revert.key.id
+    assert reverts.begin(count=1, idempotency=key) == revert.key.id
+    assert reverts.advance(revert) is not None
+    assert reverts.begin(RevertRequest("revert", revert.key.id)).counts == RevertCounts(reverted=3)
+
+
+def test_unfinished_reverts_of_other_accounts_reject_nothing(reverts: Reverts, run: Run) -> None:
+    bob = Reverts(reverts.store, run, run(reverts.store.add_account("Bob", "bob@example.com", None, 1_000)))
+    for owner in (reverts, bob):
+        for _ in range(2):
+            owner.add(BOT)
+    assert [owner.begin(count=1).finished_at for owner in (reverts, bob)] == [None, None]
+
+
+@pytest.mark.decision("G55")
+def test_simultaneous_reverts_of_an_account_start_only_one(reverts: Reverts, run: Run) -> None:
+    ids = [reverts.add(BOT) for _ in range(20)]
+    scope, (candidates, *_) = reverts.scan(ALL_OF_BOT)
+    start = RevertPosition(scope.last + 1, 0)
+
+    async def begin(candidate: Candidate) -> Any:
+        step = RevertStep(start, [candidate], RevertPosition(*candidate[:2]), is_last=False)
+        return await reverts.store.begin_revert(*reverts.partition, scope, step, Actor(9, NOW))
+
+    async def begin_all() -> list[Any]:
+        return await asyncio.gather(*map(begin, candidates[:8]), return_exceptions=True)
+
+    outcomes = run(begin_all())
+    assert [type(outcome) for outcome in outcomes].count(Revert) == 1
+    assert {outcome.code for outcome in outcomes if isinstance(outcome, Problem)} == {"invalid_request"}
+    assert sum(reverts.get(listing_id).deleted_at is not None for listing_id in ids) == 1
+
+
+def set_disabled(reverts: Reverts, moment: int | None) -> None:
+    reverts.run(reverts.store.change_account(reverts.partition[1], lambda _: {"disabled_at": moment}))
+
+
+@pytest.mark.decision("G55")
+def test_a_revert_stops_while_the_account_is_disabled(reverts: Reverts) -> None:
+    ids = [reverts.add(OWNER) for _ in range(3)]
+    for listing_id in ids:
+        reverts.delete(listing_id)
+    revert = reverts.begin(count=1)
+    set_disabled(reverts, 1_700)
+    assert reverts.run(reverts.store.list_running_reverts(WORKER, NOW)) == []
+    with pytest.raises(Problem) as stopped:
+        reverts.advance(revert)
+    assert stopped.value.code == "account_disabled"
+    assert [reverts.get(it).deleted_at for it in ids] == [1_500, 1_500, None]
+    assert reverts.last == revert.key.id
+    set_disabled(reverts, None)
+    assert reverts.run(reverts.store.list_running_reverts(OTHER_WORKER, NOW)) == [revert]
+    assert reverts.advance(revert, OTHER_WORKER) is not None
+    assert [reverts.get(it).deleted_at for it in ids] == [None] * 3
+
+
+@pytest.mark.parametrize("erases", [True, False])
+def test_no_revert_of_a_disabled_account_starts(reverts: Reverts, *, erases: bool) -> None:
+    listing_id = reverts.add(BOT)
+    scope, (candidates, end, _) = reverts.scan(ALL_OF_BOT)
+    step = RevertStep(RevertPosition(scope.last + 1, 0), candidates, end, is_last=True)
+    if erases:
+        reverts.run(erase(reverts.store, reverts.partition[1], "erased@example.com", 1_700))
+    else:
+        set_disabled(reverts, 1_700)
+    before, edited = reverts.get(listing_id), reverts.last
+    for key in (None, IdempotencyRecord("key", b"d" * 32, 1_000, 0)):
+        with pytest.raises(Problem) as rejected:
+            reverts.run(reverts.store.begin_revert(*reverts.partition, scope, step, Actor(9, NOW), key))
+        assert rejected.value.code == "account_disabled"
+    assert (reverts.get(listing_id), reverts.last) == (before, edited)
+
+
+def test_an_erased_account_has_no_further_step(reverts: Reverts) -> None:
+    ids = [reverts.add(OWNER, external_id=str(number)) for number in range(2)]
+    for listing_id in ids:
+        reverts.change(listing_id, BOT, external_id=None)
+    scan = reverts.scan(ALL_OF_BOT)[1]
+    revert = reverts.begin(count=1)
+    step = RevertStep(revert.position, scan.candidates[1:], scan.end, is_last=True)
+    reverts.run(erase(reverts.store, reverts.partition[1], "erased@example.com", 1_700))
+    with pytest.raises(Problem) as stopped:
+        reverts.run(reverts.store.advance_revert(revert.key, step, WORKER, NOW))
+    assert stopped.value.code == "account_disabled"
+    assert [reverts.get(it).external_id for it in ids] == [None, None]
 
 
 def test_a_preview_says_what_the_revert_would_do(reverts: Reverts) -> None:

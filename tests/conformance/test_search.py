@@ -240,6 +240,18 @@ def test_a_changed_text_is_found_by_its_new_words_only(store: Store, run: Run) -
     assert (count("red"), count("lamp")) == (1_000, 0)
 
 
+@pytest.mark.parametrize("count", [1, 1_001], ids=["small", "indexed"])
+def test_capitals_of_compatibility_characters_are_folded(store: Store, run: Run, count: int) -> None:
+    account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
+    listings = [NewListing(title="Bike™", content="𝗥𝗼𝗮𝗱 47 ㏀"), *[NewListing(title="Lamp", content="c")] * (count - 1)]
+    listing_id, *_ = run_all(run, [add(store, account, new, random.Random(1)) for new in listings])
+    while run(store.index_accounts(100)).has_more:
+        pass
+    for text in ("biketm", "BIKE™", "road", "𝗥oad kω", "㏀ 47"):
+        found = run(find_all(store, account.id, ListingQuery(words=tuple(tokenizer.tokenize(text)))))
+        assert [listing.id for listing in found] == [listing_id], text
+
+
 TEXT_LENGTH, PIECE_BYTES = 1_000, 4_000
 
 

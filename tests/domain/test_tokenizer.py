@@ -18,6 +18,9 @@ from listings.domain import tokenizer
         ("Straße", ["strasse"]),
         ("snake_case and O'Neill", ["snake", "case", "and", "o", "neill"]),
         ("自転車 à vendre", ["自転車", "a", "vendre"]),
+        ("Bike™ \N{KELVIN SIGN}2 №5", ["biketm", "k2", "no5"]),
+        ("𝗕𝗶𝗸𝗲 ㏀", ["bike", "kω"]),
+        ("İzmir ŉ ᾳ", ["izmir", "ʼn", "αι"]),
         ("½ price", ["1", "2", "price"]),
         ("🙂 ... \n\t—", []),
         ("", []),
@@ -36,7 +39,16 @@ def test_a_match_contains_every_word(words: list[str], is_match: bool) -> None: 
     assert tokenizer.matches(["Road bike", "56 cm"], words) is is_match
 
 
-TEXTS = st.text(alphabet="ab1 _-éÉßΣ²ﬁ\u0301", max_size=20) | st.text(max_size=20) | st.just("a" * 70 + " " + "b" * 64)
+def test_no_case_or_accent_of_a_letter_is_left() -> None:
+    for number in {*range(0x110000)} - {*range(0xD800, 0xE000)}:
+        words = tokenizer.tokenize(chr(number))
+        assert [found for word in words for found in tokenizer.tokenize(word)] == words, hex(number)
+        assert [word.casefold() for word in words] == words, hex(number)
+
+
+TEXTS = (
+    st.text(alphabet="ab1 _-éÉßΣ²ﬁ™𝗕\u0301", max_size=20) | st.text(max_size=20) | st.just("a" * 70 + " " + "b" * 64)
+)
 
 
 @given(texts=st.lists(TEXTS, max_size=2), other=TEXTS)

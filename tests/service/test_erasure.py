@@ -1,11 +1,14 @@
-"""An account that the operator enables while it is being erased."""
+"""Erasures in steps, and what interrupts them."""
 
 import asyncio
 
 import pytest
 
-from listings.domain.errors import Problem
+from listings.contract.changes import EditState
+from listings.domain.accounts import is_erased
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import bucket_of
+from listings.service import accounts as accounts_module
 from tests.harness import Harness
 
 OPERATIONS = [{"op": "create", "listing": {"title": "Lamp", "content": "Bright."}}] * 100
@@ -31,5 +34,29 @@ def test_an_account_that_is_enabled_during_its_erasure_is_not_erased(harness: Ha
         account = await accounts.find(account_id)
         assert (account.disabled_at, account.email) == (None, alice.account.email)
         assert await count_listings() > 0
+
+    harness.run(scenario())
+
+
+def test_an_erasure_that_was_interrupted_between_its_steps_is_finished(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = harness.person("alice")
+    for _ in range(5):
+        harness.fetch("POST", "/api/v1/listings/batch", key=alice.key, json={"operations": OPERATIONS[:1]})
+    accounts, store = harness.services.accounts, harness.store
+    monkeypatch.setattr(accounts_module, "_ERASE_BATCH_SIZE", 2)
+
+    async def die(*_: object) -> bool:
+        raise Unavailable("The process dies")
+
+    async def scenario() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "erase_account", die)
+            with pytest.raises(Unavailable):
+                await accounts.erase(alice.account.email)
+        assert (await accounts.find(alice.account.email)).disabled_at is not None
+        assert await store.get_edit_state(bucket_of(alice.account.id), alice.account.id) == EditState(5, 5)
+        assert is_erased(await accounts.erase(alice.account.email))
 
     harness.run(scenario())

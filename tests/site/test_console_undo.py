@@ -188,6 +188,23 @@ def test_a_large_undo_shows_its_progress(harness: Harness, alice: Tab) -> None:
     assert "Done: 210 listings changed, 0 conflicts." in alice.get(reload or "").text
 
 
+@pytest.mark.decision("G55")
+def test_an_undo_is_rejected_while_another_one_runs(harness: Harness, alice: Tab) -> None:
+    import_rows(alice, MAX_FIRST_LISTINGS + 10)
+    edit(alice, listing_id := create(harness), price="6")
+    change, *_, import_ = find_undo_links(alice.get(ACTIVITY))
+    (running,) = undo(alice.get(import_)).page.values("div", "hx-get", id="undo")
+    form = form_values(alice.get(change))
+    assert alice.post(UNDO, **form, confirmed="on").reply.status == 400
+    assert "An undo is still running, and there can be only one at a time. Try again when it is finished." in alice.text
+    assert load_listing(harness, listing_id).price_cents == 600
+    assert alice.get(f"{UNDO}?revert={(running or '').rpartition('/')[2]}").reply.status == 400
+    assert "An undo is still running" in alice.text
+    harness.run(harness.services.reverts.run())
+    undo(alice.post(UNDO, **form))
+    assert "Done: 1 listing changed, 0 conflicts." in alice.text
+
+
 def test_the_progress_of_an_undo_keeps_the_page_of_conflicts(
     harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

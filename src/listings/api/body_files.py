@@ -10,12 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from isal import isal_zlib
 
 from listings.domain.errors import Unavailable
 
+MAX_FILES = 128
+"""The files that are open at the same time in a process."""
+
+_MAX_FILES_PER_ACCOUNT = 32
 _BUFFER_BYTES = 256 * 1024  # written at a time
 _MIN_FREE_BYTES = 256 * 1024 * 1024  # of the disk, for the database
 _GZIP_LEVEL, _GZIP_FORMAT = 2, 31
@@ -24,19 +28,42 @@ _WAITS = {errno.EAGAIN, errno.EOPNOTSUPP}  # the pages are not in memory, or the
 T = TypeVar("T")
 
 
+class _Usage(NamedTuple):
+    """Bytes and files of an account, or of all accounts together."""
+
+    size: int = 0
+    files: int = 0
+
+    def add(self, size: int, files: int) -> "_Usage":
+        return _Usage(self.size + size, self.files + files)
+
+    def exceeds(self, limit: "_Usage") -> bool:
+        return self.size > limit.size or self.files > limit.files
+
+    def is_half_of(self, limit: "_Usage") -> bool:
+        return self.exceeds(_Usage(limit.size // 2, limit.files // 2))
+
+
 class BodyFolder:
-    """The folder of temporary files, and the disk space that they use."""
+    """The folder of temporary files, with a limit for all of them and one for those of each account."""
 
     def __init__(self, path: Path | None, max_bytes: int) -> None:
+        """`max_bytes` limits all files together. An account can use half of it, so that others have room."""
         self._path = path or Path(tempfile.gettempdir())
-        self._max_bytes = max_bytes
+        self._limit = _Usage(max_bytes, MAX_FILES)
+        self._account_limit = _Usage(max_bytes // 2, _MAX_FILES_PER_ACCOUNT)
+        self.total = _Usage()
+        self._accounts: dict[int, _Usage] = {}
         self._thread = ThreadPoolExecutor(1, "listings-files")  # only one: a file is closed after its last write
-        self.bytes = 0
 
     @property
     def is_half_full(self) -> bool:
-        """Whether half of the space is in use."""
-        return self.bytes > self._max_bytes // 2
+        """Whether half of the room for all files is in use."""
+        return self.total.is_half_of(self._limit)
+
+    def is_half_full_for(self, account_id: int) -> bool:
+        """Whether an account uses half of its share."""
+        return self._accounts.get(account_id, _Usage()).is_half_of(self._account_limit)
 
     def create(self) -> IO[bytes]:
         """Create a file without a name."""
@@ -50,25 +77,37 @@ class BodyFolder:
         """Close a file in the thread: the system takes 1 ms for each 20 MB that it removes from memory."""
         self._thread.submit(file.close)
 
-    def reserve(self, count: int) -> None:
-        """Count bytes that are about to be written. Raises Unavailable if there is no room for them."""
-        if self.bytes + count > self._max_bytes or shutil.disk_usage(self._path).free < _MIN_FREE_BYTES:
+    def reserve(self, account_id: int, size: int, files: int) -> None:
+        """Count what an account is about to write. Raises Unavailable if there is no room for it."""
+        total = self.total.add(size, files)
+        own = self._accounts.get(account_id, _Usage()).add(size, files)
+        is_full = total.exceeds(self._limit) or own.exceeds(self._account_limit)
+        if is_full or shutil.disk_usage(self._path).free < _MIN_FREE_BYTES:
             raise Unavailable("There is no room for another large list", retry_after=10)
-        self.bytes += count
+        self.total, self._accounts[account_id] = total, own
+
+    def release(self, account_id: int, size: int, files: int) -> None:
+        """Undo `reserve`."""
+        self.total = self.total.add(-size, -files)
+        left = self._accounts.pop(account_id, _Usage()).add(-size, -files)
+        if left.size or left.files:
+            self._accounts[account_id] = left
 
 
 class BodyFile:
     """A body that is written once and then read by any number of responses. Small bodies have no file."""
 
-    def __init__(self, folder: BodyFolder, *, is_gzip: bool = False) -> None:
-        """`is_gzip`: the file is compressed while it is written."""
+    def __init__(self, folder: BodyFolder, account_id: int, *, is_gzip: bool = False) -> None:
+        """`account_id`: the account whose share of the folder it uses. `is_gzip`: it is compressed while written."""
         self.is_gzip = is_gzip
+        self._account_id = account_id
         self._compressor: isal_zlib.Compress | None = None
         self._folder = folder
         self._file: IO[bytes] | None = None
         self._finalizer: weakref.finalize[..., BodyFile] | None = None
         self._buffer = bytearray()
         self._references = 1
+        self._files = 0  # 1 if it is counted as a file
         self.size = 0
 
     async def write(self, data: bytes) -> None:
@@ -109,7 +148,7 @@ class BodyFile:
         self._references -= 1
         if self._references:
             return
-        self._folder.bytes -= self.size
+        self._folder.release(self._account_id, self.size, self._files)
         if self._file is not None and self._finalizer is not None:
             self._finalizer.detach()
             self._folder.close(self._file)
@@ -119,8 +158,9 @@ class BodyFile:
         self._buffer = bytearray()
         if self.is_gzip:
             data = await self._folder.run(partial(self._compress, data, is_last=is_last))
-        self._folder.reserve(len(data))
+        self._folder.reserve(self._account_id, len(data), 1 - self._files)
         self.size += len(data)
+        self._files = 1
         try:
             await self._folder.run(partial(_write_all, self._open(), data))
         except OSError as error:

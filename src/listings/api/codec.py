@@ -18,7 +18,7 @@ from listings.domain.changes import CHANGES_BEGIN, ChangeActor, ChangeEncoder
 from listings.domain.errors import STATUS, Code, Problem
 from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
-from listings.service.listings.steps import StateCondition
+from listings.service.listings.steps import StateCondition, WriteOptions
 
 T = TypeVar("T")
 
@@ -242,6 +242,17 @@ def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[int] 
         return None
     matches = (_VERSION.fullmatch(tag) for tag in tags)
     return frozenset(int(match[1]) for match in matches if match is not None)
+
+
+def parse_if_none_match(values: list[str]) -> frozenset[int] | None:
+    """Return the versions at which If-None-Match rejects a write, or None for all. See `parse_if_match`."""
+    return parse_if_match(values, "If-None-Match") if values else frozenset()
+
+
+def require_match(values: list[str], tag: str) -> None:
+    """Check If-Match of a read against the tag of a listing. Raises Problem: precondition_failed, invalid_request."""
+    version = int(tag[2 : tag.index(".")])  # of "v2.0"
+    WriteOptions(parse_if_match(values)).require_version(version)
 
 
 def parse_state_condition(values: list[str], account_id: int) -> StateCondition | None:

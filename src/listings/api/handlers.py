@@ -47,6 +47,7 @@ async def get_listing(services: Services, request: Request) -> Response:
     else:
         include = params.parse_include(request.query, strict=request.strict)
         response = codec.build_listing_response(await _get_listing(services, request), include)
+    request.require_match(response.tag)
     current = request.find_current_tag(response.tag)
     return codec.build_not_modified_response(current) if current else response
 
@@ -166,14 +167,18 @@ def parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions
     """Parse the options of a write (decisions G36, G54). Raises Problem("invalid_request").
 
     `idempotent`: whether the write accepts an Idempotency-Key. The others are safe to repeat without one, and accept
-    If-Match.
+    If-Match and If-None-Match.
     """
-    versions = None if idempotent else codec.parse_if_match(request.header_values(b"if-match"))
     dry_run = params.parse_dry_run(request.query, strict=request.strict)
-    key = codec.parse_idempotency_key(request.header_values(b"idempotency-key")) if idempotent else None
+    if not idempotent:
+        versions = codec.parse_if_match(request.header_values(b"if-match"))
+        excluded = codec.parse_if_none_match(request.header_values(b"if-none-match"))
+        return WriteOptions(versions, dry_run, excluded=excluded)
+    key = codec.parse_idempotency_key(request.header_values(b"idempotency-key"))
     if key is None:
-        return WriteOptions(versions, dry_run)
-    return WriteOptions(versions, dry_run, key, sha256(request.route.encode() + b"\0" + request.body).digest())
+        return WriteOptions(dry_run=dry_run)
+    digest = sha256(request.route.encode() + b"\0" + request.body).digest()
+    return WriteOptions(dry_run=dry_run, idempotency_key=key, digest=digest)
 
 
 async def _find_created(services: Services, request: Request, listing_id: int) -> Listing | None:

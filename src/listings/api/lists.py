@@ -45,7 +45,7 @@ class Lists:
     """Builds the responses to list requests."""
 
     def __init__(self, services: Services, folder: Path | None, max_file_bytes: int) -> None:
-        """`max_file_bytes` limits the temporary files together."""
+        """`max_file_bytes` limits the temporary files together, and half of it those of an account."""
         self._services = services
         self._folder = BodyFolder(folder, max_file_bytes)
         self._large: dict[_Key, _Large] = {}
@@ -78,7 +78,8 @@ class Lists:
 
         `is_gzip`: the file is compressed.
         """
-        file = BodyFile(self._folder, is_gzip=is_gzip)
+        self._make_room(caller.account_id)
+        file = BodyFile(self._folder, caller.account_id, is_gzip=is_gzip)
         try:
             last, current = await self._write_changes(file, caller, after, count)
             await file.write(b'],"last":%d,"more":%b}' % (last, b"true" if last < current else b"false"))
@@ -129,10 +130,8 @@ class Lists:
         pending = [account_id for (account_id, *_), one in self._large.items() if not one.task.done()]
         if len(pending) >= _MAX_PENDING or pending.count(caller.account_id) >= _MAX_PENDING_PER_ACCOUNT:
             raise Unavailable("Too many large lists are requested")
-        if self._folder.is_half_full:
-            self._forget_complete()
         is_gzip = key[3]
-        loop, file = asyncio.get_running_loop(), BodyFile(self._folder, is_gzip=is_gzip)
+        loop, file = asyncio.get_running_loop(), BodyFile(self._folder, caller.account_id, is_gzip=is_gzip)
         large = self._large[key] = _Large(loop.create_task(self._make(file, caller, wanted, tag)), file)
         self._waiting[caller.account_id, wanted.pairs, is_gzip] = large
         large.task.add_done_callback(lambda task: self._keep(key, task))
@@ -149,9 +148,14 @@ class Lists:
         if self._large.get(key) is large:
             self._forget(key)
 
-    def _forget_complete(self) -> None:
+    def _make_room(self, account_id: int) -> None:
+        """Forget complete lists if their files are many or large: all lists, or those of the account."""
+        is_half_full = self._folder.is_half_full
+        if not is_half_full and not self._folder.is_half_full_for(account_id):
+            return
         for key in [key for key, large in self._large.items() if large.task.done()]:
-            self._forget(key)
+            if is_half_full or key[0] == account_id:
+                self._forget(key)
 
     def _forget(self, key: _Key) -> None:
         large = self._large.pop(key, None)
@@ -162,6 +166,7 @@ class Lists:
         lock = self._locks.setdefault(caller.account_id, asyncio.Lock())
         async with lock, self._slots:
             del self._waiting[caller.account_id, wanted.pairs, file.is_gzip]
+            self._make_room(caller.account_id)
             page = await self._write(file, caller, wanted)
         body, headers = await file.finish(), self._format_page(wanted, page.next_cursor, page.total)
         response = Response(200, b"", headers, tag=tag, file=file)

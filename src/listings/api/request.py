@@ -132,6 +132,11 @@ class Request:
         values = self.header_values(b"if-none-match")
         return codec.match_etag(values, compression.build_tags(tag, self.encodings)) if values else ""
 
+    def require_match(self, tag: str) -> None:
+        """Raise Problem("precondition_failed") if If-Match does not allow the listing with this tag."""
+        if b"if-match" in self._headers:
+            codec.require_match(self.header_values(b"if-match"), tag)
+
     @property
     def strict(self) -> bool:
         """Whether `Prefer: handling=strict` is set."""
@@ -164,13 +169,11 @@ class Request:
         self.body = body
 
     async def _receive_body(self, max_bytes: int, large_bodies: LargeBodies) -> bytes:
-        declared = self.header(b"content-length").lstrip("0")
-        if len(declared) > _MAX_DIGITS or (declared and int(declared) > max_bytes):
-            raise _too_large(max_bytes)
-        expected = int(declared) if declared else max_bytes
+        declared = self._parse_length(max_bytes)
+        expected = declared or max_bytes
         chunks, size, more = [], 0, True
         while more:
-            if self._reserved is None and (size if not declared else expected) > LARGE_BYTES:
+            if self._reserved is None and (expected if declared else size) > LARGE_BYTES:
                 self._reserve(large_bodies, expected)
             chunk, more = await self._receive_chunk()
             chunks.append(chunk)
@@ -178,6 +181,13 @@ class Request:
             if size > max_bytes:
                 raise _too_large(max_bytes)
         return b"".join(chunks)
+
+    def _parse_length(self, max_bytes: int) -> int:
+        """Return Content-Length, or 0 without it. Raises Problem("body_too_large")."""
+        declared = self.header(b"content-length").lstrip("0")
+        if len(declared) > _MAX_DIGITS or (declared and int(declared) > max_bytes):
+            raise _too_large(max_bytes)
+        return int(declared) if declared else 0
 
     def _reserve(self, large_bodies: LargeBodies, size: int) -> None:
         owner = self.caller.key_id
@@ -192,15 +202,22 @@ class Request:
             large_bodies.release(owner, size)
 
     async def skip_body(self, max_bytes: int) -> None:
-        """Discard `max_bytes` of a body that the endpoint does not use; the connection discards the rest.
+        """Discard a body that the endpoint does not use. Of a read, the connection discards what exceeds `max_bytes`.
 
-        Raises ClientGoneError.
+        Raises ClientGoneError. Of a write, raises Problem("body_too_large"), so that it has no effect without its end.
         """
         more = self.header(b"content-length") not in {"", "0"} or b"transfer-encoding" in self._headers
+        if not more:
+            return
+        is_write = self.method not in {"GET", "HEAD"}
+        if is_write:
+            self._parse_length(max_bytes)
         size = 0
         while more and size <= max_bytes:
             chunk, more = await self._receive_chunk()
             size += len(chunk)
+        if is_write and size > max_bytes:
+            raise _too_large(max_bytes)
 
     async def wait_for_close(self) -> None:
         """Wait until the client has left, or the response should be sent soon. Call it after the body was read."""

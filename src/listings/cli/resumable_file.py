@@ -69,6 +69,8 @@ class PartialFile:
             self._lock()
             self._require_target_absent(force=force)
             self.progress = self._load_progress(origin)
+            if not self.progress.bytes:
+                self._discard_progress()
             self._file.truncate(self.progress.bytes)
             self._file.seek(self.progress.bytes)
         except BaseException:
@@ -122,6 +124,11 @@ class PartialFile:
             ours = False
         if not ours:
             raise Problem("invalid_request", f"Another export is writing {self._target}: wait until it ends")
+
+    def _discard_progress(self) -> None:
+        """Delete saved progress, which would fit the new data if this run were killed before it saved its own."""
+        self._progress_path.unlink(missing_ok=True)
+        sync_folder(self._target.parent)
 
     def _load_progress(self, origin: Origin) -> Progress:
         try:

@@ -20,6 +20,7 @@ import click
 import uvloop
 
 from listings import maintenance, wiring
+from listings.api.body_files import MAX_FILES
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
 from listings.cli.memory_tuning import limit_malloc_arenas, tune_garbage_collector
@@ -36,7 +37,7 @@ from listings.telemetry.metrics import start_listener
 from listings.workers.supervisor import Supervisor
 from listings.workers.worker import Worker
 
-RESERVED_FILES = 64  # open files that are not connections
+RESERVED_FILES = 64 + MAX_FILES  # open files that are not connections
 _WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
 
 _Prepare: TypeAlias = Callable[[Services], Awaitable[demonstration.Demo | None]]

@@ -226,5 +226,8 @@ class ListingStore(Protocol):
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """
 
-    async def purge_idempotency_records(self, oldest: int) -> None:
-        """Delete the idempotency records from before `oldest`, a Unix time in seconds."""
+    async def purge_idempotency_records(self, oldest: int, count: int) -> int:
+        """Delete at most `count` idempotency records from before `oldest`, a Unix time in seconds.
+
+        Return the number of deleted records.
+        """

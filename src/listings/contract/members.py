@@ -163,6 +163,12 @@ class MemberStore(Protocol):
         Return None and write nothing if there is no such invitation or it has expired.
         """
 
+    async def erase_rows(self, account_id: int, count: int) -> None:
+        """Erase most of what `erase_account` erases, in transactions of `count` rows.
+
+        Fewer than `count` rows of each large table remain. Stop if the account is enabled.
+        """
+
     async def erase_account(self, account_id: int, name: str, email: str, now: int) -> bool:
         """Erase the personal data of a disabled account, and the external ids of its listings.
 

@@ -156,7 +156,8 @@ class RevertStore(Protocol):
     ) -> Revert | int:
         """Start a revert with its first step, or return the id of the one that was started with the idempotency key.
 
-        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        Raises Problem("idempotency_key_reused") if the key was used for a different request,
+        Problem("invalid_request") if the account has an unfinished revert, and Problem("account_disabled").
         """
 
     def choose_revert_step_size(self) -> int:
@@ -171,6 +172,8 @@ class RevertStore(Protocol):
 
         Return None if another worker, which is identified by some bytes, has taken a step in the last seconds; nothing
         is written then. Also return None if the revert is not at the start of the step; only its lease is renewed then.
+
+        Raises Problem("account_disabled"). The account is not erased during a step.
         """
 
     async def get_revert(self, key: RevertKey) -> Revert | None:
@@ -180,4 +183,4 @@ class RevertStore(Protocol):
         """Return at most `count` conflicts of a revert with numbers above `after`, in their order."""
 
     async def list_running_reverts(self, worker: bytes, now: int) -> list[Revert]:
-        """Return the unfinished reverts of all accounts, except those on which another worker is working."""
+        """Return the unfinished reverts of all enabled accounts, except those on which another worker is working."""

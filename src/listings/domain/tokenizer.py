@@ -22,7 +22,8 @@ def matches(texts: Iterable[str], words: Iterable[str]) -> bool:
 
 
 def _fold(text: str) -> str:
-    return text.lower() if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFKD", text.casefold()))
+    # Normalizing comes first, because it may produce capitals: "™" becomes "TM".
+    return text.lower() if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
 
 
 def _contains(folded: str, word: str) -> bool:

@@ -22,6 +22,7 @@ MAX_EMAIL_LENGTH = 254  # RFC 5321, 4.5.3.1.3
 _PAGE_SIZE = 500
 _MAX_ID_DIGITS = 18  # below 2**63
 _DELETE_BATCH_SIZE = 100
+_ERASE_BATCH_SIZE = 1_000
 _PUBLIC_CONTACT = re.compile(
     r"[^@\s/<>]{1,64}@[^@\s/<>]{1,189}|\+?[0-9][0-9 ()-]{5,24}|https?://[^\s/<>\"][^\s<>\"]{0,245}"
 )
@@ -141,14 +142,15 @@ class Accounts:
         was_erased = is_erased(account)
         if not await self._delete_listings(account) and was_erased:
             return account
+        await self._store.erase_rows(account.id, _ERASE_BATCH_SIZE)
         name = f"Erased account {account.id}"
         email = account.email if was_erased else build_erased_email(account.id)
         if not await self._store.erase_account(account.id, name, email, int(self._clock())):
             _log.warning("Account %d was enabled during its erasure", account.id)
             raise Problem(
                 "invalid_request",
-                f"Account {account.id} was enabled during its erasure, so its data is not erased. Some of its listings"
-                " may have been deleted; `listings undelete` restores them",
+                f"Account {account.id} was enabled during its erasure, so it is not erased. Some of its history and"
+                " some of its listings may have been deleted; `listings undelete` restores the listings",
             )
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))

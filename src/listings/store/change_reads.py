@@ -191,8 +191,8 @@ def read_listing_page(listing_id: int, before: int, count: int) -> Script[Listin
     if kept:
         rows = yield Query(change_sql.LIST_LISTING_CHANGES, (*key, before, kept[-1]))
         changes = [build_change(row) for row in rows]
-    creation = (yield from _read_creation(key, before)) if is_complete else []
-    if is_complete and len(kept) < count:
+    creation = yield from _read_creation(key, before)
+    if (is_complete and len(kept) < count) or (creation and creation[0].edit_revision in kept):
         return ListingChangePage(changes + creation, more=False)
     return ListingChangePage(changes, more=bool(creation) or not is_complete)
 

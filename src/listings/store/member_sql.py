@@ -120,6 +120,36 @@ DELETE_REJECTED_REQUESTS = "DELETE FROM refusals WHERE bucket = $1 AND account_i
 
 DELETE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
 
+
+def _build_limited(change: str, table: str, key: str, condition: str = "bucket = $1 AND account_id = $2") -> str:
+    return f"""
+{change} WHERE {condition}
+    AND ({key}) <= (SELECT {key} FROM {table} WHERE {condition} ORDER BY {key} LIMIT 1 OFFSET $3)
+RETURNING bucket
+"""
+
+
+ERASE_ROWS = (
+    *(
+        _build_limited(f"DELETE FROM {table}", table, key)
+        for table, key in (
+            ("reverts", "id"),
+            ("revert_conflicts", "revert_id, number"),
+            ("changes", "edit_revision, number"),
+            ("activity", "revision, number"),
+            ("usage_hours", "hour, key_id, status"),
+            ("idempotency", "key"),
+        )
+    ),
+    _build_limited(
+        "UPDATE listings SET external_id = NULL",
+        "listings",
+        "external_id, CASE WHEN deleted_at IS NULL THEN 0 ELSE id END",  # the index listings_external_id
+        "bucket = $1 AND account_id = $2 AND external_id IS NOT NULL",
+    ),
+)
+"""Statements that erase the first $3 + 1 rows of an account in the order of an index, or none if there are fewer."""
+
 # Activity
 
 ADD_EVENT = f"""

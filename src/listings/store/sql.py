@@ -172,7 +172,11 @@ ON CONFLICT (bucket, account_id, key) DO UPDATE
 SET digest = excluded.digest, result = excluded.result, created_at = excluded.created_at
 """
 
-PURGE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE created_at < $1"
+PURGE_IDEMPOTENCY_RECORDS = """
+DELETE FROM idempotency WHERE (bucket, account_id, key) IN (
+    SELECT bucket, account_id, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
+RETURNING bucket
+"""
 
 GET_VIEW_SALT = "SELECT salt FROM view_salts WHERE day = $1"
 

@@ -93,14 +93,17 @@ def test_the_api_works_as_before_after_the_copy(cli: Cli, source: Source, target
         assert harness.person("erin", 1).account.id == 3001
 
 
-def test_the_next_create_indexes_a_partly_indexed_account(cli: Cli, source: Source, target: Target) -> None:
+def test_a_partly_indexed_account_is_copied_with_a_complete_index(cli: Cli, source: Source, target: Target) -> None:
     alice = source.cast.alice
-    source.change(f"UPDATE account_state SET indexed = 2 WHERE account_id = {alice.account.id}")
+    source.change(
+        f"UPDATE account_state SET indexed = 2 WHERE account_id = {alice.account.id}",
+        f"UPDATE listings SET indexed = FALSE WHERE account_id = {alice.account.id} AND id > {BUCKETS * 500}",
+    )
     cli.run_ok("copy", "--to", target.url)
     of_alice = f"WHERE account_id = {alice.account.id}"
-    assert target.run(f"SELECT indexed FROM account_state {of_alice}") == [(False,)]
-    assert target.run(f"SELECT count(*) FROM listings {of_alice} AND indexed") == [(0,)]
-    assert target.run("SELECT count(*) FROM listing_words") == [(0,)]
+    assert target.run(f"SELECT indexed FROM account_state {of_alice}") == [(True,)]
+    assert target.run(f"SELECT count(*) FROM listings {of_alice} AND indexed") == [(LISTINGS,)]
+    assert target.run("SELECT count(*) FROM listing_words") == [(LISTINGS,)]
     with open_harness(source.folder, target.url) as harness:
         before = harness.fetch("GET", "/api/v1/listings?q=wheels&limit=5&sort=id", key=alice.key).body
         created = harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "new", "content": "new"})

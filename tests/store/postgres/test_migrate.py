@@ -162,3 +162,16 @@ def test_changed_columns_are_separated_by_commas(postgres: PostgresServer, url: 
     run(url, *shipped)
     expected = [("",), ("price_cents",), ("price_cents,title",)]
     assert rows(postgres, url, "SELECT fields FROM changes ORDER BY number") == expected
+
+
+def test_words_of_indexed_listings_have_no_capitals(postgres: PostgresServer, url: str) -> None:
+    shipped = migrations.shipped_migrations("postgres")
+    run(url, *(migration for migration in shipped if migration.version < 26))
+    words = "INSERT INTO listing_words (bucket, id, words) VALUES (5, 1029, $${5:bikeTM,5:kΩ,5:zoë}$$), (5, 5, '{5:a}')"
+    spelling = "INSERT INTO market_spellings (word, skeleton, listings) VALUES ('bikeTM', 'bkTM', 1)"
+    for statement in (words, spelling):
+        postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+    run(url, *shipped)
+    found = rows(postgres, url, "SELECT id, words FROM listing_words ORDER BY id")
+    assert found == [(5, ["5:a"]), (1029, ["5:biketm", "5:kω", "5:zoë"])]
+    assert rows(postgres, url, "SELECT word FROM market_spellings") == []

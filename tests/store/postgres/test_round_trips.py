@@ -3,14 +3,18 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pytest
 
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step
+from listings.contract.listings import AddResult, AddStep, Batch, ChangeStep, IdempotencyRecord, Step
+from listings.domain.account_limits import AccountLimits
+from listings.domain.errors import Problem
 from listings.domain.model import ImportedListing, NewListing
+from listings.store.postgres import writes
 from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
 from tests.postgres_server import PostgresServer
@@ -19,6 +23,7 @@ from tests.store.postgres.test_statements import LIMITS
 STAMP = "2026-11-21 10:00:00"
 NEW = NewListing(title="Road bike", content="Two wheels.")
 ACTOR = Actor(7, 1_000)
+LISTING = ImportedListing(NEW, 0, STAMP, STAMP, None)
 KEY = ImportKey(1, 1, b"\0" * 32, "csv", False)  # noqa: FBT003 - a field of the key
 IDS = [1024 * serial + 1 for serial in range(1, 101)]
 LOCKS = {  # in the order in which every transaction acquires them
@@ -77,6 +82,81 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(Session, method, record)
     return sent
+
+
+ADD = AddStep(NEW, STAMP)
+TAKEN = AddStep(NewListing(title="Lamp", content="Brass.", external_id="taken"), STAMP)
+FULL = AddStep(NewListing(title="Lamp", content="x" * 10_000), STAMP)
+
+
+def reject(_: Any) -> Any:
+    raise Problem("invalid_request", "no")
+
+
+def run_adds(*steps: Step, **options: Any) -> Write:
+    values: dict[str, Any] = {"atomic": True, "dry_run": False, "encode": lambda _: ""}
+    return lambda store: store.run_batch(1, 1, Batch(steps, **values | options), None, ACTOR)
+
+
+REJECTED: dict[str, Write] = {
+    "a dry run": run_adds(ADD, ADD, dry_run=True),
+    "a batch with an invalid step": run_adds(ADD, Problem("invalid_request", "no")),
+    "a batch in another state": run_adds(ADD, require_state=reject),
+    "a create with a taken external id": lambda store: store.add_listing(1, 1, TAKEN, None, ACTOR),
+    "a create in a full account": lambda store: store.add_listing(1, 1, FULL, None, ACTOR),
+}
+
+
+@pytest.mark.parametrize("write", REJECTED.values(), ids=REJECTED)
+def test_a_write_that_stores_nothing_does_not_index_the_account(
+    write: Write, postgres: PostgresServer, statements: list[str]
+) -> None:
+    async def scene(url: str) -> None:
+        store = await open_store(url, listings=999)
+        statements.clear()
+        with suppress(Problem):
+            await write(store)
+        assert find_indexing(statements) == []
+        await store.add_listing(1, 1, ADD, None, ACTOR)
+        assert len(find_indexing(statements)) == 1
+        await store.close()
+
+    with postgres.database() as url:
+        asyncio.run(scene(url))
+
+
+def test_a_create_that_a_concurrent_one_has_made_does_not_index_the_account(
+    postgres: PostgresServer, statements: list[str]
+) -> None:
+    async def scene(url: str) -> None:
+        store = await open_store(url, listings=998)
+        idempotency = IdempotencyRecord("k", b"d" * 32, 1_000, 900)
+        added = await store.add_listing(1, 1, ADD, idempotency)
+        again = await store._run_script(  # noqa: SLF001 - what `add_listing` does if the other one commits meanwhile
+            lambda: writes.add(store.engine, (1, 1), TAKEN, writes.WriteOptions(idempotency, ACTOR))
+        )
+        assert again == AddResult(added.listing_id, replayed=True)
+        assert find_indexing(statements) == []
+        await store.close()
+
+    with postgres.database() as url:
+        asyncio.run(scene(url))
+
+
+async def open_store(url: str, listings: int) -> PostgresStore:
+    """Open a store with alice's account, which is not indexed. The first listing has the external id of TAKEN."""
+    taken = ImportedListing(TAKEN.new, 0, STAMP, STAMP, None)
+    rows = [ImportRow(None, lambda _: taken), *[ImportRow(None, lambda _: LISTING)] * (listings - 1)]
+    store = PostgresStore(url, LIMITS, account_limits=AccountLimits(text_bytes=30_000))
+    await store.open()
+    await store.add_account("Alice", "alice@example.com", None, 1_000)
+    await store.begin_import(KEY, None, 1_000, 0)
+    await store.import_listings(KEY, ImportBatch(Position(), Position(1, 1), rows), ACTOR)
+    return store
+
+
+def find_indexing(statements: Iterable[str]) -> list[str]:
+    return [sent for sent in statements if sent.startswith("UPDATE account_state SET indexed")]
 
 
 @pytest.mark.parametrize(("write", "count"), WRITES.values(), ids=WRITES)

@@ -52,6 +52,7 @@ STATEMENTS = {
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
     "change_account": sql.build_account_update(("name", "plan_expires_at")),
+    **{f"ERASE_ROWS[{number}]": statement for number, statement in enumerate(member_sql.ERASE_ROWS)},
 }
 HOT = (
     *("listings", "listing_words", "account_state", "listing_ids", "idempotency", "imports", "views"),
@@ -454,6 +455,12 @@ def test_external_ids_are_found_by_their_index(plans: Plans, search_plans: Plans
         shape = search_sql.build_shape(query)
         found = search_plans.of(postgres_search.build_gather(shape))
         assert re.search(r"using listings_external_id .*\n.*external_id = ANY", found), found
+
+
+def test_old_idempotency_records_are_found_by_their_age(plans: Plans) -> None:
+    plan = plans.of(sql.PURGE_IDEMPOTENCY_RECORDS)
+    assert re.search(r"Index (Only )?Scan using idempotency_age .*\n *Index Cond: \(created_at < \$1\)", plan), plan
+    assert "Index Scan using idempotency_pkey" in plan, plan
 
 
 def test_words_are_found_by_an_index(search_plans: Plans) -> None:

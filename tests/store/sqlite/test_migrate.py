@@ -181,3 +181,17 @@ def test_changed_columns_are_separated_by_commas(path: Path) -> None:
         ("price_cents",),
         ("price_cents,title",),
     ]
+
+
+def test_indexed_listings_with_unusual_capitals_are_indexed_again(path: Path) -> None:
+    migrate.migrate(path, [migration for migration in migrations.shipped_migrations() if migration.version < 26])
+    with closing(databases.connect(path)) as connection:
+        for account, texts in {1: ("47 ㏀", "47 kΩ", "𝚺"), 2: ("Bike™", "Café")}.items():
+            databases.add_account(connection, account)
+            for serial, text in enumerate(texts, 1):
+                values = (serial, account, text, databases.CREATED)
+                connection.execute(databases.LISTING, values).fetchall()
+    databases.change(path, "UPDATE account_state SET indexed = 1", "UPDATE listings SET indexed = 1")
+    migrate.migrate(path)
+    assert databases.rows(path, "SELECT indexed FROM account_state ORDER BY account_id") == [(2,), (1,)]
+    assert databases.rows(path, "SELECT title FROM listings WHERE NOT indexed ORDER BY id") == [("47 ㏀",), ("𝚺",)]

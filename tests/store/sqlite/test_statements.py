@@ -20,6 +20,7 @@ STATEMENTS = {
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
     "change_account": sql.build_account_update(("name", "plan_expires_at")),
+    **{f"ERASE_ROWS[{number}]": statement for number, statement in enumerate(member_sql.ERASE_ROWS)},
 }
 HOT_TABLES = ("listings", "listing_ids", "account_state", "imports", "activity", "changes", "usage_hours", "refusals")
 
@@ -101,15 +102,32 @@ def test_a_statement_is_not_replanned_for_other_values(
         assert connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
 
 
+def test_statements_that_erase_some_rows_follow_an_index(connection: apsw.Connection) -> None:
+    plans = [get_plan(connection, statement) for statement in member_sql.ERASE_ROWS]
+    assert [plan for plan in plans if "SCAN" in plan or "TEMP B-TREE" in plan or "account_id=?" not in plan] == []
+    assert "listings_external_id" in plans[-1]
+
+
 def test_statements_of_reverts_follow_an_index(connection: apsw.Connection) -> None:
     names = [name for name in vars(revert_sql) if name.isupper() and name in STATEMENTS]
     plans = {name: get_plan(connection, getattr(revert_sql, name)) for name in names}
     assert {name for name, plan in plans.items() if "SCAN" in plan or "TEMP B-TREE" in plan} == {"LIST_RUNNING_REVERTS"}
-    assert plans["LIST_RUNNING_REVERTS"] == "SCAN reverts USING INDEX reverts_running"
+    running = "reverts USING INDEX reverts_running"
+    assert plans["LIST_RUNNING_REVERTS"].startswith(f"SCAN {running}; ")
+    assert "SEARCH accounts USING INTEGER PRIMARY KEY" in plans["LIST_RUNNING_REVERTS"]
+    assert plans["FIND_UNFINISHED_REVERT"] == f"SEARCH {running} (bucket=? AND account_id=?)"
+
+
+def test_old_idempotency_records_are_found_by_their_age(connection: apsw.Connection) -> None:
+    plan = get_plan(connection, sql.PURGE_IDEMPOTENCY_RECORDS)
+    assert "SEARCH idempotency USING COVERING INDEX idempotency_age (created_at<?)" in plan
+    assert "SEARCH idempotency USING PRIMARY KEY (bucket=? AND account_id=? AND key=?)" in plan
+    assert "SCAN idempotency" not in plan
+    assert "TEMP B-TREE" not in plan
 
 
 def test_no_console_statement_scans_a_table_or_sorts(connection: apsw.Connection) -> None:
-    names = [name for name in vars(member_sql) if name.isupper() and not name.endswith("COLUMNS")]
+    names = [name for name in vars(member_sql) if name.isupper() and name in STATEMENTS]
     assert len(names) > 40
     for name in names:
         plan = get_plan(connection, getattr(member_sql, name))

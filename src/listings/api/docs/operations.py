@@ -107,9 +107,9 @@ GET = Operation(
     id="getListing",
     tag="Listings",
     responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=_ETAG), _NOT_MODIFIED),
-    codes=("invalid_request", *_FIND_ERRORS),
+    codes=("invalid_request", *_FIND_ERRORS, "precondition_failed"),
     parameters=params.LISTING_PARAMETERS,
-    headers=("Prefer", *_CONDITIONAL),
+    headers=("Prefer", "If-Match", *_CONDITIONAL),
 )
 
 PATCH = Operation(
@@ -134,7 +134,7 @@ DELETE = Operation(
             {"message": "listing deleted"},
         ),
     ),
-    codes=_EDIT_ERRORS,
+    codes=(*_EDIT_ERRORS, "body_too_large"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
 )
@@ -150,7 +150,7 @@ RESTORE = Operation(
             headers=(*_ETAG, "Preference-Applied"),
         ),
     ),
-    codes=(*_EDIT_ERRORS, "external_id_taken"),
+    codes=(*_EDIT_ERRORS, "body_too_large", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match"),
 )

@@ -61,6 +61,13 @@ class Started(NamedTuple):
     replayed: bool
 
 
+class _Turn(NamedTuple):
+    """A revert that is being continued, and the page of changes at its position, if it has been read."""
+
+    revert: Revert
+    scan: RevertScan | None = None
+
+
 class _Stores(RevertStore, KeyStore, Protocol):
     pass
 
@@ -109,7 +116,8 @@ class Reverts:
 
         Of the options, only the idempotency key and the digest are used.
 
-        Raises Problem: invalid_request, change_not_found, changes_gone, idempotency_key_reused.
+        Raises Problem: invalid_request (also if the account has an unfinished revert), change_not_found, changes_gone,
+        idempotency_key_reused, account_disabled.
         """
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
         record = build_idempotency_record(options, now)
@@ -129,7 +137,7 @@ class Reverts:
         """Return a revert of an account. Raises Problem("change_not_found")."""
         revert = await self._store.get_revert(RevertKey(bucket_of(account_id), account_id, revert_id))
         if revert is None:
-            raise Problem("change_not_found", f"There is no revert with the id {revert_id}")
+            raise _build_missing(revert_id)
         return revert
 
     async def list_conflicts(self, revert: Revert, after: int, count: int) -> list[RevertConflict]:
@@ -137,53 +145,72 @@ class Reverts:
         return await self._store.page_revert_conflicts(revert.key, after, count)
 
     async def run(self) -> None:
-        """Continue the unfinished reverts of all accounts, except those on which another process is working."""
-        for revert in await self._store.list_running_reverts(self._worker, int(self._clock())):
-            try:
-                await self._continue(revert)
-            except Unavailable:
-                raise
-            except Exception:  # noqa: BLE001 - a bug must not stop the other reverts
-                _log.exception("The revert %d of account %d failed", revert.key.id, revert.key.account_id)
+        """Continue the unfinished reverts of all accounts in turn, except those on which another process is working.
+
+        Reverts that start meanwhile join about once a second.
+        """
+        seen: set[RevertKey] = set()
+        turns = await self._list_turns(seen)
+        while turns:
+            second = int(self._clock())
+            turns = [following for turn in turns if (following := await self._try_turn(turn)) is not None]
+            if int(self._clock()) != second:
+                turns += await self._list_turns(seen)
+
+    async def _list_turns(self, seen: set[RevertKey]) -> list[_Turn]:
+        """Return the unfinished reverts that have not been seen, and add them."""
+        found = await self._store.list_running_reverts(self._worker, int(self._clock()))
+        turns = [_Turn(revert) for revert in found if revert.key not in seen]
+        seen.update(turn.revert.key for turn in turns)
+        return turns
+
+    async def _try_turn(self, turn: _Turn) -> _Turn | None:
+        """Take a turn. Return None if the revert does not continue in this run."""
+        try:
+            return await self._take_turn(turn)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug must not stop the other reverts
+            if not (isinstance(error, Problem) and error.code == "account_disabled"):
+                _log.exception("The revert %d of account %d failed", turn.revert.key.id, turn.revert.key.account_id)
+        return None
 
     async def finish(self, revert: Revert) -> Revert:
-        """Continue a revert until it is finished, here or in another process."""
+        """Continue a revert until it is finished, here or in another process. Raises Problem("account_disabled")."""
         while revert.finished_at is None:
-            await self._continue(revert)
+            turn: _Turn | None = _Turn(revert)
+            while turn is not None:
+                turn = await self._take_turn(turn)
             revert = await self.get(revert.key.account_id, revert.key.id)
             if revert.finished_at is None:
                 await asyncio.sleep(_POLL_SECONDS)
         return revert
 
-    async def _continue(self, revert: Revert) -> None:
-        """Take steps until the revert is finished, or another process has taken one."""
-        current: Revert | None = revert
-        while current is not None and current.finished_at is None:
-            current = await self._take_steps(current, await self._scan_next(current))
-
-    async def _scan_next(self, revert: Revert) -> RevertScan:
-        """Return the next page of changes to revert that has any, or the last one."""
-        scan = await self._store.scan_revert(*revert.key[:2], revert.scope, revert.position)
-        while not (scan.candidates or scan.is_last):
-            scan = await self._store.scan_revert(*revert.key[:2], revert.scope, scan.end)
-        return scan
-
-    async def _take_steps(self, revert: Revert, scan: RevertScan) -> Revert | None:
-        """Revert what a scan has found. Return None if another process has taken a step."""
-        current: Revert | None = revert
-        while current is not None and current.finished_at is None and (current.position != scan.end or scan.is_last):
-            size = self._store.choose_revert_step_size()
-            step = _cut_step(current.position, scan, size)
-            current = await self._store.advance_revert(current.key, step, self._worker, int(self._clock()))
-            await asyncio.sleep(_PAUSE_SECONDS)
-        return current
+    async def _take_turn(self, turn: _Turn) -> _Turn | None:
+        """Read a page of changes, or take a step. Return None at the end, or if another process has taken a step."""
+        revert, scan = turn
+        if scan is None or not (scan.candidates or scan.is_last):
+            position = revert.position if scan is None else scan.end
+            return _Turn(revert, await self._store.scan_revert(*revert.key[:2], revert.scope, position))
+        step = _cut_step(revert.position, scan, self._store.choose_revert_step_size())
+        advanced = await self._store.advance_revert(revert.key, step, self._worker, int(self._clock()))
+        await asyncio.sleep(_PAUSE_SECONDS)
+        if advanced is None or advanced.finished_at is not None:
+            return None
+        return _Turn(advanced, scan if advanced.position != scan.end else None)
 
     async def _find_scope(self, account_id: int, request: RevertRequest) -> RevertScope:
+        partition = bucket_of(account_id), account_id
         if request.kind == "key":
             await self._require_key(account_id, request)
-        scope = await self._store.find_revert_scope(bucket_of(account_id), account_id, request)
-        if request.kind == "revert" and (await self.get(account_id, request.subject)).finished_at is None:
+        if request.kind != "revert":
+            return await self._store.find_revert_scope(*partition, request)
+        earlier = await self._store.get_revert(RevertKey(*partition, request.subject))
+        if earlier is not None and earlier.finished_at is None:
             raise Problem("invalid_request", f"Revert {request.subject} is not finished: try again later")
+        scope = await self._store.find_revert_scope(*partition, request)  # only now, so that no step is missing
+        if earlier is None:
+            raise _build_missing(request.subject)
         return scope
 
     async def _require_key(self, account_id: int, request: RevertRequest) -> None:
@@ -203,6 +230,10 @@ class Reverts:
             if scan.is_last or len(found) > count:
                 break
         return RevertScan(*_cut(_begin(scope), scan._replace(candidates=found), count)[1:])
+
+
+def _build_missing(revert_id: int) -> Problem:
+    return Problem("change_not_found", f"There is no revert with the id {revert_id}")
 
 
 def _begin(scope: RevertScope) -> RevertPosition:

@@ -46,6 +46,8 @@ from listings.service.listings.steps import (
     build_idempotency_record,
 )
 
+_PURGE_BATCH_SIZE = 1_000
+
 Query = TypeVar("Query", ListingQuery, MarketQuery)
 Item = TypeVar("Item")
 
@@ -248,8 +250,10 @@ class Listings:
 
     async def purge_idempotency_records(self) -> None:
         """Delete the idempotency records older than a day (decision G36)."""
+        oldest = int(self._clock()) - IDEMPOTENCY_SECONDS + 1
         with suppress(Unavailable):
-            await self._store.purge_idempotency_records(int(self._clock()) - IDEMPOTENCY_SECONDS + 1)
+            while await self._store.purge_idempotency_records(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:
+                pass  # other writes run between the batches
 
 
 async def search_unpriced_last(

@@ -34,6 +34,20 @@ class WriteOptions(NamedTuple):
     idempotency_key: str | None = None
     digest: bytes = b""  # SHA-256 of the request with this idempotency key
     state: StateCondition | None = None  # of a batch
+    excluded: frozenset[int] | None = frozenset()  # versions of the listing that reject the write; None: all
+
+    def require_version(self, version: int) -> None:
+        """Raise Problem("precondition_failed") unless the listing may have this version."""
+        if self.versions is not None and version not in self.versions:
+            raise Problem(
+                "precondition_failed",
+                "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
+            )
+        if self.excluded is None or version in self.excluded:
+            raise Problem(
+                "precondition_failed",
+                "The listing matches If-None-Match: remove the header, or send If-Match with the version to change",
+            )
 
 
 DEFAULT_WRITE_OPTIONS = WriteOptions()
@@ -142,9 +156,5 @@ def require_owner(listing: Listing | None, caller: Caller) -> Listing:
 
 
 def _require_version(listing: Listing, options: WriteOptions) -> Listing:
-    if options.versions is not None and listing.version not in options.versions:
-        raise Problem(
-            "precondition_failed",
-            "The listing does not match If-Match: read it again and send its current ETag, including the quotes",
-        )
+    options.require_version(listing.version)
     return listing

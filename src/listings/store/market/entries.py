@@ -22,16 +22,18 @@ from listings.store.mapping import Row
 HIDDEN, SHOWN, WITHHELD = 0, 1, 2
 """States of a listing in the market. A withheld listing is an active one whose account is disabled."""
 
-INDEX_VERSION: Final = 3
+INDEX_VERSION: Final = 4
 """Version of the terms. Until all entries have it, searches use those of the index's version, which all of them have.
 
-Version 2 added singulars, plurals and beginnings of words, and version 3 folds categories.
+Version 2 added singulars, plurals and beginnings of words, version 3 folds categories, and version 4 folds the case of
+all letters.
 """
 
-_FIRST_FOLDED_WORDS, _FIRST_FOLDED_CATEGORIES = 2, 3  # versions
+_FIRST_FOLDED_WORDS: Final = 2
+FIRST_FOLDED_CATEGORIES: Final = 3
 
-FIRST_WITH_SPELLINGS: Final = 2
-"""The version since which the words of entries are counted as spellings."""
+FIRST_WITH_SPELLINGS: Final = 4
+"""The version since which the words of entries are counted as spellings. Those of earlier ones were other words."""
 
 GET_INDEX_VERSION = "SELECT version FROM market_indexer WHERE id = 1"
 
@@ -77,7 +79,7 @@ def build_terms(listing: Listing, version: int) -> list[str]:
         found |= dict.fromkeys(tokenizer.tokenize(f"{names}\n{listing.content}"))
     category = market_words.fold_category(listing.category)
     facets = dict.fromkeys(_build_facet_terms(listing.type, category, region))
-    if version < _FIRST_FOLDED_CATEGORIES:
+    if version < FIRST_FOLDED_CATEGORIES:
         facets |= dict.fromkeys(_build_facet_terms(listing.type, listing.category, region))
     return [*facets, price_class(listing.price_cents), *found]
 
@@ -97,7 +99,7 @@ def build_query_terms(query: MarketQuery, version: int) -> list[str]:
 def build_filter_term(query: MarketQuery, version: int) -> str:
     """Return the term for the filters by type, category and region. `version`: that of the whole index."""
     category = query.category
-    if category is not None and version >= _FIRST_FOLDED_CATEGORIES:
+    if category is not None and version >= FIRST_FOLDED_CATEGORIES:
         category = market_words.fold_category(category)
     region = regions.fold_region(query.region) if query.region is not None else None
     return _build_facet_term(query.type, category, region)

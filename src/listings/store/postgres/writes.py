@@ -102,12 +102,10 @@ class PostgresEngine:
 
     def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
         """Index the account if the new listings make it large. Must run before the account's state is locked."""
-        rows = yield Query(_GET_STATE, partition)
-        count, indexed = rows[0] if rows else (0, False)
-        if indexed or count + new_listings < search_sql.MIN_INDEXED_LISTINGS:
-            return bool(indexed)
-        yield from self.start_indexing(partition)
-        return True
+        indexed, must_index = yield from _read_index_state(partition, new_listings)
+        if must_index:
+            yield from self.start_indexing(partition)
+        return indexed or must_index
 
     def is_indexed_on_create(self, indexed: int, count: int) -> bool:
         return bool(indexed)  # either all listings of an account are indexed, or none
@@ -193,5 +191,26 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
 def add(engine: Engine, partition: Partition, step: AddStep, options: WriteOptions) -> Script[AddResult]:
     """Create a listing with single statements, which works for an account of any size."""
     yield from engine.lock_counter(partition[0])
-    yield from engine.prepare_account(partition, 1)
+    _, must_index = yield from _read_index_state(partition, 1)
+    if must_index:
+        yield from _index_for(engine, partition, step.new, options.idempotency)
     return (yield from listings.add(engine, partition, step, *options)).result
+
+
+def _index_for(
+    engine: Engine, partition: Partition, new: NewListing, idempotency: IdempotencyRecord | None
+) -> Script[None]:
+    """Index the account for a new listing, unless it was created before. Raises the Problem of a rejected create.
+
+    A rejection after the indexing would undo it.
+    """
+    if idempotency is None or (yield from listings.find_earlier_result(partition, idempotency)) is None:
+        yield from listings.require_acceptable(engine, partition, new)
+        yield from engine.start_indexing(partition)
+
+
+def _read_index_state(partition: Partition, new_listings: int) -> Script[tuple[bool, bool]]:
+    """Return whether the account is indexed, and whether it must be indexed now because of new listings."""
+    rows = yield Query(_GET_STATE, partition)
+    count, indexed = rows[0] if rows else (0, False)
+    return indexed, not indexed and count + new_listings >= search_sql.MIN_INDEXED_LISTINGS

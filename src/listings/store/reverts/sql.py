@@ -59,6 +59,10 @@ GET_REVERT = f"""
 SELECT {REVERT_COLUMNS}, revision FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3
 """
 
+FIND_UNFINISHED_REVERT = """
+SELECT id FROM reverts WHERE bucket = $1 AND account_id = $2 AND finished_at IS NULL LIMIT 1
+"""
+
 LEASE_REVERT = f"""
 UPDATE reverts SET worker = $4, busy_until = CAST($5 AS bigint) + {_LEASE_SECONDS}
 WHERE bucket = $1 AND account_id = $2 AND id = $3 AND finished_at IS NULL
@@ -75,6 +79,7 @@ LIST_RUNNING_REVERTS = f"""
 SELECT {REVERT_COLUMNS} FROM reverts
 WHERE finished_at IS NULL
     AND (worker IS NULL OR worker = $1 OR busy_until <= $2 OR busy_until > $2 + {_MAX_LEASE_SECONDS})
+    AND (SELECT disabled_at FROM accounts WHERE accounts.id = reverts.account_id) IS NULL
 """
 
 ADD_CONFLICT = """

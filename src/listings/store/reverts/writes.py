@@ -18,8 +18,10 @@ from listings.contract.reverts import (
     RevertStep,
 )
 from listings.domain.account_limits import AccountLimits
+from listings.domain.accounts import require_enabled
 from listings.domain.changes import Change
-from listings.domain.model import Listing
+from listings.domain.errors import Problem
+from listings.domain.model import Account, Listing
 from listings.domain.reverts import RevertScope
 from listings.store import sql
 from listings.store.mapping import Partition, Row
@@ -66,11 +68,13 @@ def begin(  # noqa: PLR0913, PLR0917 - the contract's parameters
     idempotency: IdempotencyRecord | None,
 ) -> Script[Revert | int]:
     """Start a revert with its first step, or return the id of the one that had the same idempotency key."""
+    yield from _lock_account(partition)
     if idempotency is not None:
         yield from engine.lock_counter(partition[0])
         earlier = yield from listings.find_earlier_result(partition, idempotency)
         if earlier is not None:
             return int(earlier)
+    yield from _require_no_unfinished(partition)
     options = PlanOptions(scope, engine.limits, actor.moment)
     plans, revision = yield from _lock_and_plan(engine, partition, step, options)
     key = RevertKey(*partition, revision + 1)
@@ -88,6 +92,7 @@ def begin(  # noqa: PLR0913, PLR0917 - the contract's parameters
 
 def advance(engine: Engine, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Script[Revert | None]:
     """Take the next step of a revert. Return None if it is not at the start of the step, or has another worker."""
+    yield from _lock_account(key[:2])
     leased = yield Query(revert_sql.LEASE_REVERT, (*key, worker, now))
     revert = build_revert(leased[0][:-1]) if leased else None
     if revert is None or revert.position != step.start:
@@ -105,6 +110,20 @@ def advance(engine: Engine, key: RevertKey, step: RevertStep, worker: bytes, now
     if counts != revert.counts:
         yield audit.update_revert(partition, leased[0][-1], counts)
     return msgspec.structs.replace(revert, position=position, counts=counts, finished_at=finished_at)
+
+
+def _lock_account(partition: Partition) -> Script[None]:
+    """Lock the account, so that it is not erased meanwhile. Raises Problem("account_disabled")."""
+    rows = yield Query(sql.GET_ACCOUNT, (partition[1],), locks=True)
+    require_enabled(Account(*rows[0]))
+
+
+def _require_no_unfinished(partition: Partition) -> Script[None]:
+    """Raise Problem("invalid_request") if the account, which must be locked, has an unfinished revert."""
+    rows = yield Query(revert_sql.FIND_UNFINISHED_REVERT, partition)
+    if rows:
+        running = f"Revert {rows[0][0]} is still running"
+        raise Problem("invalid_request", f"{running}, and an account can have only one at a time: try again later")
 
 
 def preview(

@@ -1,5 +1,6 @@
 """Transactions that create and change listings, singly and in batches."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import asdict, astuple, replace
@@ -23,7 +24,7 @@ from listings.contract.revisions import Revisions
 from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
-from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, bucket_of
+from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.store import change_sql, search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts import audit, changes
@@ -55,6 +56,14 @@ class Added(NamedTuple):
     revisions: Revisions | None
 
 
+class _Created(NamedTuple):
+    """A new listing's id, the account's revisions after it, and whether the account has become large."""
+
+    listing_id: int
+    revisions: Revisions | None
+    must_index: bool
+
+
 class _Edit(NamedTuple):
     """A listing before and after a change, which may be empty, and the growth of its account."""
 
@@ -78,7 +87,9 @@ def add(
         earlier = yield from find_earlier_result(partition, idempotency)
         if earlier is not None:
             return Added(AddResult(int(earlier), replayed=True), None)
-    listing_id, revisions = yield from _add_new(engine, partition, step, actor)
+    listing_id, revisions, must_index = yield from _add_new(engine, partition, step, actor)
+    if must_index:
+        yield from engine.start_indexing(partition)
     if idempotency is not None:
         yield store_result(partition, idempotency, str(listing_id))
     return Added(AddResult(listing_id), revisions)
@@ -120,8 +131,8 @@ def build_row(
 
 def _add_new(
     engine: Engine, partition: Partition, step: AddStep, actor: Actor | None = None, change_set: ChangeSet | None = None
-) -> Script[tuple[int, Revisions | None]]:
-    """Store a listing and return its id and the account's revisions.
+) -> Script[_Created]:
+    """Store a listing. The caller must start to index the account if `must_index`.
 
     With an `actor`, the create is an audit event and a change set of its own, otherwise it belongs to the `change_set`.
     While a large account is being indexed, the listing may be left to the index steps.
@@ -154,9 +165,7 @@ def _add_new(
         yield Query(change_sql.ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id))
     if index_now:
         yield from engine.index_words(partition[1], [(listing_id, new.title, new.content)])
-    if count >= search_sql.MIN_INDEXED_LISTINGS and not indexed:
-        yield from engine.start_indexing(partition)
-    return listing_id, revisions
+    return _Created(listing_id, revisions, count >= search_sql.MIN_INDEXED_LISTINGS and not indexed)
 
 
 def _edit(engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> Script[_Edit]:
@@ -176,9 +185,19 @@ def _edit(engine: Engine, listing_id: int, listing: Listing | None, decide: Deci
     return _Edit(listing, changed, change, growth)
 
 
-def require_room(engine: Engine, partition: Partition, growth: AccountSize) -> Script[None]:
-    """Raise Problem("account_full") if the account may not grow by `growth`. Locks the account's state."""
-    rows = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+def require_acceptable(engine: Engine, partition: Partition, new: NewListing) -> Script[None]:
+    """Raise the Problem with which a create would be rejected, without a lock: another write may still change that.
+
+    Raises Problem: account_full, external_id_taken.
+    """
+    if new.external_id is not None:
+        yield from require_free(partition, new.external_id, locks=False)
+    yield from require_room(engine, partition, measure_new(new), locks=False)
+
+
+def require_room(engine: Engine, partition: Partition, growth: AccountSize, *, locks: bool = True) -> Script[None]:
+    """Raise Problem("account_full") if the account may not grow by `growth`. Locks the account's state if `locks`."""
+    rows = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=locks)
     if rows:
         engine.limits.require_room(AccountSize(*rows[0][:2]), growth)
 
@@ -186,19 +205,22 @@ def require_room(engine: Engine, partition: Partition, growth: AccountSize) -> S
 # External ids
 
 
-def require_free(partition: Partition, external_id: str, listing_id: int | None = None) -> Script[None]:
+def require_free(
+    partition: Partition, external_id: str, listing_id: int | None = None, *, locks: bool = True
+) -> Script[None]:
     """Raise Problem("external_id_taken") if another listing of the account has the external id."""
-    holder = yield from find_holder(partition, external_id)
+    holder = yield from find_holder(partition, external_id, locks=locks)
     if holder is not None and holder != listing_id:
         raise build_taken_problem(external_id, holder)
 
 
-def find_holder(partition: Partition, external_id: str) -> Script[int | None]:
-    """Return the id of the account's listing with the external id, and lock the account's state.
+def find_holder(partition: Partition, external_id: str, *, locks: bool = True) -> Script[int | None]:
+    """Return the id of the account's listing with the external id, and lock the account's state if `locks`.
 
     The lock comes first, because every write that takes an external id has it until its commit.
     """
-    yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+    if locks:
+        yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
     rows = yield Query(sql.FIND_EXTERNAL_ID, (*partition, external_id))
     return int(rows[0][0]) if rows else None
 
@@ -217,7 +239,8 @@ def run(
         earlier = yield from find_earlier_result(partition, idempotency)
         if earlier is not None:
             return earlier
-    if additions:
+    if additions and not _rolls_back(batch, batch.steps):
+        yield from _require_state(partition, batch, locks=False)  # because the account's listings are locked first
         yield from engine.prepare_account(partition, additions)
     ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
     external_ids = [step.external_id for step in batch.steps if isinstance(step, PutStep)]
@@ -226,8 +249,10 @@ def run(
     change_set = ChangeSet(partition, None if batch.dry_run else actor)
     steps = _Steps(engine, partition, known, change_set, with_previews=batch.dry_run)
     results = yield from run_all(steps.run(step) for step in batch.steps)
-    if batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results)):
+    if _rolls_back(batch, results):
         raise RollbackError(BatchOutcome(results, state))
+    if steps.must_index:
+        yield from engine.start_indexing(partition)
     if actor is not None and change_set.edit_revision is not None:
         yield from audit.record_batch(partition, actor, change_set.edit_revision, change_set.ids_by_kind)
         yield from change_set.write()
@@ -238,11 +263,16 @@ def run(
     return outcome
 
 
-def _require_state(partition: Partition, batch: Batch) -> Script[int | None]:
-    """Check and return the account's edit revision, if the batch depends on it. Locks the account's state."""
+def _rolls_back(batch: Batch, results: Sequence[Step | StepResult]) -> bool:
+    """Return whether the batch is rolled back, given its results, or before it runs, its steps."""
+    return batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results))
+
+
+def _require_state(partition: Partition, batch: Batch, *, locks: bool = True) -> Script[int | None]:
+    """Check and return the account's edit revision, if the batch depends on it. Locks the state if `locks`."""
     if batch.require_state is None:
         return None
-    rows = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+    rows = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=locks)
     edit_revision = int(rows[0][2]) if rows else 0
     batch.require_state(edit_revision)
     return edit_revision
@@ -266,6 +296,7 @@ class _Steps:
         self._known = known
         self._preview_room = MAX_PREVIEW_CHARACTERS if with_previews else 0
         self.change_set = change_set
+        self.must_index = False  # the account, after the last step
 
     def run(self, step: Step) -> Script[StepResult]:
         """Run one step."""
@@ -276,11 +307,16 @@ class _Steps:
             if isinstance(step, Problem):
                 return step
             if isinstance(step, AddStep):
-                listing_id, _ = yield from _add_new(self._engine, self._partition, step, change_set=self.change_set)
-                return self._preview(listing_id, None, asdict(step.new)) if self._preview_room else listing_id
+                return (yield from self._add(step))
             return (yield from self._change(step))
         except Problem as problem:
             return problem
+
+    def _add(self, step: AddStep) -> Script[StepResult]:
+        created = yield from _add_new(self._engine, self._partition, step, change_set=self.change_set)
+        listing_id = created.listing_id
+        self.must_index = self.must_index or created.must_index
+        return self._preview(listing_id, None, asdict(step.new)) if self._preview_room else listing_id
 
     def _change(self, step: ChangeStep) -> Script[StepResult]:
         listing = self._known.get(step.listing_id)

@@ -131,6 +131,23 @@ class ScriptedMemberStore(ScriptedStore):
         rows = yield Query(sql.GET_ACCOUNT, (account_id,))
         return Account(*rows[0])
 
+    async def erase_rows(self, account_id: int, count: int) -> None:
+        for statement in member_sql.ERASE_ROWS:
+            while await self._erase_first_rows(account_id, statement, count):
+                pass
+
+    @transaction
+    def _erase_first_rows(self, account_id: int, statement: str, count: int) -> Script[bool]:
+        """Return whether there were `count` rows, and the account is disabled. Otherwise, nothing is written."""
+        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+        if Account(*rows[0]).disabled_at is None:
+            return False
+        partition = (bucket_of(account_id), account_id)
+        erased = yield Query(statement, (*partition, count - 1))
+        if erased:
+            yield Query(change_sql.FORGET_CHANGES, partition)  # a reader fails if a later one is missing
+        return bool(erased)
+
     @caller_transaction
     def erase_account(self, account_id: int, name: str, email: str, now: int) -> Script[bool]:
         rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)

@@ -97,8 +97,8 @@ class ScriptedListingStore(ScriptedStore):
             rollback.__traceback__ = None  # it is part of a reference cycle, and its frames hold the listings
             return rollback.outcome
 
-    async def purge_idempotency_records(self, oldest: int) -> None:
-        await self._write(sql.PURGE_IDEMPOTENCY_RECORDS, oldest)
+    async def purge_idempotency_records(self, oldest: int, count: int) -> int:
+        return len(await self._write(sql.PURGE_IDEMPOTENCY_RECORDS, oldest, count))
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
         rows = await self._fetch(self.page_listings_statement, bucket, account_id, after_id, count)

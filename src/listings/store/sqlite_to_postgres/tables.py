@@ -27,7 +27,7 @@ class Table(NamedTuple):
     name: str
     columns: tuple[str, ...]
     keys: int  # number of columns in the primary key
-    flags: tuple[str, ...] = ()  # columns that are 0 or 1 in SQLite
+    flags: tuple[str, ...] = ()  # columns that are numbers in SQLite: 0 is false, others are true
     has_words: bool = False  # rows are read newest first, with the words (or None) as an additional value
 
     def get_key(self, row: Row) -> Key:
@@ -177,7 +177,7 @@ def build_select(table: Table, *, words: bool = False) -> str:
 def read(connection: apsw.Connection, table: Table) -> Iterator[Row]:
     """Yield the rows of the SQLite file, converted to PostgreSQL.
 
-    PostgreSQL indexes all listings of an account or none. So a partly indexed account is copied without an index.
+    PostgreSQL indexes all listings of an account or none. So a partly indexed account is copied with a complete index.
     """
     flags = [table.columns.index(name) for name in table.flags]
     unfinished = set(connection.execute(_PARTLY_INDEXED)) if table.has_words else set()
@@ -185,9 +185,9 @@ def read(connection: apsw.Connection, table: Table) -> Iterator[Row]:
     for row in connection.execute(build_select(table)):
         values = list(row)
         for flag in flags:
-            values[flag] = row[flag] == 1
+            values[flag] = bool(row[flag])
         if table.has_words:
-            values[-1] = values[-1] and row[:2] not in unfinished
+            values[-1] = values[-1] or row[:2] in unfinished
             values.append(build_account_words(*texts(row)) if values[-1] else None)
         yield tuple(values)
 

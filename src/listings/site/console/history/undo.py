@@ -37,6 +37,8 @@ from listings.site.context import site_of
 
 _SHOWN = 50  # listings, and conflicts
 _MISSING = {"change_not_found", "changes_gone"}
+_UNFINISHED = "invalid_request"  # the only reason for this code: the site builds valid requests
+_SHOWN_WITH_PREVIEW = {"plan_expired", _UNFINISHED}
 
 
 class _Described(NamedTuple):
@@ -63,9 +65,11 @@ async def undo(request: Request, member: Member) -> Response:
         return await _preview_page(request, member, wanted, form_id=get_form_id(form))
     try:
         require_plan(request, member)
+        revert_id = await _start(site_of(request).services, member, wanted, get_form_id(form))
     except Problem as problem:
+        if problem.code not in _SHOWN_WITH_PREVIEW:
+            raise
         return await _preview_page(request, member, wanted, problem)
-    revert_id = await _start(site_of(request).services, member, wanted, get_form_id(form))
     return redirect(f"{UNDO_PATH}/{revert_id}")
 
 
@@ -161,6 +165,10 @@ def _explain(problem: Problem) -> Problem:
     """Return the problem in the console's words."""
     if problem.code in _MISSING:
         return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
+    if problem.code == _UNFINISHED:
+        return Problem(
+            problem.code, "An undo is still running, and there can be only one at a time. Try again when it is finished"
+        )
     if problem.code == "idempotency_key_reused":
         return Problem(problem.code, "This form was already submitted. Start again from the activity")
     return problem
