@@ -125,6 +125,27 @@ def test_the_timer_of_a_list_does_not_forget_the_next_one(harness: Harness) -> N
     assert lists_._large[key] is not first  # noqa: SLF001
 
 
+@pytest.mark.as_written
+def test_a_list_forgotten_while_it_is_written_uses_no_room_afterwards(harness: Harness) -> None:
+    alice = harness.person("alice")
+    create_lamps(harness, alice)
+    lists_ = harness.application._lists  # noqa: SLF001 - instead of waiting
+    folder = lists_._folder  # noqa: SLF001
+
+    async def forget() -> None:
+        reading = asyncio.create_task(request(harness, alice))
+        while not folder.total.files:  # noqa: ASYNC110 - the thread sends no event
+            await asyncio.sleep(0)
+        ((_, large),) = lists_._large.items()  # noqa: SLF001
+        reading.cancel()
+        lists_.clear()
+        await large.task
+        await asyncio.sleep(0)
+
+    harness.run(forget())
+    assert folder.total == (0, 0)
+
+
 def test_a_small_list_that_takes_long_to_find_is_cached(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = harness.person("alice")
     create_lamps(harness, alice, 2)

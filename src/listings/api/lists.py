@@ -134,16 +134,17 @@ class Lists:
         loop, file = asyncio.get_running_loop(), BodyFile(self._folder, caller.account_id, is_gzip=is_gzip)
         large = self._large[key] = _Large(loop.create_task(self._make(file, caller, wanted, tag)), file)
         self._waiting[caller.account_id, wanted.pairs, is_gzip] = large
-        large.task.add_done_callback(lambda task: self._keep(key, task))
+        large.task.add_done_callback(lambda _: self._keep(key, large))
         return large
 
-    def _keep(self, key: _Key, task: asyncio.Task[Response]) -> None:
+    def _keep(self, key: _Key, large: "_Large") -> None:
+        task = large.task
         if task.cancelled() or task.exception() is not None or task.result().file is None:
-            self._forget(key)
+            self._expire(key, large)
         else:
-            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._expire, key, self._large.get(key))
+            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._expire, key, large)
 
-    def _expire(self, key: _Key, large: "_Large | None") -> None:
+    def _expire(self, key: _Key, large: "_Large") -> None:
         """Forget a list after its time, unless it was forgotten earlier and another one has its place."""
         if self._large.get(key) is large:
             self._forget(key)
@@ -158,9 +159,11 @@ class Lists:
                 self._forget(key)
 
     def _forget(self, key: _Key) -> None:
-        large = self._large.pop(key, None)
-        if large is not None:
+        large = self._large.pop(key)
+        if large.task.done():
             large.file.release()
+        else:  # it still writes to the file
+            large.task.add_done_callback(lambda _: large.file.release())
 
     async def _make(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
         lock = self._locks.setdefault(caller.account_id, asyncio.Lock())
