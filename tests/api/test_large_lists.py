@@ -202,7 +202,7 @@ def test_without_room_on_the_disk_a_large_list_is_503(tmp_path: Path, monkeypatc
         assert (refused.status, refused.headers["retry-after"]) == (503, "10")
         assert harness.fetch("GET", LISTINGS, key=bob.key).status == 200
         assert harness.fetch("GET", f"{LISTINGS}?limit=3", key=alice.key).status == 200
-        monkeypatch.setattr(body_files, "_MIN_FREE_BYTES", 1 << 60)
+        monkeypatch.setattr(body_files, "MIN_FREE_BYTES", 1 << 60)
         assert harness.fetch("GET", f"{LISTINGS}?limit=20", key=alice.key).status == 503
         monkeypatch.undo()
         assert harness.fetch("GET", f"{LISTINGS}?limit=20", key=alice.key).status == 200

@@ -1,6 +1,7 @@
 """The program on PostgreSQL, from the first migration to a restored dump."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from listings.cli.postgres_checks import run_checks
 from tests.cli.commands import Program
+from tests.harness import load_test_settings
 from tests.postgres_server import PostgresServer, find_programs
 
 pytestmark = pytest.mark.covers_programs
@@ -93,12 +96,21 @@ def test_doctor_finds_no_problem_on_a_good_server(program: Program) -> None:
         "server clock",
         "transactions",
         "market index",
+        "disk",
         "clock",
         "rate limit",
         "open files",
         "workers",
         "service",
     ]
+
+
+def test_doctor_reports_a_disk_that_is_almost_full(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = list(os.statvfs(tmp_path))
+    fields[1], fields[4] = 4096, 256 * 256 - 1  # f_frsize, f_bavail
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+    finding = dict(run_checks(load_test_settings(tmp_path, database=url)))["disk"]
+    assert (finding.verdict, finding.found) == ("warning", f"255 MiB are free in {tmp_path}")
 
 
 def test_doctor_reports_an_unsafe_server_with_few_connections(tmp_path: Path) -> None:

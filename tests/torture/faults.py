@@ -18,6 +18,7 @@ from listings.contract.listings import Decide
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.reverts import Revert, RevertKey, RevertStep
 from listings.domain.model import Caller, Listing
+from listings.http import connection
 from listings.http.asgi import BodySource, ClientGoneError
 from listings.http.byte_budget import ByteBudget
 from listings.http.connection import HttpConnection
@@ -257,9 +258,15 @@ def use_unlimited_memory() -> None:
     writes._PAUSE_RATIO = 0
 
 
-def accept_any_body_size() -> None:
-    """Read bodies of any size into memory, which is limited."""
+def accept_any_host() -> None:
+    """Accept a Host header that is not a valid host."""
+    connection.is_host = cast("Any", lambda _: True)  # type: ignore[attr-defined]  # the injected fault
+
+
+def accept_any_body() -> None:
+    """Read bodies of any size and with any framing into memory, which is limited."""
     limit_memory()
+    connection._MAX_FRAMING_BYTES = 1 << 40  # type: ignore[misc]  # the injected fault
     read_body = Request.read_body
 
     async def read(self: Request, max_bytes: int, large_bodies: LargeBodies) -> None:

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 def test_expensive_requests_need_little_memory(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
     assert list(outcome.failures) == []
-    assert outcome.summary.count("memory") == 14
+    assert outcome.summary.count("memory") == 16
 
 
 @pytest.mark.as_written

@@ -19,9 +19,11 @@ from listings.domain.errors import Unavailable
 MAX_FILES = 128
 """The files that are open at the same time in a process."""
 
+MIN_FREE_BYTES = 256 * 1024 * 1024
+"""Free space on the disk, below which no file is written: the database needs it."""
+
 _MAX_FILES_PER_ACCOUNT = 32
 _BUFFER_BYTES = 256 * 1024  # written at a time
-_MIN_FREE_BYTES = 256 * 1024 * 1024  # of the disk, for the database
 _GZIP_LEVEL, _GZIP_FORMAT = 2, 31
 _WAITS = {errno.EAGAIN, errno.EOPNOTSUPP}  # the pages are not in memory, or the file system can't tell
 
@@ -82,7 +84,7 @@ class BodyFolder:
         total = self.total.add(size, files)
         own = self._accounts.get(account_id, _Usage()).add(size, files)
         is_full = total.exceeds(self._limit) or own.exceeds(self._account_limit)
-        if is_full or shutil.disk_usage(self._path).free < _MIN_FREE_BYTES:
+        if is_full or shutil.disk_usage(self._path).free < MIN_FREE_BYTES:
             raise Unavailable("There is no room for another large list", retry_after=10)
         self.total, self._accounts[account_id] = total, own
 

@@ -1,8 +1,11 @@
 """The checks of `listings doctor` for a PostgreSQL database."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from listings import maintenance
+from listings.api.body_files import MIN_FREE_BYTES
 from listings.cli.check_result import (
     CheckResult,
     Finding,
@@ -17,6 +20,7 @@ from listings.domain.errors import Problem
 from listings.settings import Settings
 from listings.store.postgres.inspection import PostgresInspection
 
+_MIB = 1024 * 1024
 _MAX_CLOCK_DIFFERENCE_SECONDS = 5
 _MAX_TRANSACTION_SECONDS = 600
 _MAX_TRANSACTION_AGE = 1_000_000_000  # at 2,000,000,000 the server stops
@@ -48,13 +52,24 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield "market index", _check_market_index(found)
     if found.unavailable_workers is not None:
         yield "nodes", _check_nodes(found.unavailable_workers)
+    if settings.data_folder.exists():
+        yield "disk", _check_disk(settings.data_folder)
+
+
+def _check_disk(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder).free
+    found = f"{free // _MIB} MiB are free in {folder}"
+    if free < MIN_FREE_BYTES:
+        advice = "Free disk space: large lists get 503, and on a full disk, requests of new keys are counted in memory"
+        return warning(found, advice)
+    return ok(found)
 
 
 def _check_market_index(found: PostgresInspection) -> Finding:
     if found.indexing_error is not None:
         text = f"New and changed listings do not appear in the market: {found.indexing_error}"
         return fault(text, "Fix this cause; the service then indexes them by itself")
-    return ok("Its statements work")
+    return ok("The statements that find listings to index work")
 
 
 def _check_nodes(unavailable: list[str]) -> Finding:

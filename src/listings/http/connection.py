@@ -219,7 +219,7 @@ class HttpConnection(BaseConnection):
     def _check_framing_size(self) -> None:
         """Reject a body with too much framing.
 
-        Its first read does not count, because the offset of the body in it is unknown.
+        The bytes that are parsed together with its head do not count, because its offset in them is unknown.
         """
         self._framing_bytes = max(0, self._framing_bytes)
         if self._framing_bytes > _MAX_FRAMING_BYTES and self._phase in {"body", "discard"}:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from listings.contract.history import CONSOLE, Actor
-from listings.contract.listings import AddStep
+from listings.contract.listings import AddStep, LargeListError
 from listings.domain.account_limits import AccountLimits
-from listings.domain.model import NewListing
+from listings.domain.model import ListingQuery, NewListing
+from listings.store.postgres import search
+from listings.store.postgres import store as store_module
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
@@ -18,6 +20,7 @@ from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
 
 STEP = AddStep(NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00")
+LARGE = AddStep(NewListing(title="Lamp", content="Bright " + "💡" * 100_000), "2026-11-21 10:00:00")
 BY_OWNER = Actor(CONSOLE, 1_500)
 TOKEN = b"t" * 32
 
@@ -93,3 +96,32 @@ def test_an_address_that_another_account_takes_meanwhile_is_taken(url: str) -> N
             return await run_after(url, take, store.change_email(1, "new@example.com", BY_OWNER))
 
     assert asyncio.run(scenario()) is None
+
+
+@pytest.mark.as_written
+@pytest.mark.parametrize("query", [ListingQuery(), ListingQuery(words=("bright",))], ids=["all", "words"])
+def test_a_search_result_that_has_grown_since_it_was_measured_is_large(
+    url: str, monkeypatch: pytest.MonkeyPatch, query: ListingQuery
+) -> None:
+    monkeypatch.setattr(search, "build_size", lambda build, shape: f"SELECT 0 FROM ({build(shape, 'id')}) AS found")  # noqa: S608 - no text of others
+
+    async def scenario() -> None:
+        async with open_store(url) as store:
+            await store.add_listing(1, 1, LARGE)
+            with pytest.raises(LargeListError):
+                await store.find_listings(1, 1, query)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.as_written
+def test_a_list_that_has_grown_since_it_was_measured_is_large(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MEASURE_LIST", "SELECT 0 FROM listings WHERE bucket = $1 AND account_id = $2")
+
+    async def scenario() -> None:
+        async with open_store(url) as store:
+            await store.add_listing(1, 1, LARGE)
+            with pytest.raises(LargeListError):
+                await store.list_listings(1, 1)
+
+    asyncio.run(scenario())

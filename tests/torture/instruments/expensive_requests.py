@@ -17,7 +17,7 @@ import apsw
 import asyncpg
 
 from listings import wiring
-from listings.domain.model import Account, bucket_of
+from listings.domain.model import Account, NewListing, bucket_of
 from tests.harness import Person, load_test_settings
 from tests.http import timeouts
 from tests.http.test_deadlines import Timing, busy_neighbour, steady_client
@@ -28,6 +28,7 @@ from tests.torture.services import ROOT, RestartableService, create_people
 
 _LISTINGS, _TEXT = 60_000, "A lamp of brass. " * 300  # 5 kB each
 _LONG_LISTINGS, _LONG_TEXT = 60, "💡" * 100_000  # 400 kB each
+_SEARCHED_LISTINGS, _SEARCHED_TEXT = 1_000, "A lamp of brass. " * 1_200  # 20 kB each; the account is indexed
 _CLIENTS = 60
 _QUERIES = tuple(  # the attack must last as long as the time alone, and each list must be read from the database
     f"{PATH}?{query}&price_max={price}"
@@ -61,6 +62,10 @@ _INSERT = (
     " location, region, district, is_active, market_version, created_at, updated_at) "
 )
 _COUNT = "UPDATE account_state SET listings = {count}, revision = 1 WHERE account_id = {account}"
+_SKIP_IDS = (
+    "INSERT INTO listing_ids (bucket, last) VALUES ({bucket}, {count})"
+    " ON CONFLICT (bucket) DO UPDATE SET last = excluded.last"
+)
 _SQLITE_NUMBERS = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}) "
 
 
@@ -106,18 +111,28 @@ async def fill(url: str, account: Account, count: int, text: str) -> None:
     """Store listings of an account, without the service."""
     values = {"bucket": bucket_of(account.id), "account": account.id, "text": f"'{text}'"}
     counted = _COUNT.format(count=count, account=account.id)
+    skipped = _SKIP_IDS.format(count=count, bucket=values["bucket"])
     if url.startswith("sqlite"):
         with closing(apsw.Connection(url.removeprefix("sqlite:///"))) as connection:
             numbers, select = _SQLITE_NUMBERS.format(count=count), _SELECT.format(yes="1", **values)
             connection.execute(f"{numbers} {_INSERT} {select} FROM numbers").fetchall()
-            connection.execute(counted).fetchall()
+            connection.execute(f"{counted}; {skipped}").fetchall()
         return
     session = await asyncpg.connect(url)
     select = _SELECT.format(yes="TRUE", **values)
     await session.execute(f"{_INSERT} {select} FROM generate_series(1, {count}) AS n")
-    await session.execute(counted)
+    await session.execute(f"{counted}; {skipped}")
     await session.execute("VACUUM ANALYZE listings")
     await session.close()
+
+
+async def index(folder: Path, url: str, person: Person) -> None:
+    """Create another listing in a person's account, which makes it large enough, and index it."""
+    async with wiring.open_services(load_test_settings(folder, database=url)) as services:
+        caller = await services.access.authenticate(person.key)
+        await services.listings.create(caller, NewListing(title="Lamp", content=_SEARCHED_TEXT))
+        while await services.market.index_accounts():
+            pass
 
 
 def _read_status_mib(pid: int, name: str) -> float:
@@ -135,11 +150,14 @@ def build_request(method: str, path: str, header: str, body: str = "") -> str:
     return "\r\n".join((*lines, "Connection: close", "", body))
 
 
-def build_attacks(engine: str, alice: Person, bob: Person, session: str, hold: float, queries: int) -> Iterator[Attack]:
+def build_attacks(
+    engine: str, owners: tuple[Person, Person, Person], session: str, hold: float, queries: int
+) -> Iterator[Attack]:
     """Yield the attacks.
 
-    Alice has many listings, and Bob long ones. A member with long ones has `session`.
+    The owners: Alice has many listings, Bob long ones, and Frank indexed ones. A member with long ones has `session`.
     """
+    alice, bob, frank = owners
 
     def get(person: Person, path: str) -> str:
         return build_request("GET", path, f"X-API-Key: {person.key}")
@@ -150,6 +168,8 @@ def build_attacks(engine: str, alice: Person, bob: Person, session: str, hold: f
     yield Attack(f"{engine}, one list", [get(alice, PATH)], 1)
     yield Attack(f"{engine}, unread lists", [get(bob, PATH)], _CLIENTS, hold)
     yield Attack(f"{engine}, queries", [get(bob, query) for query in _QUERIES], queries)
+    searches = [get(frank, f"{PATH}?q={words}") for words in ("lamp", "brass&sort=title")]
+    yield Attack(f"{engine}, searches", searches, _CLIENTS, hold)
     body = f'{{"title": "t", "content": "c", "x": [{",".join(["[]"] * _VALUES)}]}}'
     yield Attack(
         f"{engine}, bodies", [post(PATH, body)], _CLIENTS, statuses=frozenset({400, 503}), holds_last_byte=True
@@ -279,14 +299,16 @@ def work_on(
             settings["LISTINGS_DATABASE_URL"] = stack.enter_context(server.bare_database())
         service = stack.enter_context(RestartableService(folder, fault, **settings))
         url = service.environment["LISTINGS_DATABASE_URL"]
-        alice, bob, dave = asyncio.run(create_people(folder, 3, database=url))
+        alice, bob, dave, frank = asyncio.run(create_people(folder, 4, database=url))
         erin, session = asyncio.run(sign_up(folder, url))
         asyncio.run(fill(url, alice.account, listings, _TEXT))
         for account in (bob.account, erin):
             asyncio.run(fill(url, account, _LONG_LISTINGS, _LONG_TEXT))
+        asyncio.run(fill(url, frank.account, _SEARCHED_LISTINGS, _SEARCHED_TEXT))
+        asyncio.run(index(folder, url, frank))
         trial = _start(service, dave, is_timed=rounds > 1)
         queries = len(_QUERIES) if rounds > 1 else _KINDS
-        for attack in build_attacks(engine, alice, bob, session, seconds.hold, queries):
+        for attack in build_attacks(engine, (alice, bob, frank), session, seconds.hold, queries):
             found: list[Measurement] = []
             while len(found) < rounds and not any(it.is_fast or it.failure for it in found):
                 found.append(trial.run(attack, seconds))
@@ -341,7 +363,7 @@ def control(scale: Scale) -> Outcome:
 INSTRUMENT = Instrument(
     17,
     "expensive requests in 512 MiB of memory: a list of 300 MB, 60 unread ones of 24 MB, filtered and searched ones, 60"
-    " bodies with 600,000 values, 60 dry runs of batches, and 100 exports",
+    " unread ones of an indexed account, 60 bodies with 600,000 values, 60 dry runs of batches, and 100 exports",
     "others' p99 at most 2 × alone + 1 ms and 100 ms, memory at most +64 MiB, returned within 10 s",
     5,
     run,

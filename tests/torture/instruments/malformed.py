@@ -22,7 +22,7 @@ _CONTROL_TIMEOUT_SECONDS = 2.0
 _CONTROL_CASES = 450
 _MAX_FAILURES = 20
 _STATUSES = {*range(400, 432), HTTPStatus.HTTP_VERSION_NOT_SUPPORTED}
-CONTROLS = ("accept_any_framing", "accept_truncated_bodies", "respond_in_reverse_order")
+CONTROLS = ("accept_any_framing", "accept_any_host", "accept_truncated_bodies", "respond_in_reverse_order")
 
 
 class Exchange(NamedTuple):
@@ -223,7 +223,7 @@ def run(scale: Scale) -> Outcome:
 
 
 def control(scale: Scale) -> Outcome:
-    """Inject a lenient parser, acceptance of truncated bodies, and responses in the wrong order."""
+    """Inject a lenient parser, invalid hosts, truncated bodies, and responses in the wrong order."""
     failures = []
     for fault in CONTROLS:
         found = work(scale, _CONTROL_CASES, 2, fault).failures

@@ -109,7 +109,7 @@ GET = Operation(
     responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=_ETAG), _NOT_MODIFIED),
     codes=("invalid_request", *_FIND_ERRORS, "precondition_failed"),
     parameters=params.LISTING_PARAMETERS,
-    headers=("Prefer", "If-Match", *_CONDITIONAL),
+    headers=("Prefer", *_CONDITIONAL),
 )
 
 PATCH = Operation(

@@ -105,7 +105,17 @@ async def _find(session: Session, partition: Partition, query: ListingQuery) -> 
     plan = await _plan(session, partition, query)
     if (await session.fetch_one(build_size(plan.build, plan.shape), *plan.values))[0] > MAX_LIST_BYTES:
         return None
-    return await session.fetch(plan.build(plan.shape, LISTING_COLUMNS), *plan.values)
+    rows = await session.fetch(plan.build(plan.shape, LISTING_COLUMNS), *plan.values)
+    return rows if measure(rows) <= MAX_LIST_BYTES else None  # without a snapshot, it may have grown meanwhile
+
+
+def measure(rows: Rows) -> int:
+    """Return the approximate size of listings in bytes."""
+    return sum(ROW_BYTES + len(row["title"]) + _count_bytes(row["content"]) for row in rows)
+
+
+def _count_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 async def _collect(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
@@ -116,7 +126,7 @@ async def _collect(session: Session, partition: Partition, query: ListingQuery) 
         await asyncio.sleep(0)  # searching texts takes time
         if pieces.words and query.limit is not None and len(found) >= query.limit:
             break
-        if sum(ROW_BYTES + len(row["title"]) + len(row["content"]) for row in found) > MAX_LIST_BYTES:
+        if measure(found) > MAX_LIST_BYTES:
             return None
     return found[: query.limit]
 

@@ -193,7 +193,10 @@ class PostgresStore(PostgresMarketStore, CommonStore):
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
         if (await self._read(MEASURE_LIST, bucket, account_id))[0][0] > MAX_LIST_BYTES:
             raise LargeListError
-        return [Listing(*row) for row in await self._read(sql.LIST_LISTINGS, bucket, account_id)]
+        rows = await self._read(sql.LIST_LISTINGS, bucket, account_id)
+        if postgres_search.measure(rows) > MAX_LIST_BYTES:  # it has grown meanwhile
+            raise LargeListError
+        return [Listing(*row) for row in rows]
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         row = await self._listings.find(bucket_of(listing_id), listing_id)
