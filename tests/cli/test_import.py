@@ -216,6 +216,7 @@ def test_invalid_rows_are_reported_with_their_line_and_skipped(cli: Cli) -> None
     assert (
         outcome.out
         == "account_id  1\nfile        rows.csv\ncreated     2\nupdated     0\nunchanged   0\nrejected    3\n"
+        "import_id   1\n"
     )
     messages = outcome.err.splitlines()
     assert messages[:3] == [
@@ -292,7 +293,8 @@ def test_a_dry_run_prints_the_same_and_writes_nothing(cli: Cli) -> None:
     assert messages.endswith("This was a dry run: nothing was written\n")
     assert query(cli.folder, "SELECT last FROM listing_ids") == [(2,)]
     done, messages_again = run_import(cli, "1", file, code=1)
-    assert done == dry_run
+    assert dry_run["import_id"] is None
+    assert done == {**dry_run, "import_id": 2}
     assert counts(done) == (2, 2, 1, 2)
     assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
 
@@ -305,7 +307,7 @@ def test_a_dry_run_rejects_rows_for_which_there_is_no_room(cli: Cli, monkeypatch
     file = write_lines(cli, "more.jsonl", *rows, *({"id": 2049, "content": "x" * length} for length in (16, 15)))
     dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
     done, messages_again = run_import(cli, "1", file, code=1)
-    assert dry_run == done
+    assert done == {**dry_run, "import_id": 2}
     assert counts(done) == (2, 2, 0, 2)
     assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
 
@@ -341,6 +343,23 @@ def test_an_import_is_logged_with_the_operator(cli: Cli) -> None:
     assert line["operator"]
     _, messages = run_import(cli, "1", write_lines(cli, "one.jsonl", row(3)))
     assert json.loads(messages)["event"] == "Imported 1 listing into account 1"
+
+
+# Undoing an import
+
+
+def test_the_printed_id_undoes_an_import(cli: Cli) -> None:
+    imported(cli, row(1, price=5))
+    done, _ = run_import(cli, "1", write_lines(cli, "more.jsonl", {"id": 1025, "price": 6}, row(2)))
+    assert cli.data("account", "undo", "1", "--import", str(done["import_id"]), "--yes")["reverted"] == 2
+    found = query(cli.folder, "SELECT id, price_cents, deleted_at IS NOT NULL FROM listings ORDER BY id")
+    assert found == [(1025, 500, 0), (2049, 0, 1)]
+
+
+def test_an_import_that_changes_nothing_has_no_id(cli: Cli) -> None:
+    imported(cli, row(1))
+    unchanged, _ = run_import(cli, "1", write_lines(cli, "same.jsonl", {"id": 1025, "title": "Listing 1"}))
+    assert unchanged["import_id"] is None
 
 
 # Interruptions

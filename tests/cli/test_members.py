@@ -72,6 +72,22 @@ def test_a_link_begins_with_the_base_url(cli: Cli, alice: Data, monkeypatch: pyt
     assert cli.run_ok(*fetch).out.startswith("http://127.0.0.1:9000/invitations/")
 
 
+def test_an_invitation_without_a_base_url_reports_the_assumed_address(
+    cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LISTINGS_PORT", "9000")
+    for options in ((), ("--json",)):
+        outcome = cli.run_ok("account", "invite", alice["email"], *options)
+        assert outcome.out.count("\n") == 1
+        last = outcome.err.splitlines()[-1]
+        assert last.startswith("The link assumes the address http://127.0.0.1:9000 (")
+        assert "LISTINGS_BASE_URL=https://" in last
+    given = cli.run_ok("account", "invite", alice["email"], "--base-url", "https://market.example")
+    assert "assumes" not in given.err
+    monkeypatch.setenv("LISTINGS_BASE_URL", "https://market.example")
+    assert "assumes" not in cli.run_ok("account", "invite", alice["email"]).err
+
+
 def test_an_invitation_requires_a_known_base_url(cli: Cli, alice: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     link = cli.run_ok("account", "invite", alice["email"]).out
     monkeypatch.setenv("LISTINGS_PORT", "0")

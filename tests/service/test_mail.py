@@ -274,6 +274,19 @@ def test_owners_get_mail_about_new_keys_and_new_devices(harness: Harness, mailbo
     assert key.secret not in mailbox.text
 
 
+@pytest.mark.decision("G44")
+def test_the_mail_about_a_new_key_says_if_it_is_read_only(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    services = harness.services
+    harness.run(services.accounts.extend_plan(ALICE, 1))
+    harness.run(services.keys.create(ALICE, "Till"))
+    key = harness.run(services.keys.create(ALICE, "Shop", access="read"))
+    harness.run(services.keys.rotate(key.key.id, 0))
+    send(harness)
+    first_words = sorted(message.get_content().partition(" (")[0] for message in mailbox.messages)
+    assert first_words == ['The API key "Till"', *['The read-only API key "Shop"'] * 2]
+
+
 def test_owners_get_mail_about_a_changed_password(harness: Harness, mailbox: Mailbox) -> None:
     sessions, invitations = harness.services.sessions, harness.services.invitations
     add_alice(harness)

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from bench.data import store_of
+from listings.contract.reverts import Revert
 from listings.domain import fields
 from listings.service import Services
 from tests.cli.commands import DEADLINE, PROGRAM
@@ -246,7 +249,7 @@ def submit_forms(seen: Visit, listing: str) -> Iterator[str]:
 def find_violations(page: Page, name: str) -> list[object]:
     """Return axe's violations, and the widths at which the page overflows."""
     found: list[object] = list(find_axe_violations(page, name))
-    for width in (1280, 390, 320):
+    for width in (1920, 1280, 390, 320):
         page.set_viewport_size({"width": width, "height": 800})
         if page.evaluate("document.documentElement.scrollWidth") > width:
             found.append((name, width, "too wide"))
@@ -286,13 +289,35 @@ def test_an_undone_import_names_the_listings_that_were_edited_since(browser: Bro
         seen.open(undo_link)
         expect(page.get_by_text("The whole listing")).to_have_count(12)
         found = find_violations(page, "the preview of an undo")
-        click_button(page, "Undo")
+        with paused_undos(deployment, page):
+            click_button(page, "Undo")
+            expect(page.get_by_text("listings changed so far.")).to_be_visible()
+            found += find_violations(page, "a running undo")
         expect(page.get_by_text("Done: 288 listings changed, 12 conflicts.")).to_be_visible()
         expect(page.get_by_text("Changed later")).to_have_count(12)
         found += find_violations(page, "the result of an undo")
         seen.open("/console/activity").locator("summary").first.click()
-        assert [*found, *find_violations(page, "the changes of an undo")] == []
+        found += find_violations(page, "the changes of an undo")
+        seen.open("/console/listings").get_by_label("All that match, on every page").check()
+        click_button(page, "Pause")
+        expect(page.get_by_role("heading", name="Pause 300 listings?")).to_be_visible()
+        assert [*found, *find_violations(page, "the confirmation of a bulk change")] == []
         assert seen.console_messages == []
+
+
+@contextmanager
+def paused_undos(deployment: Deployment, page: Page) -> Iterator[None]:
+    """Let no undo continue in the background, and do not update its page, which fades during a request."""
+
+    async def find_none(*_: object) -> list[Revert]:
+        return []
+
+    page.route("**/htmx.min.js", lambda route: route.fulfill(content_type="text/javascript"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_of(deployment.service.services), "list_running_reverts", find_none)
+        yield
+    page.unroute("**/htmx.min.js")
+    page.reload()
 
 
 def import_rows(page: Page, seen: Visit, count: int) -> None:

@@ -88,10 +88,12 @@ def test_a_read_only_key_is_marked_wherever_it_is_shown(harness: Harness) -> Non
     assert harness.fetch("DELETE", "/api/v1/listings/1", key=secret).headers["x-error-code"] == "key_not_allowed"
     tab.get("/console/keys/1").post("/console/keys/1/rotate", grace="3600")
     assert "It is read-only" in tab.text
-    for path, count in (("/console/keys", 2), ("/console/keys/1", 1), ("/console/keys/2", 1), ("/console/usage", 2)):
+    for path, count in (("/console/keys", 2), ("/console/keys/1", 1), ("/console/keys/2", 1), ("/console/usage", 3)):
         assert tab.get(path).text.count("Read only") - ("Create a key" in tab.text) == count
     assert ", read-only) to replace an older one" in tab.get("/console/activity").text
-    assert "key_not_allowed" in tab.get("/console/usage").text
+    text = tab.get("/console/usage").text
+    assert "DELETE /api/v1/listings/1 Warehouse Read only " in text
+    assert text.count(", read-only)") == 2  # the keys that the filter offers
 
 
 @pytest.mark.decision("G44")
@@ -100,6 +102,16 @@ def test_a_rejected_key_form_keeps_its_access_and_an_unknown_one_is_rejected(har
     assert (tab.reply.status, selected_options(tab)) == (400, ["read"])
     assert "Choose what the key may do" in tab.post("/console/keys", name="Till", access="admin").text
     assert "No active keys" in tab.get("/console/keys").text
+
+
+def test_a_new_key_with_the_name_of_another_active_one_says_so(harness: Harness) -> None:
+    tab = open_console(harness)
+    for name, has_note in (("Till", False), ("Shop", False), ("Till", True)):
+        create_key(tab, name=name)
+        assert ("Another active key has the same name." in tab.text) == has_note
+    tab.get("/console/keys/2").post("/console/keys/2/revoke")
+    create_key(tab, name="Shop")
+    assert "Another active key" not in tab.text
 
 
 def test_creating_a_key_needs_an_active_plan(harness: Harness) -> None:

@@ -373,6 +373,17 @@ def test_a_listing_is_paused_resumed_deleted_and_restored(harness: Harness, alic
     assert alice.post(f"{path}/state", action="explode").reply.status == 400
 
 
+def test_a_paused_listing_links_to_its_preview(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness, is_active=False)
+    path = f"/listings/{listing_id}"
+    assert "Preview Resume" in alice.get(f"/console{path}").text
+    assert path in alice.page.values("a", "href")
+    assert "Paused: only you see this page." in alice.get(path).text
+    assert alice.reply.headers["cache-control"] == "private, no-cache"
+    harness.run(harness.services.market.write_views())
+    assert load_listing(harness, listing_id).view_count == 0
+
+
 def test_a_deleted_listing_shows_restore_instead_of_the_form(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
     alice.post(f"{PATH}/{listing_id}/state", action="delete")
@@ -484,8 +495,8 @@ def test_a_failed_bulk_change_shows_what_was_changed(
     alice.post(PATH, action="pause", all="1", confirmed="pause", form_id="a")
     assert (alice.reply.status, "The database" in alice.text) == (503, False)
     assert "your changes may not have been saved" in alice.text
-    assert "4 listings paused. Undo The change was not completed." in alice.text
-    assert '<a href="/console/activity">Undo</a>' in alice.reply.body.decode()
+    assert "4 listings paused. Undo in the activity The change was not completed." in alice.text
+    assert '<a href="/console/activity">Undo in the activity</a>' in alice.reply.body.decode()
 
 
 def test_a_percentage_sent_again_is_applied_once_to_each_listing(

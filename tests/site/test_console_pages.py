@@ -57,6 +57,21 @@ def test_the_overview_shows_the_use_of_the_limits(harness: Harness) -> None:
     assert "0 bytes of text, at most 1 GB" in tab.text
 
 
+def test_the_overview_names_keys_that_have_reached_their_limit(tmp_path: Path) -> None:
+    with open_harness(tmp_path, rate_limit="2") as harness:
+        tab = open_console(harness)
+        revoked, key = issue_key(harness), issue_key(harness)
+        for one in (revoked, revoked, key):
+            fetch(harness, one)
+        harness.run(harness.services.keys.revoke(1))
+        assert "has reached its limit" not in tab.get("/console").text
+        fetch(harness, key)
+        sentence = f"The key Warehouse ({key[:4]}…{key[-4:]}) has reached its limit of 2 requests per hour."
+        assert f"{sentence} It can be used again in 60 minutes." in tab.get("/console").text
+        harness.run(harness.services.accounts.set_plan("alice@example.com", None))
+        assert "has reached its limit" not in tab.get("/console").text
+
+
 def test_pages_show_the_effects_of_an_expired_plan(harness: Harness) -> None:
     tab = open_console(harness, months=1)
     key = issue_key(harness)

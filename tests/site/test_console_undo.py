@@ -89,9 +89,9 @@ def test_the_notice_of_several_change_sets_leads_to_the_activity(harness: Harnes
     create(harness)
     import_rows(alice, 100)
     alice.get(PATH).post(PATH, action="delete", all="1", confirmed="delete", form_id="a")
-    assert "101 listings deleted. Undo" in alice.follow().text
+    assert "101 listings deleted. Undo in the activity" in alice.follow().text
     assert find_undo_links(alice) == []
-    assert f'<a href="{ACTIVITY}">Undo</a>' in alice.reply.body.decode()
+    assert f'<a href="{ACTIVITY}">Undo in the activity</a>' in alice.reply.body.decode()
 
 
 def test_activity_shows_each_changed_field_and_offers_undo(harness: Harness, alice: Tab) -> None:
@@ -130,6 +130,28 @@ def test_the_history_of_a_listing_has_its_changes(harness: Harness, alice: Tab) 
     assert "created it" in alice.get(older or "").text
     bob = open_console(harness, "bob@example.com")
     assert bob.get(f"{PATH}/{listing_id}/history").reply.status == 404
+
+
+def test_the_history_of_a_listing_shows_all_fields(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    texts = {"title": "Bike", "content": "Fast.", "category": "Sport", "location": "Te Aro", "region": "Otago"}
+    edit(alice, listing_id, **texts, price="6", external_id="A")
+    assert "And 1 more field." in alice.get(ACTIVITY).text
+    alice.get(f"{PATH}/{listing_id}/history")
+    assert "more field" not in alice.text
+    for text in (*texts.values(), "6.00", "A"):
+        assert alice.page.texts.count(text) >= 1, text
+
+
+@pytest.mark.parametrize(
+    ("days", "sentence"), [("30", " Changed fields and Undo are available for 30 days."), ("90", ""), ("365", "")]
+)
+def test_activity_says_how_long_changes_are_stored_if_that_is_shorter(tmp_path: Path, days: str, sentence: str) -> None:
+    with open_harness(tmp_path, change_days=days) as harness:
+        alice = open_console(harness)
+        assert f"Everything in the last 90 days.{sentence} You" in alice.get(ACTIVITY).text
+        end = alice.get(f"{ACTIVITY}?before=0-0-0").text
+        assert "Activity by you, your keys and the operator is shown here for 90 days." in end
 
 
 def test_an_empty_history_says_how_long_changes_are_stored(tmp_path: Path) -> None:

@@ -410,6 +410,32 @@ def test_the_link_of_a_listing_is_copied(browser: Browser, market: RunningMarket
         assert page.evaluate("navigator.clipboard.readText()") == f"{market.base_url}/listings/{listing_id}"
 
 
+def test_a_listing_is_shared_with_its_link(browser: Browser, market: RunningMarket) -> None:
+    (listing_id,) = market.create(STUDIO)
+    with visit(browser, market.base_url) as seen:
+        seen.page.add_init_script("navigator.share = async (data) => { window.shared = data; }")
+        page = seen.open(f"/listings/{listing_id}")
+        page.get_by_role("button", name="Share").click()
+        shared = page.evaluate("window.shared")
+        assert shared == {"title": page.title(), "url": f"{market.base_url}/listings/{listing_id}"}
+        assert seen.console_messages == []
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_buyer_reveals_the_contact_of_a_seller(browser: Browser, market: RunningMarket, *, scripts: bool) -> None:
+    bob = market.service.cast().bob
+    market.service.run(lambda services: services.accounts.set_public_contact(bob.account, "021 555 0100"))
+    (listing_id,) = market._replace(alice=bob).create(STUDIO)
+    with visit(browser, market.base_url, viewport=PHONE, java_script_enabled=scripts) as seen:
+        page = seen.open(f"/listings/{listing_id}")
+        contact = page.get_by_role("link", name="021 555 0100")
+        expect(contact).to_be_hidden()
+        page.get_by_text("Contact the seller").click()
+        expect(contact).to_be_visible()
+        expect(contact).to_have_attribute("href", "tel:0215550100")
+        assert seen.console_messages == []
+
+
 def test_the_focus_is_visible_on_a_single_picture(
     browser: Browser, market: RunningMarket, picture_urls: list[str]
 ) -> None:
@@ -434,7 +460,7 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, market: RunningMarke
     with visit(browser, market.base_url) as seen:
         for path in [*paths, "/docs", *GUIDES]:
             page = seen.open(path)
-            for width in (320, 390, 768, 1280):
+            for width in (320, 390, 768, 1280, 1920):
                 page.set_viewport_size({"width": width, "height": 800})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
 

@@ -266,7 +266,7 @@ def accept_any_host() -> None:
 def accept_any_body() -> None:
     """Read bodies of any size and with any framing into memory, which is limited."""
     limit_memory()
-    connection._MAX_FRAMING_BYTES = 1 << 40  # type: ignore[misc]  # the injected fault
+    connection._MAX_FRAMING_BYTES = 1 << 40  # the injected fault
     read_body = Request.read_body
 
     async def read(self: Request, max_bytes: int, large_bodies: LargeBodies) -> None:

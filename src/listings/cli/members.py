@@ -44,7 +44,7 @@ _PAGE_SIZE = 500
     type=Parsed("url", parse_base_url),
     envvar="LISTINGS_BASE_URL",
     metavar="URL",
-    help="The public URL of the console. Default: LISTINGS_BASE_URL, or the address of `listings serve`",
+    help="The public URL of the console. Default: LISTINGS_BASE_URL, or LISTINGS_HOST with LISTINGS_PORT",
 )
 @json_option
 def invite(account: str, base_url: str | None) -> None:
@@ -65,6 +65,11 @@ def invite(account: str, base_url: str | None) -> None:
     link = f"{base}/invitations/{token}"
     if not show_json({"link": link, "expires_at": timestamps.format_timestamp(expires_at)}):
         click.echo(link)
+    if not base_url:
+        print_message(
+            f"The link assumes the address {base} (LISTINGS_HOST and LISTINGS_PORT): for another one, set "
+            "LISTINGS_BASE_URL, such as LISTINGS_BASE_URL=https://market.example, and run this command again"
+        )
 
 
 def _default_base_url() -> str:

@@ -112,6 +112,7 @@ def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bo
             "updated": done.updated,
             "unchanged": done.unchanged,
             "rejected": done.rejected,
+            "import_id": done.import_id,
         }
 
     counts = with_service(use, logger_name=importer.__name__)

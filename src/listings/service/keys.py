@@ -7,6 +7,7 @@ import msgspec
 
 from listings.contract.accounts import KeyStore, NewKey, Rotation
 from listings.contract.history import OPERATOR, Actor
+from listings.contract.mail import NewMail
 from listings.domain import api_keys
 from listings.domain.accounts import require_not_erased
 from listings.domain.errors import Problem
@@ -79,7 +80,7 @@ class Keys:
             expires_at=expires_at,
             access=access,
         )
-        mail = self._composer.compose("key_created", account, name=new.name, hint=new.hint)
+        mail = self._compose_notice(account, new)
         key = await self._store.add_key(new, Actor(actor, new.created_at), mail)
         if key is None:
             raise Problem("key_taken", f"The key {new.hint} already exists")
@@ -124,7 +125,7 @@ class Keys:
                 access=old.access,
             )
             grace_end = now + grace_seconds
-            mail = self._composer.compose("key_created", account, name=new.name, hint=new.hint)
+            mail = self._compose_notice(account, new)
             return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at), mail)
 
         key = await self._store.rotate_key(key_id, decide, Actor(actor, now))
@@ -141,6 +142,9 @@ class Keys:
             raise _key_not_found(key_id)
         _log.info("Revoked key %d of account %d", key.id, key.account_id)
         return key
+
+    def _compose_notice(self, account: Account, new: NewKey) -> NewMail | None:
+        return self._composer.compose("key_created", account, name=new.name, hint=new.hint, access=new.access)
 
 
 def is_revoked_or_expired(revoked_at: int | None, expires_at: int | None, now: float) -> bool:

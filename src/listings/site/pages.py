@@ -81,6 +81,7 @@ _FILTERS = {
     "day": presentation.format_day,
     "iso_moment": presentation.moment_to_iso,
     "iso_time": presentation.timestamp_to_iso,
+    "key_name": presentation.describe_key,
     "month": presentation.format_month,
     "moment": presentation.format_moment,
     "paragraphs": presentation.split_paragraphs,

@@ -12,7 +12,7 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.domain import timestamps
 from listings.domain.accounts import ENDING_DAYS, PLAN_ENDED
 from listings.domain.errors import Problem
-from listings.domain.model import KeyAccess, Listing
+from listings.domain.model import ApiKey, KeyAccess, Listing
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, format_date, get_zone, to_local
 from listings.service.market import MAX_SELLER_COUNT
 
@@ -216,6 +216,11 @@ def format_period(seconds: int) -> str:
     """Return a time as in "the last hour", "the last 2 hours" or "the last 90 seconds"."""
     length, unit = next((it for it in _PERIODS if seconds % it[0] == 0), (1, "second"))
     return unit if seconds == length else format_count(seconds // length, unit)
+
+
+def describe_key(key: ApiKey) -> str:
+    """Return the name of a key with its hint, such as "Warehouse (lst_…x7Qa, read-only)"."""
+    return f"{key.name} ({key.hint}{', read-only' if key.access == 'read' else ''})"
 
 
 def format_request_limit(limiter: RateLimiter | None) -> str:

@@ -92,9 +92,10 @@ The link works once. If you did not ask for it, ignore this email: your password
 
 
 def _write_key_created(context: Context) -> Text:
+    kind = "read-only API key" if context.detail.get("access") == "read" else "API key"
     return Text(
         "A new API key was created",
-        f"""The API key "{context.detail["name"]}" ({context.detail["hint"]}) was created for your account.
+        f"""The {kind} "{context.detail["name"]}" ({context.detail["hint"]}) was created for your account.
 
 If this was not you, revoke it and change your password:
 {context.console}/keys

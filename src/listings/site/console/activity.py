@@ -15,7 +15,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import ApiKey
 from listings.domain.timestamps import format_date
 from listings.service import Services
-from listings.service.history.activity import ActivityPage
+from listings.service.history.activity import ACTIVITY_DAYS, ActivityPage
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.guards import ACTIVITY_PATH, UNDO_PATH, console_page, for_member
@@ -60,6 +60,8 @@ async def show_activity(request: Request, member: Member) -> Response:
         "activity.html",
         events=await describe_events(services, member, page),
         is_first=before is None,
+        days=ACTIVITY_DAYS,
+        change_days=services.changes.days,
         next_url=f"/console/activity?before={'-'.join(map(str, cursor))}" if cursor is not None else "",
     )
 
@@ -132,9 +134,7 @@ def _describe(event: Event, keys: Mapping[int, ApiKey]) -> ActivityEntry:
 
 def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
     key = keys.get(key_id)
-    if key is None:
-        return f"Key {key_id}"
-    return f"{key.name} ({key.hint}{', read-only' if key.access == 'read' else ''})"
+    return f"Key {key_id}" if key is None else presentation.describe_key(key)
 
 
 def _describe_update(detail: Sequence[str]) -> str:

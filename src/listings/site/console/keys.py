@@ -12,6 +12,7 @@ from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
 from listings.domain.model import KeyAccess
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
+from listings.service import Services
 from listings.service.keys import IssuedKey
 from listings.service.members.sessions import Member
 from listings.site import cookies, presentation
@@ -29,6 +30,8 @@ from listings.site.visitor import base_url_of
 _PATH = "/console/keys"
 GRACES = {0: "Immediately", HOUR_SECONDS: "In 1 hour", DAY_SECONDS: "In 24 hours", 7 * DAY_SECONDS: "In 7 days"}
 """When a rotated key expires, by seconds."""
+
+_SAME_NAME = "Another active key has the same name."
 
 
 async def show_keys(
@@ -62,6 +65,7 @@ async def create_key(request: Request, member: Member) -> Response:
         expires_at = presentation.parse_end_of_day(get_text(form, "expires"))
         name = get_text(form, "name").strip()
         access = _read_access(form)
+        names = await _list_active_names(services, member)
         issued = await services.member_keys.create(
             confirmation.require(), name, expires_at, get_form_id(form), access=access
         )
@@ -69,7 +73,7 @@ async def create_key(request: Request, member: Member) -> Response:
         is_new = problem.code != "idempotency_key_reused"
         values = {name: get_text(form, name) for name in ("name", "expires", "access")} if is_new else None
         return await show_keys(request, confirmation.member, problem, values)
-    return _new_key_page(request, issued)
+    return _new_key_page(request, issued, _SAME_NAME if issued.key.name in names else "")
 
 
 async def show_key(
@@ -151,6 +155,12 @@ async def _confirm(request: Request, member: Member, form: FormData) -> _Confirm
     cookies.renew(request, token)
     request.state.member = await services.sessions.find_member(token) or member
     return _Confirmation(request.state.member)
+
+
+async def _list_active_names(services: Services, member: Member) -> set[str]:
+    """Return the names of the account's active keys. Read them before a create: an error would hide the new secret."""
+    keys = await services.keys.list_of(member.account)
+    return {key.name for key in keys if not services.keys.is_revoked_or_expired(key)}
 
 
 def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Response:

@@ -1,16 +1,22 @@
 """Overview page of the console: key figures, recent activity and the next steps."""
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.account_limits import none_if_unlimited
+from listings.domain.model import ApiKey
+from listings.service import Services
+from listings.service.history.usage import KeyUsage
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.activity import describe_events
 from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member, has_plan
 from listings.site.console.plan import find_request
+from listings.site.console.usage import describe_wait
 from listings.site.context import site_of
 
 _RECENT_EVENTS = 8
@@ -31,6 +37,7 @@ async def show_overview(request: Request, member: Member) -> Response:
         usable_keys=sum(not services.keys.is_revoked_or_expired(one.key) for one in usage.keys),
         requests=usage.total.last_day,
         request_limit=presentation.format_request_limit(services.limiter),
+        exhausted=_list_exhausted(services, usage.keys) if has_plan(request, member) else [],
         by_hour=build_chart(usage.total.hours, presentation.format_hour),
         requested_at=None if has_plan(request, member) else await find_request(request, member),
         events=await describe_events(services, member, recent),
@@ -38,3 +45,12 @@ async def show_overview(request: Request, member: Member) -> Response:
 
 
 ROUTES = [Route("/console", show_overview)]
+
+
+def _list_exhausted(services: Services, usages: Sequence[KeyUsage]) -> list[tuple[ApiKey, str]]:
+    """Return the active keys that have reached the rate limit, and when each can be used again."""
+    return [
+        (one.key, describe_wait(one.limit))
+        for one in usages
+        if one.limit is not None and one.limit.remaining <= 0 and not services.keys.is_revoked_or_expired(one.key)
+    ]

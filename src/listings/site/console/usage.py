@@ -56,12 +56,17 @@ async def show_usage(request: Request, member: Member) -> Response:
 ROUTES = [Route("/console/usage", show_usage)]
 
 
+def describe_wait(now: RateLimitDecision) -> str:
+    """Return when the oldest request stops counting, such as "in 12 minutes"."""
+    minutes = ceil(now.reset / _MINUTE)
+    return "in less than a minute" if minutes <= 1 else f"in {minutes} minutes"
+
+
 def _describe_limit(now: RateLimitDecision, limit: int, window: str) -> str:
     """Return how many more requests are possible, or when."""
     if now.remaining == limit:
         return f"No requests in the last {window}."
-    minutes = ceil(now.reset / _MINUTE)
-    wait = "in less than a minute" if minutes <= 1 else f"in {minutes} minutes"
+    wait = describe_wait(now)
     if now.remaining <= 0:
         return f"Limit reached. Next request {wait}."
     return f"{now.remaining:,} remaining. The oldest request stops counting {wait}."

@@ -51,15 +51,18 @@ class KeptListing(NamedTuple):
     holder: int | None
 
 
-def describe_change(change: Change, titles: Mapping[int, str]) -> ChangedListing:
-    """Return a change as texts. A listing without a title in `titles` gets the one that the change gave it."""
+def describe_change(change: Change, titles: Mapping[int, str], max_fields: int | None = _MAX_FIELDS) -> ChangedListing:
+    """Return a change as texts, with its first fields, or all if `max_fields` is None.
+
+    A listing without a title in `titles` gets the one that the change gave it.
+    """
     title = titles.get(change.listing_id) or str(change.after.get("title", ""))
     before = change.before or {}
     outcome = _find_outcome(change)
     names = [name for name in change.after if name in before and get_name(name) in FIELDS]
     if outcome in _STATES:
         names = [name for name in names if name != "is_active"]
-    fields = [_describe_field(name, before, change.after) for name in names[:_MAX_FIELDS]]
+    fields = [_describe_field(name, before, change.after) for name in names[:max_fields]]
     return ChangedListing(change.listing_id, title, outcome, fields, len(names) - len(fields))
 
 

@@ -36,7 +36,9 @@ async def show_history(request: Request, member: Member) -> Response:
     page = await services.changes.read_of_listing(listing.id, before, _PAGE_SIZE)
     keys = {key.id: key for key in await services.keys.list_of(member.account)}
     entries = [
-        _Entry(one.edit_revision, one.moment, describe_actor(one.actor, keys), describe_change(one, {}))
+        _Entry(
+            one.edit_revision, one.moment, describe_actor(one.actor, keys), describe_change(one, {}, max_fields=None)
+        )
         for one in page.changes
     ]
     return console_page(
