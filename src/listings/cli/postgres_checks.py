@@ -52,12 +52,12 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield "market index", _check_market_index(found)
     if found.unavailable_workers is not None:
         yield "nodes", _check_nodes(found.unavailable_workers)
-    if settings.data_folder.exists():
-        yield "disk", _check_disk(settings.data_folder)
+    yield "disk", _check_disk(settings.data_folder.absolute())
 
 
 def _check_disk(folder: Path) -> Finding:
-    free = shutil.disk_usage(folder).free
+    existing = next(path for path in (folder, *folder.parents) if path.exists())  # the service creates the folder
+    free = shutil.disk_usage(existing).free
     found = f"{free // _MIB} MiB are free in {folder}"
     if free < MIN_FREE_BYTES:
         advice = "Free disk space: large lists get 503, and on a full disk, requests of new keys are counted in memory"
