@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -494,6 +494,31 @@ def test_the_last_response_arrives_although_a_later_request_is_unread(tmp_path: 
             assert connection.read_response().body == b""
             assert len(connection.read_response().body) == 1_000_000
             assert connection.is_closed()
+
+
+class FailingApplication:
+    """An application that fails."""
+
+    async def serve(self, exchange: Any) -> None:
+        raise RuntimeError(exchange.path)
+
+
+@pytest.mark.as_written
+def test_a_closed_connection_discards_waiting_requests_and_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listings.http.connection._DISCARD_SECONDS", 0.5)
+    messages = request("GET", "/") * 3000
+    with RunningService(tmp_path) as service:
+        service.replace_application(FailingApplication())
+        with Connection(service).send(messages) as connection:
+            assert connection.read_response().status == 500
+            with suppress(OSError):
+                connection.send(messages)
+            end = time.monotonic() + TIMEOUT
+            while service.open_connections:
+                assert time.monotonic() < end
+                time.sleep(0.05)
 
 
 # Bodies that end early, and clients that leave

@@ -175,9 +175,12 @@ class HttpConnection(BaseConnection):
             self._run_ready()
 
     def _parse_waiting(self) -> None:
-        """Parse the bytes that wait, but not many more requests than fit into the queue."""
+        """Parse the bytes that wait, but not many more requests than fit into the queue.
+
+        If no more requests are read, discard the bytes.
+        """
         data, start = self._unparsed, 0
-        while start < len(data) and len(self.queued) < _MAX_QUEUED:
+        while start < len(data) and (len(self.queued) < _MAX_QUEUED or self._phase in {"rejected", "linger"}):
             self._parse(data[start : start + _MAX_PARSED_BYTES])
             start += _MAX_PARSED_BYTES
         self._unparsed = data[start:]
@@ -542,6 +545,7 @@ class HttpConnection(BaseConnection):
     def _linger(self) -> None:
         if self._phase != "linger":
             self._enter("linger")
+            self._unparsed = b""
             self.flow.resume_reading()
             self.write_buffer.flush()
             if not self.transport.is_closing():
