@@ -56,13 +56,19 @@ def test_the_writes_of_a_key_are_undone(cli: Cli, alice: Person) -> None:
     assert (shown["active_listings"], shown["deleted_listings"]) == (0, 1)
 
 
+def create_many(harness: Harness) -> Person:
+    """Create listings whose undo needs several transactions."""
+    alice = harness.person("alice")
+    operations = [{"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}] * 100
+    for _ in range(2 * MAX_FIRST_LISTINGS // 100):
+        harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
+    return alice
+
+
 def test_a_large_undo_is_finished_without_the_background_tasks(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     with Harness(cli.folder / "data") as harness:
         harness.clock.now = time.time()
-        alice = harness.person("alice")
-        operations = [{"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}] * 100
-        for _ in range(2 * MAX_FIRST_LISTINGS // 100):
-            harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
+        alice = create_many(harness)
     calls: list[Services] = []
 
     async def run_background_tasks(services: Services) -> None:
@@ -79,10 +85,7 @@ def test_a_large_undo_is_finished_without_the_background_tasks(cli: Cli, monkeyp
 def test_an_undo_is_rejected_while_another_one_runs(cli: Cli) -> None:
     with Harness(cli.folder / "data") as harness:
         harness.clock.now = time.time()
-        alice = harness.person("alice")
-        operations = [{"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}] * 100
-        for _ in range(2 * MAX_FIRST_LISTINGS // 100):
-            harness.fetch("POST", f"{LISTINGS}/batch", key=alice.key, json={"operations": operations})
+        alice = create_many(harness)
         request = RevertRequest("key", alice.key_id, int(time.time()) - 3600)
         started = harness.run(harness.services.reverts.start(alice.account.id, request, OPERATOR))
         assert started.revert.finished_at is None

@@ -30,6 +30,11 @@ def run(url: str, *migrations: Migration) -> list[Migration]:
     return asyncio.run(postgres_migrate.migrate(url, list(migrations)))
 
 
+def execute(postgres: PostgresServer, url: str, *statements: str) -> None:
+    for statement in statements:
+        postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+
+
 def rows(postgres: PostgresServer, url: str, query: str) -> list[tuple[object, ...]]:
     return postgres.execute(query, url.rpartition("/")[2].partition("?")[0])
 
@@ -140,8 +145,7 @@ def test_an_existing_key_gets_write_access(postgres: PostgresServer, url: str) -
     run(url, *(migration for migration in shipped if migration.version < 13))
     account = "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (5, 5, 'alice', 'a@x', 1)"
     key = "INSERT INTO api_keys (account_id, digest, hint, name, created_at) VALUES (5, sha256('k'), 'lst_', 'till', 1)"
-    for statement in (account, key):
-        postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+    execute(postgres, url, account, key)
     run(url, *shipped)
     assert rows(postgres, url, "SELECT access FROM api_keys") == [("write",)]
 
@@ -157,8 +161,7 @@ def test_changed_columns_are_separated_by_commas(postgres: PostgresServer, url: 
         VALUES (5, 5, 1, 0, 0, 1, 1, 'batch', 1, '', '[]'), (5, 5, 1, 1, 1, 1, 1, 'batch', 1, '["price_cents"]', '[]'),
             (5, 5, 1, 2, 1, 1, 1, 'batch', 1, '["price_cents","title"]', '[]')
     """
-    for statement in (account, state, changes):
-        postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+    execute(postgres, url, account, state, changes)
     run(url, *shipped)
     expected = [("",), ("price_cents",), ("price_cents,title",)]
     assert rows(postgres, url, "SELECT fields FROM changes ORDER BY number") == expected
@@ -169,8 +172,7 @@ def test_words_of_indexed_listings_have_no_capitals(postgres: PostgresServer, ur
     run(url, *(migration for migration in shipped if migration.version < 26))
     words = "INSERT INTO listing_words (bucket, id, words) VALUES (5, 1029, $${5:bikeTM,5:kΩ,5:zoë}$$), (5, 5, '{5:a}')"
     spelling = "INSERT INTO market_spellings (word, skeleton, listings) VALUES ('bikeTM', 'bkTM', 1)"
-    for statement in (words, spelling):
-        postgres.execute(statement, url.rpartition("/")[2].partition("?")[0])
+    execute(postgres, url, words, spelling)
     run(url, *shipped)
     found = rows(postgres, url, "SELECT id, words FROM listing_words ORDER BY id")
     assert found == [(5, ["5:a"]), (1029, ["5:biketm", "5:kω", "5:zoë"])]
