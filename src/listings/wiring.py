@@ -85,7 +85,6 @@ async def open_services(
     limiter = _build_limiter(settings, await store.get_database_id(), metrics)
     options = Options(
         about=_describe_service(settings),
-        sign_up_open=settings.sign_up,
         market_open=settings.site,
         payments=_build_payments(settings),
         change_days=settings.change_days,
@@ -114,8 +113,15 @@ async def _run_background_tasks(services: Services) -> AsyncIterator[None]:
 
 
 def _describe_service(settings: Settings) -> ServiceInfo:
-    logo = "/logo" if settings.site and settings.market_logo is not None else ""
-    return ServiceInfo(settings.base_url, settings.contact, build_plan(settings), settings.market_name, logo)
+    return ServiceInfo(
+        base_url=settings.base_url,
+        contact=settings.contact,
+        plan=build_plan(settings),
+        market_name=settings.market_name,
+        logo="/logo" if settings.site else "",
+        links=settings.market_links,
+        sign_up_open=settings.sign_up,
+    )
 
 
 def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":

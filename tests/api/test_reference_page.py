@@ -68,12 +68,16 @@ def test_every_form_control_has_a_label(parsed: ParsedPage) -> None:
     assert sorted(map(str, parsed.labels)) == sorted(map(str, parsed.controls))
 
 
+def test_values_with_commas_are_separated_by_semicolons() -> None:
+    assert "one of handling=strict; return=representation; handling=strict, return=representation" in PAGE
+
+
 def test_every_link_leads_into_the_page_or_to_the_service(parsed: ParsedPage) -> None:
     inner = {link[1:] for link in parsed.links if link.startswith("#")}
     assert inner <= set(parsed.ids)
     outer = {link.partition("#")[0] for link in parsed.links if not link.startswith("#")}
     guides = {f"/docs/{name}" for name in list_titles()}
-    assert outer == {*FILES, *guides, "/openapi.json", "data:,", "/", "/console/keys"}
+    assert outer == {*FILES, *guides, "/openapi.json", "data:,", "/", "/console/keys", "/sign-in"}
 
 
 def test_there_are_no_inline_styles_or_scripts(parsed: ParsedPage) -> None:

@@ -129,3 +129,9 @@ def form_values(tab: Tab) -> dict[str, str]:
         for one in tab.page.all("input")
         if one.attributes.get("name") and one.attributes.get("type") != "checkbox"
     }
+
+
+def list_titles(tab: Tab) -> list[str]:
+    """Return the titles in the table of listings."""
+    listed = tab.reply.body.decode().split("<tbody>")[-1].split("</tbody>")[0]
+    return [part.split("</a>")[0] for part in listed.split('dir="auto">')[1:] if "</a>" in part]

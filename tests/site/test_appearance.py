@@ -97,7 +97,17 @@ def test_the_pages_show_the_brand(tmp_path: Path) -> None:
     assert page.values("img", "src", width="32") == ["/logo"]
     for documentation in guides:
         assert documentation.values("img", "src", width="32") == ["/logo"]
-        assert "Tāone" in documentation.texts
+        assert {"Tāone", "Terms", "About us"} <= set(documentation.texts)
+        assert "mailto:help@market.example" in documentation.values("a", "href")
+
+
+@pytest.mark.parametrize(("sign_up", "links"), [("on", ["/sign-up", "/sign-in"]), ("off", ["/sign-in"])])
+def test_the_documentation_has_the_header_of_the_market(tmp_path: Path, sign_up: str, links: list[str]) -> None:
+    with Harness(tmp_path, sign_up=sign_up) as harness:
+        documentation = get_page(harness, "/docs")
+        assert get(harness, "/logo").body == STATIC.joinpath("icon.svg").read_bytes()
+    assert documentation.values("img", "src", width="32") == ["/logo"]
+    assert [link for link in documentation.values("a", "href") if link and link.startswith("/sign")] == links
 
 
 @pytest.mark.parametrize(

@@ -429,6 +429,21 @@ def test_leaving_an_edited_form_asks_first(seller: Visit) -> None:
     page.wait_for_url("**/console")
 
 
+def test_a_preview_shows_unsaved_edits_in_a_new_tab(seller: Visit) -> None:
+    page = seller.open("/console/listings/new")
+    page.get_by_label("Title").fill("Half a listing")
+    page.get_by_label("Description").fill("Soft blue wool.")
+    with page.expect_popup() as opened:
+        click_button(page, "Preview")
+    expect(opened.value.get_by_role("heading", name="Half a listing")).to_be_visible()
+    expect(opened.value.get_by_text("Nothing is saved.")).to_be_visible()
+    opened.value.close()
+    expect(page.get_by_label("Title")).to_have_value("Half a listing")
+    with page.expect_event("dialog") as asked:  # the form is still unsaved
+        page.get_by_role("link", name="Overview").click(no_wait_after=True)
+    assert asked.value.type == "beforeunload"
+
+
 def test_leaving_a_rejected_form_asks_first(seller: Visit) -> None:
     page = seller.open("/console/listings/new")
     page.get_by_label("Title").fill("Half a listing")

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from bench.data import store_of
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
@@ -42,6 +42,15 @@ MEASURE_PLACEHOLDER = """it => {
   return pen.measureText(it.placeholder).width;
 }"""
 MEASURE_PICTURE = "it => Math.min(it.clientWidth, it.clientHeight)"  # of a square picture that fits its box
+WATCH_SHIFTS = """window.shifts = [];
+window.watcher = new PerformanceObserver(list => shifts.push(...list.getEntries()));
+watcher.observe({ type: "layout-shift", buffered: true });"""
+SUM_SHIFTS = """async () => {
+  await document.fonts.ready;
+  for (let frames = 0; frames < 2; frames++) await new Promise(requestAnimationFrame);
+  shifts.push(...watcher.takeRecords());
+  return shifts.reduce((sum, it) => sum + it.value, 0);
+}"""
 GUIDES = [f"/docs/{name}" for name in ("errors", "sync", "quick-start", "rate-limit")]
 LONG: dict[str, Any] = {"title": "W" * 255, "content": "x" * 3000, "location": "y" * 255, "region": "z" * 100}
 
@@ -463,6 +472,18 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, market: RunningMarke
             for width in (320, 390, 768, 1280, 1920):
                 page.set_viewport_size({"width": width, "height": 800})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_pages_do_not_move_while_they_load(
+    browser: Browser, market: RunningMarket, paths: list[str], size: ViewportSize
+) -> None:
+    with visit(browser, market.base_url, viewport=size) as seen:
+        seen.page.add_init_script(WATCH_SHIFTS)
+        moved = {path: seen.open(path).evaluate(SUM_SHIFTS) for path in paths}
+        assert {path: shift for path, shift in moved.items() if shift > 0.01} == {}
+        seen.page.evaluate("document.body.style.paddingTop = '200px'")
+        assert seen.page.evaluate(SUM_SHIFTS) > 0.01
 
 
 def test_the_search_placeholder_fits_a_small_phone(browser: Browser, market: RunningMarket) -> None:

@@ -52,7 +52,9 @@ class ServiceInfo(NamedTuple):
     contact: str = ""  # an email address or a URL
     plan: PlanTerms = DEFAULT_PLAN
     market_name: str = "Listings"
-    logo: str = ""  # the path of the market's logo; empty: it has none
+    logo: str = ""  # the path of the market's logo; empty: there are no pages
+    links: tuple[tuple[str, str], ...] = ()  # labels and URLs at the foot of each page
+    sign_up_open: bool = False  # whether anyone may create an account
 
     @property
     def contact_email(self) -> str:
@@ -72,7 +74,6 @@ class Options(NamedTuple):
     """Settings of the operator, and replacements for tests."""
 
     about: ServiceInfo = NO_INFO
-    sign_up_open: bool = False  # whether anyone may create an account
     market_open: bool = True  # whether listings are indexed for the public market
     payments: PaymentProvider = ManualPayments()
     passwords: Passwords | None = None
@@ -112,7 +113,7 @@ class Services:
         self.market = Market(store, clock, options.pause)
         self.accounts = Accounts(store, clock)
         self.keys = Keys(store, self.accounts, clock, composer)
-        self.sessions = Sessions(store, passwords, clock, composer, sign_up_open=options.sign_up_open)
+        self.sessions = Sessions(store, passwords, clock, composer, sign_up_open=options.about.sign_up_open)
         self.invitations = Invitations(store, self.accounts, self.sessions, passwords, clock, composer=composer)
         self.own_account = OwnAccount(store, self.accounts, self.sessions, composer, clock)
         self.member_keys = MemberKeys(store, self.keys, self.sessions, clock)

@@ -51,8 +51,7 @@ class Pages:
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
     routes = [*market.ROUTES, *message.ROUTES, *console.ROUTES, *demo_files.ROUTES, *assets.ROUTES]
-    if options.brand.logo is not None:
-        routes.append(assets.build_logo_route(options.brand.logo))
+    routes.append(assets.build_logo_route(options.brand.logo))
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and route.path != "/"]
     routes += [Route(f"{path}/", _redirect_without_slash) for path in paths]
     starlette = Starlette(

@@ -65,9 +65,10 @@ async def get_asset(request: Request) -> Response:
 ROUTES = [Route("/static/{digest}/{name}", get_asset)]
 
 
-def build_logo_route(file: Path) -> Route:
-    """Return the route of the operator's logo, which is read once."""
-    content, media_type = file.read_bytes(), _MEDIA_TYPES[file.suffix]
+def build_logo_route(file: Path | None) -> Route:
+    """Return the route of the operator's logo, which is read once, or else of our icon."""
+    logo = file or resources.files("listings.site").joinpath("static", "icon.svg")
+    content, media_type = logo.read_bytes(), _MEDIA_TYPES[Path(logo.name).suffix]
 
     async def get_logo(_: Request) -> Response:
         return Response(content, media_type=media_type, headers={"Cache-Control": "public, max-age=3600"})

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
 from listings.domain.market.regions import REGIONS
-from listings.domain.model import MAX_ID, MarketEntry, MarketQuery, SitemapEntry
+from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketQuery, SitemapEntry
 from listings.service.market import HIGHLIGHTS, Market
 from listings.site import cookies, pages, presentation, search, structured_data
 from listings.site.context import site_of
@@ -78,12 +78,21 @@ def _build_row_url(query: MarketQuery) -> str:
 
 async def show_listing(request: Request) -> Response:
     """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
-    services, member = site_of(request).services, await cookies.member_of(request)
+    market, member = site_of(request).services.market, await cookies.member_of(request)
     viewer = member.account.id if member is not None else None
-    listing = await services.market.get_listing(id_of(request), viewer)
-    seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
+    listing = await market.get_listing(id_of(request), viewer)
+    page = await build_listing_page(request, listing, viewer)
     if _is_view(request) and viewer != listing.account_id:
-        services.market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
+        market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
+    return page
+
+
+async def build_listing_page(
+    request: Request, listing: Listing, viewer: int | None, *, is_preview: bool = False
+) -> Response:
+    """Return the page of a listing for a viewer's account. A preview may show a listing that is not stored."""
+    services = site_of(request).services
+    seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
     if not site_of(request).options.exact_locations:
         listing = presentation.round_coordinates(listing)
     return pages.page(
@@ -91,6 +100,7 @@ async def show_listing(request: Request) -> Response:
         "listing.html",
         listing=listing,
         is_own=viewer == listing.account_id,
+        is_preview=is_preview,
         takes_messages=viewer != listing.account_id and services.messages.reaches(seller.account),
         seller=seller,
         more=[entry for entry in seller.entries if entry.id != listing.id][:_MORE],

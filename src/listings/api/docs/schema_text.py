@@ -45,7 +45,9 @@ def describe_schema(schema: Schema) -> str:
     text = " or ".join(name for name in types if name != "null").replace("boolean", "true or false")
     text += _describe_bounds(schema)
     if "enum" in schema:
-        text = f"one of {', '.join(map(str, schema['enum']))}"
+        values = [str(value) for value in schema["enum"]]
+        separator = "; " if any("," in value for value in values) else ", "
+        text = f"one of {separator.join(values)}"
     if "items" in schema:
         text += f", each {describe_schema(schema['items'])}"
     return f"{text}, or null" if "null" in types else text

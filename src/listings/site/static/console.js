@@ -48,7 +48,7 @@ for (const form of document.querySelectorAll("[data-warn-unsaved]")) {
   const state = () => JSON.stringify([...new FormData(form)]);
   const saved = form.dataset.warnUnsaved === "changed" ? "" : state(); // a rejected form was never saved
   let submitted = false;
-  form.addEventListener("submit", () => { submitted = true; });
+  form.addEventListener("submit", (event) => { submitted = event.submitter?.formTarget !== "_blank"; });
   window.addEventListener("beforeunload", (event) => {
     if (!submitted && state() !== saved) event.preventDefault();
   });

@@ -10,13 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.contract.history import CONSOLE
-from listings.domain import fields
+from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import MAX_ID, Listing, ListingChange
 from listings.service import Services
 from listings.service.listings.steps import WriteOptions
 from listings.service.members.sessions import Member
-from listings.site import presentation
+from listings.site import market, presentation
 from listings.site.console.guards import (
     LISTINGS_PATH,
     build_form_options,
@@ -87,6 +87,22 @@ async def save_listing(request: Request, member: Member) -> Response:
 
 
 @for_member
+async def preview_listing(request: Request, member: Member) -> Response:
+    """Show the page of the listing that the form describes. Nothing is stored."""
+    form = await read_form(request)
+    stored = await get_own_listing(request, member) if "id" in request.path_params else None
+    sent, account_id = listing_form.read(form), member.account.id
+    try:
+        now = timestamps.format_timestamp(site_of(request).services.clock())
+        listing = listing_form.build_preview(sent, stored, account_id, now)
+    except Problem as problem:
+        template, version = "listing_edit.html" if stored else "listing_new.html", get_text(form, "version")
+        form_id = get_text(form, "form_id")
+        return _form_page(request, template, sent, problem, listing=stored, version=version, form_id=form_id)
+    return await market.build_listing_page(request, listing, account_id, is_preview=True)
+
+
+@for_member
 async def change_state(request: Request, member: Member) -> Response:
     """Pause, resume, delete or restore one listing."""
     action = get_text(await read_form(request), "action")
@@ -109,8 +125,10 @@ async def change_state(request: Request, member: Member) -> Response:
 ROUTES = [
     Route(f"{LISTINGS_PATH}/new", show_new),
     Route(f"{LISTINGS_PATH}/new", create_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/new/preview", preview_listing, methods=["POST"]),
     Route(f"{LISTINGS_PATH}/{{id}}", show_listing),
     Route(f"{LISTINGS_PATH}/{{id}}", save_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}/preview", preview_listing, methods=["POST"]),
     Route(f"{LISTINGS_PATH}/{{id}}/state", change_state, methods=["POST"]),
 ]
 

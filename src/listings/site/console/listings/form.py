@@ -19,6 +19,8 @@ from listings.domain.fields import (
     InvalidFieldsError,
     Money,
     get_default,
+    parse_listing_change,
+    parse_new_listing,
 )
 from listings.domain.model import Listing, Value
 from listings.domain.price_text import parse_price
@@ -73,6 +75,19 @@ def changed_body(sent: FormValues, listing: Listing) -> dict[str, object]:
     Submitted values are compared with the form's texts, because a text may not show all of a stored value.
     """
     return {name: _value(name, sent[name]) for name in _changed_names(sent, form_values(listing))}
+
+
+def build_preview(sent: FormValues, stored: Listing | None, account_id: int, now: str) -> Listing:
+    """Return the listing that a form describes: a new one without an id, or the stored one with its changes.
+
+    Raises InvalidFieldsError.
+    """
+    if stored is not None:
+        change, _ = parse_listing_change(changed_body(sent, stored), strict=True)
+        return msgspec.structs.replace(stored, **change)
+    new, _ = parse_new_listing(new_body(sent), strict=True)
+    values = {**msgspec.structs.asdict(new), "view_count": 0, "created_at": now, "updated_at": now, "deleted_at": None}
+    return Listing(id=0, account_id=account_id, version=1, **values)
 
 
 def differences(sent: FormValues, listing: Listing) -> list[Difference]:
