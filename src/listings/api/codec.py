@@ -1,7 +1,8 @@
 """Convert between bytes and the model: parse requests and build responses."""
 
+import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from math import ceil
 from typing import TypeVar
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from listings.contract.changes import ListingChangePage
 from listings.contract.listings import MAX_COUNTED, AddResult
 from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain import fields
-from listings.domain.changes import CHANGES_BEGIN, ChangeActor, ChangeEncoder
+from listings.domain.changes import CHANGES_BEGIN, Change, ChangeActor, ChangeEncoder
 from listings.domain.errors import STATUS, Code, Problem
 from listings.domain.listing_json import NO_EXTRA_FIELDS, build_record, decode_object
 from listings.domain.model import Listing, ListingChange, NewListing
@@ -37,6 +38,7 @@ REPLAYED = b"idempotent-replayed: true\r\n"
 _MAX_NAMES = 20  # in X-Ignored-Fields and X-Ignored-Parameters
 _MAX_NAME_LENGTH = 100
 _MAX_NAMES_LENGTH = 4000  # all names together; proxies reject longer headers
+_MAX_ENCODED = 200  # changes encoded at a time: about 1 ms
 
 encode = msgspec.json.Encoder().encode
 
@@ -120,10 +122,18 @@ def format_next_page(url: str, cursor: str) -> bytes:
     return f'link: <{url}>; rel="next"\r\nx-next-cursor: {cursor}\r\n'.encode()
 
 
-def build_history_response(page: ListingChangePage, actors: Mapping[int, ChangeActor], before: int) -> Response:
+async def encode_changes(encoder: ChangeEncoder, changes: Sequence[Change]) -> AsyncIterator[bytes]:
+    """Yield the next parts of an array of change sets. Other requests can run in between."""
+    for start in range(0, len(changes), _MAX_ENCODED):
+        yield encoder.encode(changes[start : start + _MAX_ENCODED])
+        await asyncio.sleep(0)
+
+
+async def build_history_response(page: ListingChangePage, actors: Mapping[int, ChangeActor], before: int) -> Response:
     """Return a page of the history of a listing. `before` is the change set before which it ends."""
     encoder = ChangeEncoder(actors)
-    body = CHANGES_BEGIN + encoder.encode(page.changes) + encoder.finish()
+    parts = [part async for part in encode_changes(encoder, page.changes)]
+    body = b"".join([CHANGES_BEGIN, *parts, encoder.finish()])
     last = page.changes[-1].edit_revision if page.changes else before
     return Response(200, body + b'],"last":%d,"more":%b}' % (last, b"true" if page.more else b"false"))
 

@@ -116,7 +116,8 @@ async def list_listing_changes(services: Services, request: Request) -> Response
     listing_id = codec.parse_listing_id(request.segment)
     await services.listings.require_owner(request.caller, listing_id)
     page = await services.changes.read_of_listing(listing_id, before, count)
-    return codec.build_history_response(page, await services.changes.list_actors(request.caller.account_id), before)
+    actors = await services.changes.list_actors(request.caller.account_id)
+    return await codec.build_history_response(page, actors, before)
 
 
 async def get_rate_limit(services: Services, request: Request) -> Response:

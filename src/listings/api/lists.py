@@ -196,7 +196,8 @@ class Lists:
         encoder = ChangeEncoder(await changes.list_actors(caller.account_id))
         await file.write(CHANGES_BEGIN)
         async for page in changes.read(caller, after, count):
-            await file.write(encoder.encode(page.changes))
+            async for part in codec.encode_changes(encoder, page.changes):
+                await file.write(part)
             last, current = page.end.edit_revision, page.edit_revision
         await file.write(encoder.finish())
         return last, current
