@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import TypeVar
 from urllib.parse import quote
@@ -122,18 +122,18 @@ def format_next_page(url: str, cursor: str) -> bytes:
     return f'link: <{url}>; rel="next"\r\nx-next-cursor: {cursor}\r\n'.encode()
 
 
-async def encode_changes(encoder: ChangeEncoder, changes: Sequence[Change]) -> AsyncIterator[bytes]:
-    """Yield the next parts of an array of change sets. Other requests can run in between."""
-    for start in range(0, len(changes), _MAX_ENCODED):
-        yield encoder.encode(changes[start : start + _MAX_ENCODED])
-        await asyncio.sleep(0)
+def split_changes(changes: Sequence[Change]) -> list[Sequence[Change]]:
+    """Return the parts of changes that are each encoded in one step of the event loop."""
+    return [changes[start : start + _MAX_ENCODED] for start in range(0, len(changes), _MAX_ENCODED)]
 
 
 async def build_history_response(page: ListingChangePage, actors: Mapping[int, ChangeActor], before: int) -> Response:
     """Return a page of the history of a listing. `before` is the change set before which it ends."""
-    encoder = ChangeEncoder(actors)
-    parts = [part async for part in encode_changes(encoder, page.changes)]
-    body = b"".join([CHANGES_BEGIN, *parts, encoder.finish()])
+    encoder, body = ChangeEncoder(actors), CHANGES_BEGIN
+    for part in split_changes(page.changes):
+        body += encoder.encode(part)
+        await asyncio.sleep(0)
+    body += encoder.finish()
     last = page.changes[-1].edit_revision if page.changes else before
     return Response(200, body + b'],"last":%d,"more":%b}' % (last, b"true" if page.more else b"false"))
 

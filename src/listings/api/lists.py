@@ -196,8 +196,9 @@ class Lists:
         encoder = ChangeEncoder(await changes.list_actors(caller.account_id))
         await file.write(CHANGES_BEGIN)
         async for page in changes.read(caller, after, count):
-            async for part in codec.encode_changes(encoder, page.changes):
-                await file.write(part)
+            for part in codec.split_changes(page.changes):
+                await file.write(encoder.encode(part))
+                await asyncio.sleep(0)
             last, current = page.end.edit_revision, page.edit_revision
         await file.write(encoder.finish())
         return last, current
