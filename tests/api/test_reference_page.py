@@ -18,6 +18,7 @@ from listings.api.routes import ROUTES
 from listings.service import NO_INFO
 from tests.harness import TIMEOUT, Harness, RunningService
 from tests.site.browser import CHROMIUM, needs_chromium
+from tests.site.market import VOID
 
 DOCUMENT = document.build_document(ROUTES, NO_INFO)
 PAGE = render_page(DOCUMENT, "http://shop.example").decode()
@@ -47,7 +48,7 @@ class ParsedPage(HTMLParser):
             self.labels.append(known.get("for"))
         if name in {"input", "select", "textarea"}:
             self.controls.append(known.get("id"))
-        if name not in {"meta", "link", "input"}:
+        if name not in VOID:
             self.open.append(name)
 
     def handle_endtag(self, name: str) -> None:
