@@ -24,7 +24,8 @@ FORM_PATHS = (
     *("/console/keys", "/console/keys/1/rotate", "/console/keys/1/revoke", "/console/plan", "/console/listings"),
     *("/console/plan/request", "/console/account/name", "/console/account/email", "/console/account/email/confirm"),
     *("/console/account/close", "/console/activity/undo"),
-    *("/console/listings/new", "/console/listings/1025", "/console/listings/1025/state", "/console/import"),
+    *("/console/listings/new", "/console/listings/new/preview", "/console/listings/1025/preview", "/console/import"),
+    *("/console/listings/1025", "/console/listings/1025/state"),
     *(
         "/console/import/run",
         "/console/import/rejected",
@@ -315,7 +316,7 @@ def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
 def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
     for path in set(FORM_PATHS[:-1]) - set(KEPT_FORM_PATHS):
         page = re.sub(
-            "/(rotate|revoke|state|run|rejected|contact|messages|password|request|name|email|email/confirm|sessions?)$",
+            "/(rotate|revoke|state|preview|run|rejected|contact|messages|password|request|name|email|email/confirm|sessions?)$",
             "",
             path,
         )
