@@ -229,7 +229,7 @@ def run(scale: Scale) -> Outcome:
     total = _total(run_in_parallel(work, jobs))
     summary = f"{total.states:,} states from {total.events:,} writes, syncs and responses"
     summary += f": {len(total.failures)} with lost writes or an incomplete revert, {total.damaged} damaged"
-    return Outcome(summary, total.failures, states >= STATES)
+    return Outcome(summary, total.failures, total.states >= STATES)
 
 
 def control(scale: Scale) -> Outcome:
