@@ -221,6 +221,24 @@ class MaintainedHarness(Harness):
     _maintain = staticmethod(Services.run_background_tasks)
 
 
+def build_scope(
+    method: str, path: str, headers: list[tuple[bytes, bytes]], client: str = "127.0.0.1"
+) -> dict[str, Any]:
+    """Return the ASGI scope of a request. `client` is the client's address."""
+    raw, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # streaming responses need not listen for a disconnect
+        "scheme": "http",
+        "client": (client, 50_000),
+        "method": method,
+        "path": unquote(raw),
+        "raw_path": raw.encode(),
+        "query_string": query.encode(),
+        "headers": headers,
+    }
+
+
 async def fetch(
     application: Application,
     method: str,
@@ -232,18 +250,7 @@ async def fetch(
     client: str = "127.0.0.1",
 ) -> Reply:
     """Send one ASGI request with the body in these chunks; an incomplete one ends with a disconnect."""
-    raw, _, query = path.partition("?")
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},  # streaming responses need not listen for a disconnect
-        "scheme": "http",
-        "client": (client, 50_000),
-        "method": method,
-        "path": unquote(raw),
-        "raw_path": raw.encode(),
-        "query_string": query.encode(),
-        "headers": headers,
-    }
+    scope = build_scope(method, path, headers, client)
     waiting: list[dict[str, Any]] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     if complete:
         waiting[-1]["more_body"] = False

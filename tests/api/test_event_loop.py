@@ -11,7 +11,7 @@ import pytest
 
 from listings.domain.model import NewListing
 from tests.api.helpers import LISTINGS
-from tests.harness import Harness, Person
+from tests.harness import Harness, Person, build_scope
 
 QUERIES = ("", "?sort=title", "?q=lamp", "?type=product&sort=-price&count=true", "?limit=1000", "?include=all")
 CHANGES = "/api/v1/changes?limit=1000"
@@ -48,18 +48,7 @@ def watch_steps() -> Iterator[list[float]]:
 
 async def send_request(harness: Harness, person: Person, method: str, path: str, body: bytes = b"") -> None:
     """Send a request. The body of the response is not kept: joining its parts takes long, too."""
-    raw, _, query = path.partition("?")
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "scheme": "http",
-        "client": ("127.0.0.1", 50_000),
-        "method": method,
-        "path": raw,
-        "raw_path": raw.encode(),
-        "query_string": query.encode(),
-        "headers": [(b"x-api-key", person.key.encode()), (b"content-length", b"%d" % len(body))],
-    }
+    headers = [(b"x-api-key", person.key.encode()), (b"content-length", b"%d" % len(body))]
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -68,11 +57,11 @@ async def send_request(harness: Harness, person: Person, method: str, path: str,
         assert message.get("status", 200) == 200
         await asyncio.sleep(0)  # like a client that reads slowly
 
-    await harness.application(scope, receive, send)
+    await harness.application(build_scope(method, path, headers), receive, send)
 
 
 class Shop:
-    """Some listings, of which the last one was changed as often."""
+    """Listings with the same content. The last one has as many changes as there are listings."""
 
     def __init__(self, harness: Harness, count: int, content: str) -> None:
         self.harness = harness
@@ -89,7 +78,7 @@ class Shop:
         return ids
 
     def measure(self, method: str, path: str, body: bytes = b"") -> float:
-        """Return the longest step of a request: the shortest of three times, because something may disturb one."""
+        """Send a request three times. Return the smallest of the longest steps: other work may disturb one."""
         longest = []
         for number in range(3):
             price = msgspec.json.encode({"price": number + 1})

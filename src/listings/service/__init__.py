@@ -62,6 +62,11 @@ class ServiceInfo(NamedTuple):
         return self.contact if "@" in self.contact and "/" not in self.contact else ""
 
     @property
+    def contact_url(self) -> str:
+        """The URL of the contact, or ""."""
+        return f"mailto:{self.contact}" if self.contact_email else self.contact
+
+    @property
     def path_prefix(self) -> str:
         """The path of the public URL, such as /shop, or ""."""
         return urlsplit(self.base_url).path

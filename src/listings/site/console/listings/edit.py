@@ -92,13 +92,13 @@ async def preview_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     stored = await get_own_listing(request, member) if "id" in request.path_params else None
     sent, account_id = listing_form.read(form), member.account.id
+    now = timestamps.format_timestamp(site_of(request).services.clock())
     try:
-        now = timestamps.format_timestamp(site_of(request).services.clock())
         listing = listing_form.build_preview(sent, stored, account_id, now)
-    except Problem as problem:
-        template, version = "listing_edit.html" if stored else "listing_new.html", get_text(form, "version")
-        form_id = get_text(form, "form_id")
-        return _form_page(request, template, sent, problem, listing=stored, version=version, form_id=form_id)
+    except fields.InvalidFieldsError as error:
+        if stored is not None:
+            return await _edit_error_page(request, member, sent, error, get_text(form, "version"))
+        return _form_page(request, "listing_new.html", sent, error, form_id=get_form_id(form))
     return await market.build_listing_page(request, listing, account_id, is_preview=True)
 
 
