@@ -45,6 +45,9 @@ MEASURE_PICTURE = "it => Math.min(it.clientWidth, it.clientHeight)"  # of a squa
 WATCH_SHIFTS = """window.shifts = [];
 window.watcher = new PerformanceObserver(list => shifts.push(...list.getEntries()));
 watcher.observe({ type: "layout-shift", buffered: true });"""
+WAIT_FOR_PAINT = """() => new Promise(resolve => new PerformanceObserver(list => {
+  if (list.getEntriesByName("first-contentful-paint").length) resolve();
+}).observe({ type: "paint", buffered: true }))"""
 SUM_SHIFTS = """async () => {
   await document.fonts.ready;
   for (let frames = 0; frames < 2; frames++) await new Promise(requestAnimationFrame);
@@ -474,12 +477,19 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, market: RunningMarke
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
 
 
+def continue_after_first_paint(route: Route) -> None:
+    route.request.frame.evaluate(WAIT_FOR_PAINT)
+    route.continue_()
+
+
+@pytest.mark.parametrize("late", ["site.js", "inter.woff2"])
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 def test_pages_do_not_move_while_they_load(
-    browser: Browser, market: RunningMarket, paths: list[str], size: ViewportSize
+    browser: Browser, market: RunningMarket, paths: list[str], size: ViewportSize, late: str
 ) -> None:
     with visit(browser, market.base_url, viewport=size) as seen:
         seen.page.add_init_script(WATCH_SHIFTS)
+        seen.page.route(f"**/{late}", continue_after_first_paint)
         moved = {path: seen.open(path).evaluate(SUM_SHIFTS) for path in paths}
         assert {path: shift for path, shift in moved.items() if shift > 0.01} == {}
         seen.page.evaluate("document.body.style.paddingTop = '200px'")

@@ -65,9 +65,9 @@ document.addEventListener("click", (event) => {
 });
 
 // Copy or share the link of a listing. Without permission to copy, show it selected.
-for (const share of document.querySelectorAll("[data-share]")) {
+for (const share of document.querySelectorAll(".share")) {
   const link = document.querySelector("link[rel=canonical]").href;
-  share.hidden = false;
+  share.classList.add("ready");
   const copy = share.querySelector("[data-copy-link]");
   copy.addEventListener("click", async () => {
     try {
