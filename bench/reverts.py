@@ -28,6 +28,7 @@ _REVERT = f"{_CHANGES}/revert"
 _BATCH = 100
 _LOADS = ("get one", "create")
 _MAX_SECONDS = 300.0  # of a revert
+_IDLE_CORES = 0.1
 
 
 class Figures(NamedTuple):
@@ -147,6 +148,7 @@ def _measure(shop: Shop, revert_id: int) -> tuple[Figures, int]:
 
     Each revert undoes the one before. Return the figures and the id of the last revert.
     """
+    _wait_until_idle(shop)
     without = {name: _load(shop, name) for name in _LOADS}
     started = time.monotonic()
     revert_id = _wait(shop, _start(shop, {"revert": revert_id}))
@@ -176,6 +178,18 @@ def _wait(shop: Shop, revert_id: int) -> int:
             raise BenchmarkError("The revert does not end")
         time.sleep(0.05)
     return revert_id
+
+
+def _wait_until_idle(shop: Shop) -> None:
+    """Wait until the service has indexed the changed listings for the market."""
+    end = time.monotonic() + _MAX_SECONDS
+    used = shop.server.get_processor_seconds()
+    while time.monotonic() < end:
+        time.sleep(1)
+        before, used = used, shop.server.get_processor_seconds()
+        if used - before < _IDLE_CORES:
+            return
+    raise BenchmarkError("The service does not become idle")
 
 
 def _load(shop: Shop, name: str) -> float:

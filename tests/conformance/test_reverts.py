@@ -111,6 +111,26 @@ def test_a_single_change_of_any_kind_is_taken_back(reverts: Reverts) -> None:
     assert reverts.get(edited).updated_at > CREATED
 
 
+def test_several_listings_get_the_values_of_all_fields_back(reverts: Reverts) -> None:
+    """PostgreSQL writes all values of a field at once."""
+    texts = ("title", "content", "category", "location", "region", "district")
+    before = [
+        {name: f"{name} {number} 💡" for name in texts}
+        | {"type": "rental", "price_type": "per_night", "images": f'["https://a.example/{number}"]'}
+        | {"price_cents": 2**40 + number, "latitude": -41.1234567 - number, "longitude": None, "is_active": number != 1}
+        for number in range(3)
+    ]
+    ids = [reverts.add(OWNER, **values) for values in before]
+    for number, listing_id in enumerate(ids):
+        new: dict[str, Any] = dict.fromkeys(texts, f"new {number}") | {"type": "job", "price_type": "fixed", "images": "[]"}
+        new |= {"price_cents": 1, "latitude": None, "longitude": 174.0, "is_active": number == 1}
+        reverts.change(listing_id, BOT, **new)
+    first = reverts.begin()
+    assert [{name: getattr(reverts.get(it), name) for name in before[0]} for it in ids] == before
+    reverts.begin(RevertRequest("revert", first.key.id))
+    assert [(reverts.get(it).title, reverts.get(it).longitude) for it in ids] == [(f"new {n}", 174.0) for n in range(3)]
+
+
 def test_a_deleted_listing_comes_back_active_if_it_was(reverts: Reverts) -> None:
     listing_id = reverts.add(OWNER, external_id="sku")
     reverts.delete(listing_id)

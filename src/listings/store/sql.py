@@ -14,6 +14,14 @@ from functools import lru_cache
 from listings.domain.model import Listing, NewListing
 
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
+_COLUMN_TYPES = {  # of listings on PostgreSQL, unless it is text
+    "id": "bigint",
+    "price_cents": "bigint",
+    "latitude": "double precision",
+    "longitude": "double precision",
+    "is_active": "boolean",
+    "deleted_at": "bigint",
+}
 ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at, public_contact, messages_off_at"
 IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at, edit_revision"
 KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at, access"
@@ -261,6 +269,26 @@ def build_listing_update(columns: tuple[str, ...], *, returning: bool = True) ->
         f"UPDATE listings SET version = version + 1, {_build_assignments(columns, 3)} WHERE bucket = $1 AND id = $2"
     )
     return f"{update} RETURNING {LISTING_COLUMNS}" if returning else update
+
+
+@lru_cache(maxsize=1024)
+def build_listing_updates(columns: tuple[str, ...]) -> str:
+    """Return the statement that sets these columns of several listings, without a result.
+
+    Its parameters are the bucket, the ids, and an array of the values of each column.
+    """
+    names = ("id", *columns)
+    arrays = build_arrays([_COLUMN_TYPES.get(name, "text") for name in names])
+    assignments = ", ".join(f"{column} = new.{column}" for column in columns)
+    return f"""
+UPDATE listings SET version = version + 1, {assignments} FROM {arrays} AS new ({", ".join(names)})
+WHERE listings.bucket = $1 AND listings.id = new.id
+"""
+
+
+def build_arrays(types: Iterable[str]) -> str:
+    """Return the table of some arrays. Their parameters have the numbers from 2 on, and elements of these types."""
+    return f"unnest({', '.join(f'CAST(${number} AS {name}[])' for number, name in enumerate(types, 2))})"
 
 
 @lru_cache(maxsize=16)

@@ -51,6 +51,7 @@ STATEMENTS = {
     and re.match(r"[\s(]*(SELECT|INSERT|UPDATE|DELETE)\b", value)
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
+    "change_listings": sql.build_listing_updates(("title", "price_cents", "is_active", "latitude", "deleted_at")),
     "change_account": sql.build_account_update(("name", "plan_expires_at")),
     **{f"ERASE_ROWS[{number}]": statement for number, statement in enumerate(member_sql.ERASE_ROWS)},
 }
@@ -313,6 +314,8 @@ VALUES: dict[str, Callable[[int], tuple[Any, str]]] = {  # by type: a value for 
     "text": lambda number: (f"text {number}", f"text {number}"),
     "bytea": lambda number: (b"%032d" % number, f"{number:032}"),
     "text[]": lambda number: ([f"word {number}"], f'{{"word {number}"}}'),
+    "bool[]": lambda number: ([number % 2 == 0], f"{{{'t' if number % 2 == 0 else 'f'}}}"),
+    "float8[]": lambda number: ([number + 0.5], f"{{{number}.5}}"),
     "int8[]": lambda number: ([10_000_000 + number], f"{{{10_000_000 + number}}}"),
 }
 

@@ -149,6 +149,9 @@ async def run_script(session: Session, script: Script[T], *, is_urgent: bool = T
 async def _run_query(session: Session, query: Query | QueryMany) -> list[Any]:
     if isinstance(query, QueryMany):
         many = query.many if isinstance(query.many, list) else await asyncio.to_thread(list, query.many)
+        if len(many) > 1 and query.at_once:
+            first, *others = zip(*many, strict=True)
+            return await session.fetch(query.at_once, first[0], *others)
         return await session.fetch_many(query.statement, many) if many else []
     statement = query.statement + _LOCK_CLAUSE if query.locks else query.statement
     return await session.fetch(statement, *query.values)

@@ -217,11 +217,12 @@ def _read_cases(
     partition: Partition, scope: RevertScope, candidates: Sequence[Candidate]
 ) -> Script[dict[int, _EditedListing]]:
     keys = [(partition[0], listing_id) for listing_id in dict.fromkeys(one.listing_id for one in candidates)]
-    rows = yield QueryMany(revert_sql.GET_CREATED_LISTING, keys)
+    rows = yield QueryMany(revert_sql.GET_CREATED_LISTING, keys, revert_sql.GET_CREATED_LISTINGS)
     revisions = {row[-1] for row in rows if row[-2] is None and row[-1] is not None and row[-1] >= scope.first}
     heads = yield QueryMany(revert_sql.GET_SET_HEAD, [(*partition, one) for one in sorted(revisions)])
     batches = {head[0]: head[1:4] for head in heads}
-    edits = yield QueryMany(revert_sql.LIST_EDITS, [(*key, scope.first, _MAX_EDITS + 1) for key in keys])
+    wanted = [(*key, scope.first, _MAX_EDITS + 1) for key in keys]
+    edits = yield QueryMany(revert_sql.LIST_EDITS, wanted, revert_sql.LIST_EDITS_OF_LISTINGS)
     by_listing: dict[int, list[Edit]] = {}
     short: dict[EditKey, tuple[str, str]] = {}
     for listing_id, edit_revision, number, moment, author, group, kind, fields, size, values in edits:

@@ -1,6 +1,6 @@
 """The SQL statements for reverts. See `sql` for the conventions."""
 
-from listings.store.sql import LISTING_COLUMNS
+from listings.store.sql import LISTING_COLUMNS, build_arrays
 
 _LEASE_SECONDS = 3
 _MAX_LEASE_SECONDS = 6  # an end further ahead comes from a wrong clock
@@ -32,13 +32,24 @@ ORDER BY edit_revision DESC, number DESC LIMIT $6
 """
 
 GET_CREATED_LISTING = f"SELECT {LISTING_COLUMNS}, author, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
+GET_CREATED_LISTINGS = GET_CREATED_LISTING.replace("id = $2", "id = ANY(CAST($2 AS bigint[]))")
 
-LIST_EDITS = f"""
+
+def _build_list_edits(listing_id: str, first: str, count: str) -> str:
+    return f"""
 SELECT listing_id, edit_revision, number, moment, author, import_id, kind, fields, octet_length(detail),
     CASE WHEN octet_length(detail) <= {_MAX_SHORT_BYTES} THEN detail END
 FROM changes
-WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision >= $3
-ORDER BY edit_revision DESC, number DESC LIMIT $4
+WHERE bucket = $1 AND listing_id = {listing_id} AND listing_id <> 0 AND edit_revision >= {first}
+ORDER BY edit_revision DESC, number DESC LIMIT {count}
+"""
+
+
+LIST_EDITS = _build_list_edits("$2", "$3", "$4")
+LIST_EDITS_OF_LISTINGS = f"""
+SELECT edits.* FROM {build_arrays(["bigint"] * 3)} AS wanted (id, first, count),
+    LATERAL ({_build_list_edits("wanted.id", "wanted.first", "wanted.count")}) AS edits
+ORDER BY edit_revision DESC, number DESC
 """
 
 GET_EDIT_VALUES = """

@@ -175,7 +175,8 @@ def _write(
             by_columns.setdefault(tuple(one.plan.changes), []).append(one)
     for columns, group in by_columns.items():
         rows = [(partition[0], one.listing.id, *one.plan.changes.values()) for one in group]
-        yield QueryMany(sql.build_listing_update(columns, returning=False), rows)
+        update = sql.build_listing_update(columns, returning=False)
+        yield QueryMany(update, rows, sql.build_listing_updates(columns))
     yield from _index(engine, partition, [one for group in by_columns.values() for one in group])
     yield from _free_claimed(partition, planned)
     for listing, plan, claimed in planned:
