@@ -122,8 +122,8 @@ def test_several_listings_get_the_values_of_all_fields_back(reverts: Reverts) ->
     ]
     ids = [reverts.add(OWNER, **values) for values in before]
     for number, listing_id in enumerate(ids):
-        new: dict[str, Any] = dict.fromkeys(texts, f"new {number}") | {"type": "job", "price_type": "fixed", "images": "[]"}
-        new |= {"price_cents": 1, "latitude": None, "longitude": 174.0, "is_active": number == 1}
+        new: dict[str, Any] = dict.fromkeys(texts, f"new {number}") | {"type": "job", "price_type": "fixed"}
+        new |= {"images": "[]", "price_cents": 1, "latitude": None, "longitude": 174.0, "is_active": number == 1}
         reverts.change(listing_id, BOT, **new)
     first = reverts.begin()
     assert [{name: getattr(reverts.get(it), name) for name in before[0]} for it in ids] == before
