@@ -180,10 +180,10 @@ def test_a_checkpoint_of_another_process_is_no_fault(database: Path) -> None:
 # Damage
 
 
-def test_a_read_that_finds_damage_rejects_writes(tmp_path: Path) -> None:
+def test_a_read_that_finds_damage_rejects_writes_of_all_processes(tmp_path: Path) -> None:
     database = databases.make(tmp_path / "listings.db", listings=100, size=3000)
 
-    async def use(store: SqliteStore) -> None:
+    async def use(store: SqliteStore, other: SqliteStore) -> None:
         content = bytearray(database.read_bytes())
         content[8 * 4096 :] = b"\xa5" * (len(content) - 8 * 4096)
         with database.open("r+b") as file:  # the same file
@@ -192,8 +192,13 @@ def test_a_read_that_finds_damage_rejects_writes(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="can't be read"):
             await store.list_listings(1, 1)
         await require_rejected(store, "The database is damaged")
+        await require_rejected(other, "Another process has found the database damaged")
 
-    run(database, use)
+    async def use_both() -> None:
+        async with opened(database) as store, opened(database) as other:
+            await use(store, other)
+
+    asyncio.run(use_both())
     with pytest.raises(Unavailable, match="The database is damaged"):
         migrate(database)
 

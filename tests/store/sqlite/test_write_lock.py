@@ -135,7 +135,7 @@ def test_the_lock_file_of_an_earlier_version_is_extended(path: Path) -> None:
     file.write_bytes((6).to_bytes(8, sys.byteorder))
     with closing(WriteLock(path)) as lock, lock.acquire():
         assert lock.read_sequence() == 7
-    assert file.read_bytes() == (8).to_bytes(8, sys.byteorder) + (2).to_bytes(8, sys.byteorder)
+    assert file.read_bytes() == b"".join(counter.to_bytes(8, sys.byteorder) for counter in (8, 2, 0))
 
 
 def test_a_full_disk_is_reported_when_creating_the_lock_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

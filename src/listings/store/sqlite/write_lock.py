@@ -1,10 +1,10 @@
 """Cross-process write lock for one SQLite file, with counters that validate the readers' caches.
 
-The lock file next to the database holds two sequence counters, as in a seqlock, which all processes map into memory.
+The lock file next to the database holds three counters, which all processes map into memory. Two are like a seqlock's.
 The first counts writes: it is odd while a process holds the lock, and each release leaves the next even value. The
 second counts in the same way, but only writes that may change a caller: keys, plans, accounts. A reader may use cached
 data while the counter has the same even value. If a process is killed while it holds the lock, the counters stay odd
-until another process has acquired and released it.
+until another process has acquired and released it. The third counts how often a process has found the database damaged.
 """
 
 import fcntl
@@ -17,8 +17,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
-_WRITES, _CALLERS = 0, 1
-_SIZE_BYTES = 16  # two 64-bit counters
+_WRITES, _CALLERS, _DAMAGES = 0, 1, 2
+_SIZE_BYTES = 24  # three 64-bit counters
 INCREMENT_PER_WRITE: Final = 2  # by which a write of any process raises the counter: 1 while it runs, 1 at its end
 UNKNOWN: Final = -1  # instead of a counter value
 MAX_CACHE_SECONDS = 1.0  # because a foreign program that writes to the file does not take the lock
@@ -46,6 +46,7 @@ class WriteLock:
             raise
         self._counters = memoryview(self._map).cast("Q")
         self.sequence_at_acquire = UNKNOWN  # the write counter before this process last acquired the lock
+        self._earlier_damages = self._counters[_DAMAGES]
         self.read_sequence: ReadSequence = partial(self._counters.__getitem__, _WRITES)
         self.read_caller_sequence: ReadSequence = partial(self._counters.__getitem__, _CALLERS)
 
@@ -77,6 +78,15 @@ class WriteLock:
     def mark_callers_changed(self) -> None:
         """Invalidate cached callers. This process must hold the lock."""
         self._counters[_CALLERS] |= 1
+
+    def report_damage(self) -> None:
+        """Tell all processes that use the lock file that the database is damaged."""
+        self._counters[_DAMAGES] += 1
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a process has reported damage since this one opened the lock file."""
+        return self._counters[_DAMAGES] != self._earlier_damages
 
     def close(self) -> None:
         """Close the lock file."""

@@ -50,6 +50,7 @@ _CHECK_TIMEOUT_SECONDS = 1.0
 _WRITE, _EXIT = True, False
 _REPLACED = "The database was removed or replaced while in use"
 _TRUNCATED = "The database's WAL was truncated while in use"
+_FOUND_ELSEWHERE = "Another process has found the database damaged"
 
 # Errors that end one statement and keep the transaction. Any other error fails the whole batch.
 _STATEMENT_ERRORS = (
@@ -160,10 +161,14 @@ class Writer:
         task.result()
 
     def report_damage(self, damage: str) -> None:
-        """Reject all further writes, and keep the WAL at the end. Thread-safe."""
+        """Reject all further writes, in all processes, and keep the WAL at the end. Thread-safe."""
         if self._damage is None:
-            self._damage = damage
-            _log.error("%s: writes are rejected from here on", damage)
+            self._set_damage(damage)
+            self.lock.report_damage()
+
+    def _set_damage(self, damage: str) -> None:
+        self._damage = damage
+        _log.error("%s: writes are rejected from here on", damage)
 
     def find_fault(self, connection: apsw.Connection | None) -> str | None:
         """Return why the WAL must not be written into the database, or None."""
@@ -182,6 +187,11 @@ class Writer:
             raise Unavailable("Too many writes are waiting")
         if self._rejecting:
             raise _build_busy_error()
+        self._require_undamaged()
+
+    def _require_undamaged(self) -> None:
+        if self._damage is None and self.lock.is_damaged:
+            self._set_damage(_FOUND_ELSEWHERE)
         if self._damage is not None:
             raise Unavailable(f"{self._damage}; nothing was written")
 
@@ -196,8 +206,7 @@ class Writer:
             raise Unavailable(f"{_REPLACED}; nothing was written")
         if connection is not None and not self._files.is_wal_complete(connection):
             self.report_damage(_TRUNCATED)
-        if self._damage is not None:
-            raise Unavailable(f"{self._damage}; nothing was written")
+        self._require_undamaged()
 
     async def close(self) -> None:
         """Commit the queued writes, checkpoint the WAL and disconnect. Give up if another process holds the lock."""
