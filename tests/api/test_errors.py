@@ -120,6 +120,17 @@ def fill_account(harness: Harness, key: str, query: str = "") -> Reply:
         engine.limits = limits
 
 
+def revert_twice(harness: Harness, key: str) -> Reply:
+    """Send a second revert while one that needs several transactions is unfinished."""
+    create = {"op": "create", "listing": VALID}
+    for _ in range(3):
+        harness.fetch("POST", f"{LISTINGS}/batch", key=key, json={"operations": [create] * 100})
+    last = harness.fetch("GET", "/api/v1/changes?after=0", key=key).json()["change_sets"][-1]
+    body = {"key": last["actor"]["id"], "since": last["time"]}
+    harness.fetch("POST", "/api/v1/changes/revert", key=key, json=body)
+    return harness.fetch("POST", "/api/v1/changes/revert", key=key, json=body)
+
+
 def add_read_key(harness: Harness, cast: Cast) -> str:
     issued = harness.run(harness.services.keys.add(cast.alice.account, "reader", api_keys.generate(), access="read"))
     return issued.secret
@@ -199,6 +210,7 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
         "external_id_taken",
         lambda harness, cast: take_external_id(harness, cast.alice.key),
     ),
+    "revert during another one": ("revert_running", lambda harness, cast: revert_twice(harness, cast.alice.key)),
     "stale update": (
         "precondition_failed",
         lambda harness, cast: harness.fetch(

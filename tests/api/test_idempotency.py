@@ -115,7 +115,7 @@ def test_an_invalid_key_is_rejected(harness: Harness, key: str) -> None:
     alice = harness.person("alice")
     reply = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=with_key(key))
     assert (reply.status, reply.headers["x-error-code"]) == (400, "invalid_request")
-    assert reply.json() == {"error": "Idempotency-Key must be sent once, with 1 to 255 visible ASCII characters"}
+    assert reply.json() == {"error": "Idempotency-Key must be sent once, with 1 to 255 printable ASCII characters"}
     assert harness.fetch("GET", LISTINGS, key=alice.key).json() == {"listings": []}
 
 

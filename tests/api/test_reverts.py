@@ -112,6 +112,12 @@ def test_a_dry_run_of_long_changes_shows_only_the_first(alice: UndoingSeller) ->
 
 
 @pytest.mark.every_engine
+def test_a_period_in_the_future_is_rejected(alice: UndoingSeller) -> None:
+    key = alice.harness.run(alice.harness.store.list_keys(1))[0].id
+    error = {"error": "since must not be in the future: it is in UTC"}
+    assert alice.undo({"key": key, "since": "2099-01-01 00:00:00"}, status=400) == error
+
+
 def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> None:
     for _ in range(3):
         create = {"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}
@@ -124,11 +130,11 @@ def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> Non
     path = reply.headers["location"]
     assert path == f"{REVERTS}/{reply.json()['id']}"
     assert (
-        alice.undo({"revert": reply.json()["id"]}, status=400)["error"] == "Revert 4 is not finished: try again later"
+        alice.undo({"revert": reply.json()["id"]}, status=409)["error"] == "Revert 4 is not finished: try again later"
     )
     assert alice.undo({"change": 1}, "?dry_run=true")["status"] == "planned"
     running = "Revert 4 is still running, and an account can have only one at a time: try again later"
-    assert alice.undo({"change": 1}, status=400) == {"error": running}
+    assert alice.undo({"change": 1}, status=409) == {"error": running}
     replayed = alice.revert(body, headers={"Idempotency-Key": "k"})
     assert (replayed.status, replayed.json()["id"], replayed.headers["idempotent-replayed"]) == (202, 4, "true")
     services = alice.harness.services

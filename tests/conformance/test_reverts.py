@@ -398,7 +398,7 @@ def test_an_account_has_one_unfinished_revert_at_a_time(reverts: Reverts) -> Non
     for idempotency in (None, key._replace(key="other")):
         with pytest.raises(Problem, match="Revert 4 is still running") as rejected:
             reverts.begin(RevertRequest("change", 1), idempotency=idempotency)
-        assert rejected.value.code == "invalid_request"
+        assert rejected.value.code == "revert_running"
     assert reverts.last == revert.key.id
     assert reverts.begin(count=1, idempotency=key) == revert.key.id
     assert reverts.advance(revert) is not None
@@ -428,7 +428,7 @@ def test_simultaneous_reverts_of_an_account_start_only_one(reverts: Reverts, run
 
     outcomes = run(begin_all())
     assert [type(outcome) for outcome in outcomes].count(Revert) == 1
-    assert {outcome.code for outcome in outcomes if isinstance(outcome, Problem)} == {"invalid_request"}
+    assert {outcome.code for outcome in outcomes if isinstance(outcome, Problem)} == {"revert_running"}
     assert sum(reverts.get(listing_id).deleted_at is not None for listing_id in ids) == 1
 
 

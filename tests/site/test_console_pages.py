@@ -245,10 +245,12 @@ def test_a_seller_requests_the_plan_from_the_operator(harness: Harness) -> None:
     for _ in range(2):
         assert "Your request was sent." in tab.post("/console/plan/request").follow().text
     assert "You requested the Business plan on 22 Sep 2026" in tab.text
+    assert "Business Requested" in tab.text
     assert "/console/plan/request" not in tab.reply.body.decode()
     assert "Requested on 22 Sep 2026" in tab.get("/console").text
     harness.run(harness.services.accounts.extend_plan("alice@example.com", 1))
     assert "Active until 22 Oct 2026" in tab.get("/console/plan").text
+    assert "and then extend your plan. Request an extension" in tab.text
     harness.clock.advance(60 * DAY)
     assert "Expired on 22 Oct 2026" in tab.sign_in("alice@example.com").get("/console/plan").text
     assert "/console/plan/request" in tab.reply.body.decode()

@@ -98,7 +98,7 @@ def test_activity_shows_each_changed_field_and_offers_undo(harness: Harness, ali
     listing_id = create(harness, price=5)
     edit(alice, listing_id, price="7.25", region="Otago")
     alice.get(ACTIVITY)
-    assert "Price 5.00 7.25" in alice.text
+    assert "Price $5 $7.25" in alice.text
     assert "Updated Bicycle Changes of listing" in alice.text
     assert f"Undo: You updated price and region of listing {listing_id}" in alice.page.values("a", "aria-label")
     assert "Region (empty) Otago" in alice.text
@@ -115,7 +115,7 @@ def test_activity_shows_the_beginning_of_a_large_change(harness: Harness, alice:
     edit(alice, create(harness), price="6")
     alice.get(ACTIVITY)
     assert re.search("Description x+… y+… .* And 57 more listings", alice.text)
-    assert "Price (empty) 6.00" in alice.text
+    assert "Price (empty) $6" in alice.text
 
 
 def test_the_history_of_a_listing_has_its_changes(harness: Harness, alice: Tab) -> None:
@@ -124,7 +124,7 @@ def test_the_history_of_a_listing_has_its_changes(harness: Harness, alice: Tab) 
         edit(alice, listing_id, price=str(price))
     alice.get(f"{PATH}/{listing_id}/history")
     assert "You updated it" in alice.text
-    assert "Price 20.00 21.00" in alice.text
+    assert "Price $20 $21" in alice.text
     assert len(find_undo_links(alice)) == 20
     (older,) = alice.page.values("a", "href", rel="next")
     assert "created it" in alice.get(older or "").text
@@ -139,7 +139,7 @@ def test_the_history_of_a_listing_shows_all_fields(harness: Harness, alice: Tab)
     assert "And 1 more field." in alice.get(ACTIVITY).text
     alice.get(f"{PATH}/{listing_id}/history")
     assert "more field" not in alice.text
-    for text in (*texts.values(), "6.00", "A"):
+    for text in (*texts.values(), "$6", "A"):
         assert alice.page.texts.count(text) >= 1, text
 
 
@@ -195,9 +195,15 @@ def test_later_changes_are_overwritten_if_the_box_is_checked(harness: Harness, a
         edit(alice, listing_id, price=price)
     form = form_values(alice.get(f"{UNDO}?change=2"))
     assert "Bicycle Price Changed later" in alice.text
-    assert "Price 7.00 5.00" in alice.post(UNDO, **form, overwrite="on").text
+    assert "select “Overwrite later changes too”, then Preview" in alice.text
+    assert alice.page.values("button", "name", name="confirmed") == []
+    assert "Price $7 $5" in alice.post(UNDO, **form, overwrite="on").text
     undo(alice, overwrite="on")
     assert load_listing(harness, listing_id).price_cents == 500
+    assert "You updated it with an undo" in alice.get(f"{PATH}/{listing_id}/history").text
+    alice.get(f"{UNDO}?change=2")
+    assert "Nothing to undo The listings are already as they were before." in alice.text
+    assert "Nothing has been undone yet" not in alice.text
 
 
 def test_a_large_undo_shows_its_progress(harness: Harness, alice: Tab) -> None:
@@ -217,10 +223,10 @@ def test_an_undo_is_rejected_while_another_one_runs(harness: Harness, alice: Tab
     change, *_, import_ = find_undo_links(alice.get(ACTIVITY))
     (running,) = undo(alice.get(import_)).page.values("div", "hx-get", id="undo")
     form = form_values(alice.get(change))
-    assert alice.post(UNDO, **form, confirmed="on").reply.status == 400
+    assert alice.post(UNDO, **form, confirmed="on").reply.status == 409
     assert "An undo is still running, and there can be only one at a time. Try again when it is finished." in alice.text
     assert load_listing(harness, listing_id).price_cents == 600
-    assert alice.get(f"{UNDO}?revert={(running or '').rpartition('/')[2]}").reply.status == 400
+    assert alice.get(f"{UNDO}?revert={(running or '').rpartition('/')[2]}").reply.status == 409
     assert "An undo is still running" in alice.text
     harness.run(harness.services.reverts.run())
     undo(alice.post(UNDO, **form))

@@ -302,7 +302,7 @@ def parse_idempotency_key(values: list[str]) -> str | None:
         return None
     key = _IDEMPOTENCY_KEY.fullmatch(values[0])
     if len(values) > 1 or key is None:
-        raise Problem("invalid_request", "Idempotency-Key must be sent once, with 1 to 255 visible ASCII characters")
+        raise Problem("invalid_request", "Idempotency-Key must be sent once, with 1 to 255 printable ASCII characters")
     return key[1] or key[2]
 
 

@@ -157,7 +157,7 @@ class RevertStore(Protocol):
         """Start a revert with its first step, or return the id of the one that was started with the idempotency key.
 
         Raises Problem("idempotency_key_reused") if the key was used for a different request,
-        Problem("invalid_request") if the account has an unfinished revert, and Problem("account_disabled").
+        Problem("revert_running") if the account has an unfinished revert, and Problem("account_disabled").
         """
 
     def choose_revert_step_size(self) -> int:

@@ -58,12 +58,12 @@ def price_parts(cents: int, price_type: str) -> tuple[str, str]:
     """Return the amount and the text after it, such as ("$35", " per hour")."""
     if cents == 0:
         return "Price on request", ""
-    return _format_dollars(cents), _UNITS.get(price_type, "")
+    return format_dollars(cents), _UNITS.get(price_type, "")
 
 
 def format_price_range(lowest: int | None, highest: int | None) -> str:
     """Return a price range in cents with at least one end: "$100 to $500", "From $100" or "Up to $500"."""
-    ends = ["" if cents is None else _format_dollars(cents) for cents in (lowest, highest)]
+    ends = ["" if cents is None else format_dollars(cents) for cents in (lowest, highest)]
     if all(ends):
         return " to ".join(ends)
     return f"From {ends[0]}" if ends[0] else f"Up to {ends[1]}"
@@ -78,7 +78,8 @@ def format_place(*parts: str) -> str:
     return place
 
 
-def _format_dollars(cents: int) -> str:
+def format_dollars(cents: int) -> str:
+    """Return an amount such as "$1,999" or "$19.90"."""
     return f"${cents / 100:,.2f}".removesuffix(".00")
 
 

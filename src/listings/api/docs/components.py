@@ -287,8 +287,8 @@ def _build_revert_request() -> Schema:
             "import": number | {"description": "The id of an import."},
             "revert": number | {"description": "The id of an earlier revert."},
             "key": number | {"description": "The id of one of your keys, with `since`."},
-            "since": time | {"description": "Time of the key's first change to revert, in UTC."},
-            "until": time | {"description": "Time of its last one, in UTC. Default: now."},
+            "since": time | {"description": "Time of the key's first change to revert, in UTC, not in the future."},
+            "until": time | {"description": "Time of its last one, in UTC. A date alone means 00:00:00. Default: now."},
             "overwrite": {"type": "boolean", "description": "Whether to overwrite later changes. Default: `false`."},
         },
     }

@@ -41,9 +41,9 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     ),
     "Idempotency-Key": (
         (
-            "Your own id for this write: 1 to 255 visible ASCII characters, with or without quotes. A request repeated "
-            "within 24 hours with the same key and body returns the first response without writing again. Rejected "
-            "requests, and batches that were undone, do not use up the key."
+            "Your own id for this write: 1 to 255 printable ASCII characters, with or without quotes. A request "
+            "repeated within 24 hours with the same key and body returns the first response without writing again. "
+            "Rejected requests, and batches that were undone, do not use up the key."
         ),
         _STRING | {"pattern": '^(?:"[ -~]{1,255}"|[!#-~][ -~]{0,254})?$'},
         '"bike-42"',

@@ -190,7 +190,10 @@ REVERT = Operation(
             headers=("Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=("invalid_request", "key_not_allowed", "change_not_found", "changes_gone", "idempotency_key_reused"),
+    codes=(
+        *("invalid_request", "key_not_allowed", "change_not_found", "changes_gone", "revert_running"),
+        "idempotency_key_reused",
+    ),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
     body="RevertRequest",

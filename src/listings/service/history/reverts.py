@@ -39,6 +39,7 @@ _MAX_PREVIEWED = 1_000  # listings
 _MAX_SHOWN = 100  # changes and conflicts of a preview
 _MAX_SHOWN_CHARACTERS = 256 * 1024  # of the values of these changes
 _POLL_SECONDS = 0.2
+_CLOCK_SECONDS = 60  # by which the clock of a client may be ahead
 _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 
 
@@ -116,8 +117,8 @@ class Reverts:
 
         Of the options, only the idempotency key and the digest are used.
 
-        Raises Problem: invalid_request (also if the account has an unfinished revert), change_not_found, changes_gone,
-        idempotency_key_reused, account_disabled.
+        Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
+        account_disabled.
         """
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
         record = build_idempotency_record(options, now)
@@ -207,7 +208,7 @@ class Reverts:
             return await self._store.find_revert_scope(*partition, request)
         earlier = await self._store.get_revert(RevertKey(*partition, request.subject))
         if earlier is not None and earlier.finished_at is None:
-            raise Problem("invalid_request", f"Revert {request.subject} is not finished: try again later")
+            raise Problem("revert_running", f"Revert {request.subject} is not finished: try again later")
         scope = await self._store.find_revert_scope(*partition, request)  # only now, so that no step is missing
         if earlier is None:
             raise _build_missing(request.subject)
@@ -217,6 +218,8 @@ class Reverts:
         keys = {key.id for key in await self._store.list_keys(account_id)}
         if request.subject not in keys | {CONSOLE, OPERATOR}:
             raise Problem("change_not_found", f"There is no key with the id {request.subject}")
+        if request.since > self._clock() + _CLOCK_SECONDS:
+            raise Problem("invalid_request", "since must not be in the future: it is in UTC")
         if request.since < self._clock() - self._days * DAY_SECONDS:
             raise Problem("changes_gone", f"Changes are stored for {self._days} days: since must be later")
 

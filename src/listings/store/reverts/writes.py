@@ -119,11 +119,11 @@ def _lock_account(partition: Partition) -> Script[None]:
 
 
 def _require_no_unfinished(partition: Partition) -> Script[None]:
-    """Raise Problem("invalid_request") if the account, which must be locked, has an unfinished revert."""
+    """Raise Problem("revert_running") if the account, which must be locked, has an unfinished revert."""
     rows = yield Query(revert_sql.FIND_UNFINISHED_REVERT, partition)
     if rows:
         running = f"Revert {rows[0][0]} is still running"
-        raise Problem("invalid_request", f"{running}, and an account can have only one at a time: try again later")
+        raise Problem("revert_running", f"{running}, and an account can have only one at a time: try again later")
 
 
 def preview(

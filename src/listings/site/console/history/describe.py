@@ -6,9 +6,10 @@ from typing import NamedTuple
 from listings.contract.reverts import RevertConflict
 from listings.domain.changes import Change, get_name
 from listings.domain.fields import FIELDS
-from listings.domain.model import ListingChange
+from listings.domain.model import ListingChange, Value
 from listings.domain.reverts import ConflictReason
 from listings.site.console.listings.form import describe_value
+from listings.site.presentation import format_dollars
 
 _MAX_FIELDS = 6  # of a listing
 _STATES = {"deleted", "paused", "resumed"}  # outcomes that say whether the listing is on the market
@@ -86,10 +87,14 @@ def _find_outcome(change: Change) -> str:
 
 
 def _describe_field(attribute: str, before: ListingChange, after: ListingChange) -> ChangedField:
-    name = get_name(attribute)
-    return ChangedField(
-        _get_label(attribute), describe_value(name, before[attribute]), describe_value(name, after[attribute])
-    )
+    texts = (_describe_value(attribute, values[attribute]) for values in (before, after))
+    return ChangedField(_get_label(attribute), *texts)
+
+
+def _describe_value(attribute: str, value: Value) -> str:
+    if attribute == "price_cents" and isinstance(value, int):
+        return format_dollars(value) if value else ""
+    return describe_value(get_name(attribute), value)
 
 
 def _get_label(attribute: str) -> str:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain import fields
+from listings.domain.changes import Change
 from listings.domain.model import MAX_ID
 from listings.service.members.sessions import Member
 from listings.site.console.activity import describe_actor
@@ -25,6 +26,7 @@ class _Entry(NamedTuple):
     id: int
     moment: int
     who: str
+    is_undo: bool
     change: ChangedListing
 
 
@@ -35,12 +37,7 @@ async def show_history(request: Request, member: Member) -> Response:
     before = fields.parse_id(request.query_params.get("before", "")) or MAX_ID
     page = await services.changes.read_of_listing(listing.id, before, _PAGE_SIZE)
     keys = {key.id: key for key in await services.keys.list_of(member.account)}
-    entries = [
-        _Entry(
-            one.edit_revision, one.moment, describe_actor(one.actor, keys), describe_change(one, {}, max_fields=None)
-        )
-        for one in page.changes
-    ]
+    entries = [_describe(one, describe_actor(one.actor, keys)) for one in page.changes]
     return console_page(
         request,
         "listing_history.html",
@@ -50,6 +47,11 @@ async def show_history(request: Request, member: Member) -> Response:
         days=services.changes.days,
         next_before=entries[-1].id if page.more and entries else 0,
     )
+
+
+def _describe(change: Change, who: str) -> _Entry:
+    described = describe_change(change, {}, max_fields=None)
+    return _Entry(change.edit_revision, change.moment, who, change.kind == "reverted", described)
 
 
 ROUTES = [Route(f"{LISTINGS_PATH}/{{id}}/history", show_history)]

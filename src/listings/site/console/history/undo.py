@@ -37,8 +37,7 @@ from listings.site.context import site_of
 
 _SHOWN = 50  # listings, and conflicts
 _MISSING = {"change_not_found", "changes_gone"}
-_UNFINISHED = "invalid_request"  # the only reason for this code: the site builds valid requests
-_SHOWN_WITH_PREVIEW = {"plan_expired", _UNFINISHED}
+_SHOWN_WITH_PREVIEW = {"plan_expired", "revert_running"}
 
 
 class _Described(NamedTuple):
@@ -165,7 +164,7 @@ def _explain(problem: Problem) -> Problem:
     """Return the problem in the console's words."""
     if problem.code in _MISSING:
         return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
-    if problem.code == _UNFINISHED:
+    if problem.code == "revert_running":
         return Problem(
             problem.code, "An undo is still running, and there can be only one at a time. Try again when it is finished"
         )
