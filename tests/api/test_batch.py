@@ -170,7 +170,7 @@ def compare_with_single_request(alice: Client, bob: Client, kind: str, headers: 
         ({"op": "update", "id": "own", "changes": {}}, 'id must be an integer, got "own"'),
         ({"op": "delete", "id": 1.5}, "id must be an integer, got 1.5"),
         ({"op": "delete", "id": True}, "id must be an integer, got true"),
-        ({"op": "delete", "id": "1025"}, 'id must be an integer, got "1025"'),
+        ({"op": "delete", "id": "1025"}, 'id must be an integer, got "1025": remove the quotes'),
         ({"op": "delete"}, "id is required"),
         ({"op": "restore"}, "id is required"),
         ({"op": "delete", "id": 1025, "if_match": None}, "if_match must be a string, got null"),

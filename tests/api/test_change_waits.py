@@ -5,8 +5,9 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any
 
 import pytest
@@ -65,6 +66,17 @@ def read_ids(response: RawResponse) -> list[int]:
 @pytest.fixture
 def alice(running: RunningService) -> Seller:
     return Seller(running, running.cast().alice)
+
+
+def test_a_response_has_the_date_at_which_it_is_sent(alice: Seller) -> None:
+    """RFC 9110, 6.6.1."""
+    with Connection(alice.running) as connection:
+        alice.wait(connection)
+        asked = time()
+        alice.until(lambda: time() > asked + 2)
+        alice.create()
+        date = parsedate_to_datetime(connection.read_response().headers["date"])
+        assert date.timestamp() >= int(asked) + 1
 
 
 @pytest.mark.decision("G47")

@@ -216,7 +216,7 @@ def _parse_fields(
 def _parse_external_id(body: Mapping[str, object]) -> str:
     """Return the external id, which a put needs. Raises Problem("invalid_request")."""
     if body.get("external_id") is None:
-        raise Problem("invalid_request", "external_id is required")
+        raise Problem("invalid_request", "listing.external_id is required")
     change, _ = fields.parse_listing_change({"external_id": body["external_id"]})
     return str(change["external_id"])
 
@@ -231,7 +231,8 @@ def _parse_object(content: Mapping[str, Any], name: str) -> Mapping[str, object]
 def _parse_id(content: Mapping[str, Any]) -> int:
     number = _require(content, "id")
     if isinstance(number, bool) or not isinstance(number, int):
-        raise Problem("invalid_request", f"id must be an integer, got {preview(number)}")
+        advice = ": remove the quotes" if isinstance(number, str) and number.isdecimal() else ""
+        raise Problem("invalid_request", f"id must be an integer, got {preview(number)}{advice}")
     return codec.parse_listing_id(str(number))
 
 

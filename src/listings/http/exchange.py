@@ -21,6 +21,7 @@ class ExchangeConnection(Protocol):
     server: tuple[str, int | None] | None
     client: tuple[str, int] | None
     scheme: Any
+    server_state: Any  # of uvicorn: its default headers have the current date
     flow: FlowControl
     throttle: Throttle
     stopping: bool  # the connection closes after the pending responses
@@ -166,7 +167,8 @@ class HttpExchange(BaseExchange):
             return
         self.response_started = self.response_complete = True
         status_line = STATUS_LINE[status]
-        date = self.default_headers[0][1] if self.default_headers else b""
+        headers = self._connection.server_state.default_headers  # of now: the request may have waited
+        date = headers[0][1] if headers else b""
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         data: Data
         if len(body) < LARGE_BYTES:  # from this size on, two buffers are cheaper than a copy
@@ -188,7 +190,8 @@ class HttpExchange(BaseExchange):
             return
         self.response_started = True
         connection = self._connection
-        date = self.default_headers[0][1] if self.default_headers else b""
+        headers = self._connection.server_state.default_headers  # of now: the request may have waited
+        date = headers[0][1] if headers else b""
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         connection.write(b"%bdate: %b\r\n%b%b" % (STATUS_LINE[status], date, head, end))
         connection.begin_body()
