@@ -91,6 +91,12 @@ def test_the_demos_accounts_can_sign_in(demo: Serving) -> None:
             assert f"{name}@demo.example" in browser.get("/console").text
 
 
+def test_the_demos_market_and_sellers_can_be_contacted(demo: Serving) -> None:
+    with httpx2.Client(base_url=demo.base_url, timeout=DEADLINE) as browser:
+        assert "mailto:help@demo.example" in browser.get("/").text
+        assert "mailto:alice@demo.example" in browser.get("/sellers/1").text
+
+
 def test_the_demo_generates_three_keys(demo: Serving) -> None:
     environment = demo_environment(demo.folder)
     assert len({environment[variable] for variable in VARIABLES}) == 3

@@ -175,15 +175,19 @@ def test_a_preview_without_an_amount_has_an_error_at_the_field(harness: Harness,
 def test_the_preview_of_prices_says_which_listings_are_deleted(harness: Harness, alice: Tab) -> None:
     lamp, chair = create(harness, title="Lamp", price=5), create(harness, title="Chair", price=5)
     alice.get(PATH).post(PATH, action="delete", id=str(lamp))
+    sent: dict[str, Any] = {"action": "price", "mode": "percent", "amount": "10"}
     for selected in ({"id": [str(chair), str(lamp)]}, {"all": "1"}):
-        sent: dict[str, Any] = {"action": "price", "mode": "percent", "amount": "10", **selected}
-        assert "Chair $5 $5.50 Lamp $5 It is deleted. Restore it first" in alice.post(PATH, **sent).text
+        assert "Chair $5 $5.50 Lamp $5 It is deleted. Restore it first" in alice.post(PATH, **sent, **selected).text
+        assert alice.page.values("button", "value", name="confirmed") == ["price percent 10"]
+    alice.post(PATH, **sent, id=str(lamp))  # there is nothing to confirm
+    assert alice.page.values("button", "value", name="confirmed") == []
 
 
 def test_prices_are_set_for_all_selected_listings(harness: Harness, alice: Tab) -> None:
     ids = [create(harness, price=price) for price in (5, 0)]
     form: dict[str, Any] = {"action": "price", "id": [str(one) for one in ids], "mode": "set", "amount": "$1,250.50"}
     alice.get(PATH).post(PATH, confirmed="price set 5", **form)  # another price than the one that was previewed
+    assert "This is not the change that you have previewed." in alice.text
     assert [load_listing(harness, one).version for one in ids] == [1, 1]
     alice.post(PATH, confirmed="price set $1,250.50", **form)
     assert "The prices of 2 listings were changed." in alice.follow().text

@@ -17,7 +17,8 @@ from listings.files import replace_file
 from listings.service import Services
 from listings.service.keys import is_revoked_or_expired
 
-MARKET_NAME = "Tāone"
+SETTINGS = {"market_name": "Tāone", "contact": "help@demo.example"}
+"""The demo's settings, unless the environment has others."""
 
 _LISTINGS = "/api/v1/listings"
 _PASSWORD = "CONSOLE_PASSWORD"  # noqa: S105 - the variable in demo.env
@@ -59,6 +60,7 @@ async def prepare(services: Services, folder: Path) -> Demo:
     first: list[int] = []
     for seller, role in zip(sellers, _ROLES, strict=False):
         account = await seed.ensure_account(services, SeedAccount(seller.name, seller.email, role.plan_end))
+        await _ensure_contact(services, account, seller)
         await _ensure_password(services, account, password)
         keys[role.variable], caller = await _ensure_key(services, account, saved.get(role.variable))
         first.append(await _ensure_listings(services, caller, seller.listings))
@@ -132,10 +134,14 @@ async def _ensure_key(services: Services, account: Account, saved: str | None) -
 async def _ensure_seller(services: Services, seller: DemoSeller) -> None:
     """Create another seller of the market, with neither a key nor a password."""
     account = await seed.ensure_account(services, SeedAccount(seller.name, seller.email, _FUTURE))
-    if account.public_contact != seller.contact:
-        await services.accounts.set_public_contact(account, seller.contact)
+    await _ensure_contact(services, account, seller)
     caller = Caller(OPERATOR, account.id, bucket_of(account.id), account.plan_expires_at, None, None, None, "write")
     await _ensure_listings(services, caller, seller.listings)
+
+
+async def _ensure_contact(services: Services, account: Account, seller: DemoSeller) -> None:
+    if seller.contact and not account.public_contact:
+        await services.accounts.set_public_contact(account, seller.contact)
 
 
 async def _ensure_listings(services: Services, caller: Caller, listings: Sequence[dict[str, Any]]) -> int:

@@ -62,8 +62,10 @@ def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
     """
     if demo and not verbose and sys.stderr.isatty() and "LISTINGS_LOG_LEVEL" not in os.environ:
         flags["log_level"] = "error"  # so that the banner stays in view
-    if demo and "LISTINGS_MARKET_NAME" not in os.environ:
-        flags["market_name"] = demonstration.MARKET_NAME
+    if demo:
+        flags |= {
+            name: text for name, text in demonstration.SETTINGS.items() if f"LISTINGS_{name.upper()}" not in os.environ
+        }
     limit_malloc_arenas()
     settings = load_settings(**flags)
     if settings.warning:

@@ -145,15 +145,18 @@ async def _confirmation_page(
         except Problem as error:
             problem = error
     first = await bulk.find_first(services, member, form.selection, _PREVIEWED)
+    preview = [(listing, _preview_price(listing, price)) for listing in first]
+    count = await bulk.count_selected(services, member, form.selection)
     return console_page(
         request,
         "listings_bulk.html",
         problem=problem,
         form=form,
         form_id=form.form_id or secrets.token_urlsafe(16),
-        preview=[(listing, _preview_price(listing, price)) for listing in first],
+        preview=preview,
         has_preview=price is not None,
-        count=await bulk.count_selected(services, member, form.selection),
+        has_effect=price is not None and (count > len(preview) or any(isinstance(new, int) for _, new in preview)),
+        count=count,
         maximum=bulk.MAX_MATCHING,
         price_modes=PRICE_MODES,
     )
