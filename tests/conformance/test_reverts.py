@@ -112,7 +112,7 @@ def test_a_single_change_of_any_kind_is_taken_back(reverts: Reverts) -> None:
 
 
 def test_several_listings_get_the_values_of_all_fields_back(reverts: Reverts) -> None:
-    """PostgreSQL writes all values of a field at once."""
+    """On PostgreSQL, one statement updates all listings of a step."""
     texts = ("title", "content", "category", "location", "region", "district")
     before = [
         {name: f"{name} {number} 💡" for name in texts}

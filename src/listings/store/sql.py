@@ -14,7 +14,7 @@ from functools import lru_cache
 from listings.domain.model import Listing, NewListing
 
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
-_COLUMN_TYPES = {  # of listings on PostgreSQL, unless it is text
+_COLUMN_TYPES = {  # of the columns of listings on PostgreSQL; all others are text
     "id": "bigint",
     "price_cents": "bigint",
     "latitude": "double precision",
@@ -287,7 +287,7 @@ WHERE listings.bucket = $1 AND listings.id = new.id
 
 
 def build_arrays(types: Iterable[str]) -> str:
-    """Return the table of some arrays. Their parameters have the numbers from 2 on, and elements of these types."""
+    """Return a table whose columns are the arrays in the parameters from $2 on. Their elements have these types."""
     return f"unnest({', '.join(f'CAST(${number} AS {name}[])' for number, name in enumerate(types, 2))})"
 
 

@@ -27,8 +27,8 @@ class QueryMany(msgspec.Struct, gc=False):
 
     `many` may be slow to iterate: unless it is a list, that happens in a thread.
 
-    `at_once` is a statement that does the same with one execution, if the engine has arrays: it takes the first value,
-    which all rows share, and an array of each other column. A revert then takes a third less time.
+    `at_once` is a statement that does the same in one execution, on an engine with arrays. Its parameters are the first
+    value, which all rows share, and an array for each further value. A revert then takes a third less time.
     """
 
     statement: str
