@@ -54,6 +54,7 @@ def pytest_sessionstart() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--decision", metavar="ROW", help="run only the tests of this row of docs/decisions.md")
+    parser.addoption("--measure-all", action="store_true", help="measure the coverage of every test and its programs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -88,7 +89,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Run a test marked `uncovered` and its threads without coverage, and programs unless it `covers_programs`."""
     with ExitStack() as stack:
-        if COVERAGE_OF_PROGRAMS in os.environ:
+        if COVERAGE_OF_PROGRAMS in os.environ and not item.config.getoption("measure_all"):
             is_covered_elsewhere = _is_covered_elsewhere(item)
             if is_covered_elsewhere:
                 stack.enter_context(_without_coverage())

@@ -8,6 +8,7 @@ from tests.torture.instrument import Scale
 from tests.torture.instruments.mutation import (
     GOOD_TESTS,
     INSTRUMENT,
+    PYTEST_ARGUMENTS,
     WEAK_TESTS,
     Baseline,
     Sandbox,
@@ -15,6 +16,7 @@ from tests.torture.instruments.mutation import (
     run_toy_mutants,
 )
 from tests.torture.mutants import Mutant, generate_mutants
+from tests.torture.services import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
@@ -82,6 +84,14 @@ def test_tests_that_reach_rare_lines_run_first() -> None:
     assert baseline.rank_tests("m", mutant) == ["c", "b", "a"]
     shared = baseline._replace(reached={("m", 2): frozenset({"", "a"})})
     assert shared.rank_tests("m", mutant) == ["a", "d", "b", "c"]
+
+
+def test_tests_without_coverage_are_measured_too(tmp_path: Path) -> None:
+    toy = build_toy(tmp_path, f"{GOOD_TESTS}\npytestmark = pytest.mark.uncovered\n")
+    (toy.tests / "conftest.py").write_text(f"import sys\nsys.path.append({str(ROOT)!r})\nfrom tests.conftest import *\n")
+    with Sandbox(toy._replace(arguments=(*toy.arguments, *PYTEST_ARGUMENTS)), tmp_path) as sandbox:
+        baseline = sandbox.measure_baseline("test_toy.py", 100)
+    assert "test_toy.py::test_none[11]" in baseline.reached["toy.py", 3]
 
 
 def test_a_mutant_that_no_test_reaches_is_reported(tmp_path: Path) -> None:
