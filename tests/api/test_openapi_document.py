@@ -278,7 +278,8 @@ def test_the_operator_names_the_url_and_the_contact() -> None:
     assert DOCUMENT["servers"][0]["url"] == "/"
     assert "contact" not in DOCUMENT["info"]
     assert "externalDocs" not in DOCUMENT
-    for contact, field in (("help@market.example", "email"), ("https://market.example/help", "url")):
+    contacts = {"help@market.example": "email", "https://market.example/help": "url", "https://a.example/@shop": "url"}
+    for contact, field in contacts.items():
         named = document.build_document(ROUTES, ServiceInfo("https://market.example", contact))
         assert named["info"]["contact"] == {field: contact}
         assert named["servers"][0]["url"] == "https://market.example"

@@ -16,6 +16,7 @@ from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, Ne
 from listings.service import Options, Services
 from listings.service import market as market_service
 from listings.service.indexing import compute_next_size
+from listings.service.listings import search_unpriced_last
 from listings.service.market import is_bot, results
 from listings.service.market.results import MarketPage, MarketResults
 from tests.harness import Harness, MaintainedHarness
@@ -93,6 +94,25 @@ def test_listings_without_a_price_come_last_in_ascending_order(tmp_path: Path, e
         for limits, numbers in {(None, 4): (3, 5, 0, 2, 4), (4, None): (5, 1), (0, 0): (0, 2, 4), (4, 4): (5,)}.items():
             query = MarketQuery(sort="price", limit=2, price_min=limits[0], price_max=limits[1])
             assert read_pages(harness, services.market.search, query) == [ids[number] for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("limit", "price_min", "prices", "searches"),
+    [(2, None, [1, 5], 1), (3, None, [1, 5, 0], 2), (9, 0, [1, 5, 0, 0], 2), (9, 1, [1, 5], 1)],
+)
+def test_listings_without_a_price_are_searched_only_if_needed(
+    limit: int, price_min: int | None, prices: list[int], searches: int
+) -> None:
+    limits = []
+
+    async def search(query: ListingQuery) -> list[int]:
+        limits.append(query.limit)
+        lowest, highest = query.price_min or 0, 5 if query.price_max is None else query.price_max
+        return [price for price in (0, 0, 1, 5) if lowest <= price <= highest][: query.limit]
+
+    query = ListingQuery(sort="price", descending=False, price_min=price_min)
+    assert asyncio.run(search_unpriced_last(search, query, limit)) == prices
+    assert len(limits) == searches
 
 
 def read_pages(harness: Harness, search: Callable[..., Any], query: Any) -> list[int]:

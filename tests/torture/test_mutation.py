@@ -88,7 +88,8 @@ def test_tests_that_reach_rare_lines_run_first() -> None:
 
 def test_tests_without_coverage_are_measured_too(tmp_path: Path) -> None:
     toy = build_toy(tmp_path, f"{GOOD_TESTS}\npytestmark = pytest.mark.uncovered\n")
-    (toy.tests / "conftest.py").write_text(f"import sys\nsys.path.append({str(ROOT)!r})\nfrom tests.conftest import *\n")
+    conftest = f"import sys\nsys.path.append({str(ROOT)!r})\nfrom tests.conftest import *\n"
+    (toy.tests / "conftest.py").write_text(conftest)
     with Sandbox(toy._replace(arguments=(*toy.arguments, *PYTEST_ARGUMENTS)), tmp_path) as sandbox:
         baseline = sandbox.measure_baseline("test_toy.py", 100)
     assert "test_toy.py::test_none[11]" in baseline.reached["toy.py", 3]

@@ -1,10 +1,18 @@
-"""Replace files atomically, notice that one was replaced, and flush folders to disk."""
+"""Replace files atomically, notice that one was replaced, lock their bytes, and flush folders to disk.
 
+The locks are open file description (OFD) locks: a process loses its traditional locks when it closes any descriptor of
+the file.
+"""
+
+import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+_FLOCK = struct.Struct("hhqqi4x")
 
 
 @contextmanager
@@ -37,6 +45,20 @@ def has_name(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def try_lock(descriptor: int, kind: int, start: int, length: int) -> bool:
+    """Lock bytes of a file, or change the kind of their lock, without waiting. Return whether it succeeded."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, pack_lock(kind, start, length))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def pack_lock(kind: int, start: int, length: int) -> bytes:
+    """Return a `struct flock`."""
+    return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
 
 
 def sync_folder(folder: Path) -> None:

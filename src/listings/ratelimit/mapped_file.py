@@ -8,8 +8,7 @@ Each file is sparse, and is next to the database (`listings.db.limits-0000`):
 The ring has one entry more than the limit needs. A hit writes its time to the unused entry and then increments the
 number. Only the increment counts, so a process that is killed between the two has changed nothing.
 
-A process locks the byte of a key while it reads the clock, reads the ring and writes. The locks are open file
-description (OFD) locks, because a process loses its traditional locks when it closes any descriptor of the file.
+A process locks the byte of a key while it reads the clock, reads the ring and writes.
 
 Exclusive mode: the only process that uses a file skips these locks, because two locks take three quarters of a hit.
 Every user of a file holds a shared lock of one more byte, after those of the keys. A process that can lock that byte
@@ -38,7 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from listings.contract.rate_limiter import RateLimitDecision
-from listings.files import has_name, replace_file
+from listings.files import has_name, pack_lock, replace_file, try_lock
 
 _MAGIC = b"LSTLIM01"
 _HEADER = struct.Struct("8sQQd32s36s")
@@ -49,7 +48,6 @@ _REPLACED = 1  # another file has the name now
 _SHARED = 2  # exclusive mode is over, or must end
 KEYS_PER_FILE = 4096
 _MIN_CAPACITY = 1001
-_FLOCK = struct.Struct("hhqqi4x")
 _HEADER_AND_KEYS_BYTES = (0, 1 + KEYS_PER_FILE)
 _USERS_BYTE = (1 + KEYS_PER_FILE, 1)
 _SHARED_POLLS = 20  # checks to skip after leaving exclusive mode, because the newcomer retries or more of them come
@@ -156,7 +154,7 @@ class MappedFile:
                 self.leave_exclusive_mode()
         elif self._polls_left > 0:
             self._polls_left -= 1
-        elif _try_lock(self.descriptor, fcntl.F_WRLCK, *_USERS_BYTE) and self._words[_STATE_WORD] != _REPLACED:
+        elif try_lock(self.descriptor, fcntl.F_WRLCK, *_USERS_BYTE) and self._words[_STATE_WORD] != _REPLACED:
             self._words[_STATE_WORD] = 0  # a process that is just joining retries
             self._is_exclusive = True
 
@@ -165,7 +163,7 @@ class MappedFile:
         if self._is_exclusive:
             self._is_exclusive = False
             self._polls_left = _SHARED_POLLS
-            _try_lock(self.descriptor, fcntl.F_RDLCK, *_USERS_BYTE)
+            try_lock(self.descriptor, fcntl.F_RDLCK, *_USERS_BYTE)
 
     def list_used_slots(self) -> list[int]:
         """Return the slots of keys with a count."""
@@ -301,28 +299,14 @@ class MappedFile:
         """Allocate disk space. Writing to a hole of a mapped file would kill the process if the disk is full."""
         count_word = self._word_offset(slot)
         os.posix_fallocate(self.descriptor, 8 * count_word, 8 * (self.header.capacity + 1))
-        locks = _pack_lock(fcntl.F_WRLCK, 1 + slot, 1), _pack_lock(fcntl.F_UNLCK, 1 + slot, 1)
+        locks = pack_lock(fcntl.F_WRLCK, 1 + slot, 1), pack_lock(fcntl.F_UNLCK, 1 + slot, 1)
         entry = self._slots[slot] = _Slot(count_word, *locks)
         return entry
 
 
 def lock_header(descriptor: int) -> None:
     """Lock the header and all keys, waiting for other processes."""
-    _set_lock(descriptor, _SET_LOCK_WAIT, _pack_lock(fcntl.F_WRLCK, *_HEADER_AND_KEYS_BYTES))
-
-
-def _try_lock(descriptor: int, kind: int, start: int, length: int) -> bool:
-    """Lock bytes of a file, or change the kind of their lock, without waiting. Return whether it succeeded."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _pack_lock(kind, start, length))
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _pack_lock(kind: int, start: int, length: int) -> bytes:
-    """Return a `struct flock`."""
-    return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+    _set_lock(descriptor, _SET_LOCK_WAIT, pack_lock(fcntl.F_WRLCK, *_HEADER_AND_KEYS_BYTES))
 
 
 def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) -> MappedFile:
@@ -350,7 +334,7 @@ def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) 
             if file is None:
                 os.close(descriptor)  # which also unlocks it
         if file is not None:
-            _set_lock(descriptor, _SET_LOCK_WAIT, _pack_lock(fcntl.F_UNLCK, *_HEADER_AND_KEYS_BYTES))
+            _set_lock(descriptor, _SET_LOCK_WAIT, pack_lock(fcntl.F_UNLCK, *_HEADER_AND_KEYS_BYTES))
             return file
 
 
@@ -358,7 +342,7 @@ def _join(descriptor: int) -> None:
     """Become a user of a file whose header is locked. Raises BlockingIOError as `open_file` does."""
     if os.fstat(descriptor).st_size:
         os.pwrite(descriptor, _STATE.pack(_SHARED), _STATE_WORD * _STATE.size)
-    if not _try_lock(descriptor, fcntl.F_RDLCK, *_USERS_BYTE):
+    if not try_lock(descriptor, fcntl.F_RDLCK, *_USERS_BYTE):
         raise BlockingIOError(errno.EAGAIN, "another process holds it exclusively")
 
 

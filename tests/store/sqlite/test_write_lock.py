@@ -145,3 +145,19 @@ def test_a_full_disk_is_reported_when_creating_the_lock_file(path: Path, monkeyp
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space"):
         WriteLock(path)
+
+
+def test_damage_is_known_to_processes_that_start_later(path: Path) -> None:
+    with closing(WriteLock(path)) as lock:
+        assert not lock.is_damaged
+        lock.report_damage()
+        with closing(WriteLock(path)) as other:
+            assert other.is_damaged
+        assert lock.is_damaged
+
+
+def test_damage_is_forgotten_once_no_process_uses_the_file(path: Path) -> None:
+    with closing(WriteLock(path)) as lock, closing(WriteLock(path)):
+        lock.report_damage()
+    with closing(WriteLock(path)) as lock:
+        assert not lock.is_damaged

@@ -118,7 +118,6 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/service/test_payments.py",
         "tests/api/test_openapi_document.py",
         "tests/api/test_guides.py",
-        "tests/cli/test_export.py",
         "tests/site/test_password_reset.py",
     ),
     "service/access.py": _REQUEST_TESTS,

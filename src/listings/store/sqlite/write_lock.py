@@ -4,7 +4,8 @@ The lock file next to the database holds three counters, which all processes map
 The first counts writes: it is odd while a process holds the lock, and each release leaves the next even value. The
 second counts in the same way, but only writes that may change a caller: keys, plans, accounts. A reader may use cached
 data while the counter has the same even value. If a process is killed while it holds the lock, the counters stay odd
-until another process has acquired and released it. The third counts how often a process has found the database damaged.
+until another process has acquired and released it. The third counts how often a process has found the database damaged,
+until no process uses the lock file any more: each holds a shared lock of one byte after the counters.
 """
 
 import fcntl
@@ -17,8 +18,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+from listings.files import pack_lock, try_lock
+
 _WRITES, _CALLERS, _DAMAGES = 0, 1, 2
 _SIZE_BYTES = 24  # three 64-bit counters
+_USERS_BYTE = (_SIZE_BYTES, 1)
 INCREMENT_PER_WRITE: Final = 2  # by which a write of any process raises the counter: 1 while it runs, 1 at its end
 UNKNOWN: Final = -1  # instead of a counter value
 MAX_CACHE_SECONDS = 1.0  # because a foreign program that writes to the file does not take the lock
@@ -46,7 +50,7 @@ class WriteLock:
             raise
         self._counters = memoryview(self._map).cast("Q")
         self.sequence_at_acquire = UNKNOWN  # the write counter before this process last acquired the lock
-        self._earlier_damages = self._counters[_DAMAGES]
+        self._join()
         self.read_sequence: ReadSequence = partial(self._counters.__getitem__, _WRITES)
         self.read_caller_sequence: ReadSequence = partial(self._counters.__getitem__, _CALLERS)
 
@@ -85,8 +89,14 @@ class WriteLock:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a process has reported damage since this one opened the lock file."""
-        return self._counters[_DAMAGES] != self._earlier_damages
+        """Whether a process has reported damage since the lock file was last without users."""
+        return self._counters[_DAMAGES] != 0
+
+    def _join(self) -> None:
+        """Become a user of the lock file. The first one forgets earlier damage, which may have been repaired."""
+        if try_lock(self._descriptor, fcntl.F_WRLCK, *_USERS_BYTE):
+            self._counters[_DAMAGES] = 0
+        fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLKW, pack_lock(fcntl.F_RDLCK, *_USERS_BYTE))
 
     def close(self) -> None:
         """Close the lock file."""
