@@ -22,7 +22,7 @@ from tests.harness import TIMEOUT
 from tests.ratelimit import lone
 from tests.ratelimit.conftest import Machine, Run
 from tests.ratelimit.locks import USERS, Lock, find_lock, first_log_file, is_exclusively_locked
-from tests.ratelimit.test_mapped import ROOT
+from tests.ratelimit.test_mapped import ROOT, poll
 
 KEY = 5
 SHARED, EXCLUSIVE = Lock(*USERS, is_exclusive=False), Lock(*USERS, is_exclusive=True)
@@ -106,6 +106,25 @@ def test_a_newcomer_waits_for_exclusive_mode_to_end(run: Run, database: Path, ma
         other.run(second.close())
     run(first.close())
     assert not maintenance.done()
+
+
+def test_an_idle_process_is_exclusive_until_another_joins(run: Run, database: Path, machine: Machine) -> None:
+    async def work() -> None:
+        first = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
+        second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
+        await first.check()
+        for _ in range(2):
+            poll(first)
+            assert find_lock(first_log_file(database), USERS) == EXCLUSIVE
+        joining = asyncio.create_task(second.check())
+        await asyncio.sleep(0)
+        poll(first)
+        assert find_lock(first_log_file(database), USERS) == SHARED
+        await joining
+        await first.close()
+        await second.close()
+
+    run(work())
 
 
 def test_the_remaining_process_returns_to_exclusive_mode(run: Run, database: Path, machine: Machine) -> None:

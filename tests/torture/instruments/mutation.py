@@ -156,7 +156,12 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/conformance/test_limiter.py",
         "tests/ratelimit/test_mapped.py",
     ),
-    "ratelimit/mapped.py": ("tests/ratelimit/test_mapped.py", "tests/conformance/test_limiter.py"),
+    "ratelimit/mapped.py": (
+        "tests/ratelimit/test_mapped.py",
+        "tests/ratelimit/test_exclusive_mode.py",
+        "tests/ratelimit/test_import_history.py",
+        "tests/conformance/test_limiter.py",
+    ),
     "ratelimit/mapped_file.py": (
         "tests/ratelimit/test_mapped.py",
         "tests/ratelimit/test_exclusive_mode.py",
