@@ -198,6 +198,7 @@ class Server(UvicornServer):
 
 def bind_socket(host: str, port: int) -> socket.socket:
     """Bind a socket without listening, so that a port in use is reported before anything is changed."""
+    listener: socket.socket | None = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -208,6 +209,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_KERNEL_BYTES)
         listener.bind(address)
     except (OSError, UnicodeError) as error:
+        if listener is not None:
+            listener.close()
         raise _listen_problem(f"{host} port {port}", error) from None
     return listener
 
