@@ -146,11 +146,25 @@ def test_all_files_of_the_demo_are_private(demo: Serving) -> None:
     assert [file.name for file in folder.iterdir() if file.stat().st_mode & 0o077] == []
 
 
-def test_the_demo_has_twelve_listings_of_all_types(program: Program) -> None:
-    with program.serve("--demo") as serving:
+@pytest.fixture(scope="module")
+def stopped_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a demo that was stopped."""
+    folder = tmp_path_factory.mktemp("stopped-demo")
+    with Program(folder).serve("--demo") as serving:
         serving.stop()
-    environment = demo_environment(program.folder)
-    listings = {variable: list_listings(program.folder, environment[variable]) for variable in VARIABLES}
+    return folder
+
+
+@pytest.fixture
+def demo_program(program: Program, stopped_demo: Path) -> Program:
+    """The program in a copy of that folder."""
+    shutil.copytree(stopped_demo / "data", program.folder / "data")
+    return program
+
+
+def test_the_demo_has_twelve_listings_of_all_types(demo_program: Program) -> None:
+    environment = demo_environment(demo_program.folder)
+    listings = {variable: list_listings(demo_program.folder, environment[variable]) for variable in VARIABLES}
     types = Counter(listing.type for of_account in listings.values() for listing in of_account)
     assert all(listings.values())
     assert types.total() == 12
@@ -171,54 +185,47 @@ def test_a_second_demo_has_the_same_data_and_output(program: Program) -> None:
         assert demo_environment(program.folder)["BASE_URL"] == second.base_url
 
 
-def test_a_demo_without_demo_env_creates_keys_and_no_listings(program: Program) -> None:
-    with program.serve("--demo") as first:
-        first.stop()
-    before = demo_environment(program.folder)
-    (program.folder / "data/demo.env").unlink()
-    with program.serve("--demo") as second:
-        after = demo_environment(program.folder)
+def test_a_demo_without_demo_env_creates_keys_and_no_listings(demo_program: Program) -> None:
+    before = demo_environment(demo_program.folder)
+    (demo_program.folder / "data/demo.env").unlink()
+    with demo_program.serve("--demo") as second:
+        after = demo_environment(demo_program.folder)
         assert all(after[variable] != before[variable] for variable in VARIABLES)
         assert [second.status(after[variable]) for variable in VARIABLES] == [200, 200, 403]
         assert second.status(before["API_KEY"]) == 200
         listed = second.http.get("/api/v1/listings", headers={"X-API-Key": after["API_KEY"]}).json()
-    assert len(listed["listings"]) == len(list_listings(program.folder, before["API_KEY"])) == 7
+    assert len(listed["listings"]) == len(list_listings(demo_program.folder, before["API_KEY"])) == 7
 
 
-def test_a_demo_without_a_database_creates_it_with_the_same_keys(program: Program) -> None:
-    with program.serve("--demo") as first:
-        first.stop()
-    before = demo_environment(program.folder)
-    for file in (program.folder / "data").glob("listings.db*"):
+def test_a_demo_without_a_database_creates_it_with_the_same_keys(demo_program: Program) -> None:
+    before = demo_environment(demo_program.folder)
+    for file in (demo_program.folder / "data").glob("listings.db*"):
         file.unlink()
-    with program.serve("--demo") as second:
-        after = demo_environment(program.folder)
+    with demo_program.serve("--demo") as second:
+        after = demo_environment(demo_program.folder)
         assert [after[variable] for variable in VARIABLES] == [before[variable] for variable in VARIABLES]
         assert [second.status(after[variable]) for variable in VARIABLES] == [200, 200, 403]
 
 
-def test_a_revoked_or_damaged_key_of_the_demo_is_replaced(program: Program, cli: Cli) -> None:
-    with program.serve("--demo") as first:
-        first.stop()
-    before = demo_environment(program.folder)
+def test_a_revoked_or_damaged_key_of_the_demo_is_replaced(demo_program: Program, cli: Cli) -> None:
+    before = demo_environment(demo_program.folder)
     cli.run_ok("key", "revoke", "1")
-    path = program.folder / "data/demo.env"
+    path = demo_program.folder / "data/demo.env"
     path.write_text(path.read_text("utf-8").replace(before["OTHER_API_KEY"], "lst_damaged"), "utf-8")
-    with program.serve("--demo") as second:
-        after = demo_environment(program.folder)
+    with demo_program.serve("--demo") as second:
+        after = demo_environment(demo_program.folder)
         assert after["API_KEY"] != before["API_KEY"]
         assert after["OTHER_API_KEY"] not in {before["OTHER_API_KEY"], "lst_damaged"}
         assert after["EXPIRED_API_KEY"] == before["EXPIRED_API_KEY"]
         assert second.status(before["API_KEY"]) == 401
         assert [second.status(after[variable]) for variable in VARIABLES] == [200, 200, 403]
-        outputs = [bash(line, program.folder) for line in find_curl_commands(second)]
+        outputs = [bash(line, demo_program.folder) for line in find_curl_commands(second)]
         assert [output.splitlines()[-1] for output in outputs] == ["200", "201", "200"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"API_KEY\n=\nOTHER_API_KEY=\x00\n"])
-def test_an_invalid_demo_env_is_replaced(program: Program, content: bytes) -> None:
+def test_an_invalid_demo_env_is_replaced(program: Program) -> None:
     (program.folder / "data").mkdir()
-    (program.folder / "data/demo.env").write_bytes(content)
+    (program.folder / "data/demo.env").write_bytes(b"\xff\xfe\x00\n\nAPI_KEY\n=\nOTHER_API_KEY=\x00\n")
     with program.serve("--demo") as serving:
         environment = demo_environment(program.folder)
         assert [serving.status(environment[variable]) for variable in VARIABLES] == [200, 200, 403]
@@ -265,30 +272,6 @@ def test_the_announced_url_has_the_path_of_the_base_url(tmp_path: Path) -> None:
         assert ", 0 failed, 0 blocked," in outcome.err
 
 
-def test_the_announcement_names_the_database_on_standard_error(service: Serving) -> None:
-    assert str(service.folder / "data/listings.db") in service.lines[-1]
-    assert service.stop().out == ""
-
-
-def test_health_needs_no_key(service: Serving) -> None:
-    assert service.http.get("/healthz").status_code == 200
-
-
-def test_the_rate_limit_is_a_setting(tmp_path: Path) -> None:
-    with Program(tmp_path, LISTINGS_RATE_LIMIT="2", LISTINGS_RATE_WINDOW="60").serve("--demo") as serving:
-        key = demo_environment(tmp_path)["API_KEY"]
-        responses = [serving.http.get("/api/v1/listings", headers={"X-API-Key": key}) for _ in range(3)]
-        assert [response.status_code for response in responses] == [200, 200, 429]
-        assert responses[0].headers["X-RateLimit-Limit"] == "2"
-
-
-def test_a_rate_limit_of_0_is_no_limit(tmp_path: Path) -> None:
-    with Program(tmp_path, LISTINGS_RATE_LIMIT="0").serve("--demo") as serving:
-        response = serving.http.get("/api/v1/listings", headers={"X-API-Key": demo_environment(tmp_path)["API_KEY"]})
-        assert response.status_code == 200
-        assert not [name for name in response.headers if "ratelimit" in name]
-
-
 def test_a_port_in_use_is_a_one_line_error(program: Program, service: Serving) -> None:
     port = str(service.http.base_url.port)
     before = sorted(service.folder.rglob("*"))
@@ -329,19 +312,15 @@ def test_damage_found_after_the_start_stops_the_service(program: Program, cli: C
     assert "Traceback" not in output
 
 
-def test_a_new_key_works_immediately(service: Serving, cli: Cli) -> None:
+def test_a_new_or_revoked_key_takes_effect_immediately(service: Serving, cli: Cli) -> None:
+    assert cli.data("migrate")["applied"] == []  # next to the service
     for name in ("alice", "bob"):
-        key = cli.key(cli.account(name, "--months", "1"))["key"]
-        assert service.status(key) == 200
-        service.create(key)
-
-
-def test_a_revoked_key_gets_401_immediately(service: Serving, cli: Cli) -> None:
-    alice = cli.account("alice", "--months", "1")
-    revoked, other = cli.key(alice), cli.key(alice)
-    assert [service.status(key["key"]) for key in (revoked, other)] == [200, 200]
-    cli.run_ok("key", "revoke", str(revoked["id"]))
-    assert [service.status(key["key"]) for key in (revoked, other)] == [401, 200]
+        account = cli.account(name, "--months", "1")
+        revoked, other = cli.key(account), cli.key(account)
+        assert [service.status(key["key"]) for key in (revoked, other)] == [200, 200]
+        service.create(revoked["key"])
+        cli.run_ok("key", "revoke", str(revoked["id"]))
+        assert [service.status(key["key"]) for key in (revoked, other)] == [401, 200]
 
 
 def test_a_plan_starts_and_ends_immediately(service: Serving, cli: Cli) -> None:
@@ -357,11 +336,6 @@ def test_a_plan_starts_and_ends_immediately(service: Serving, cli: Cli) -> None:
         cli.run_ok("account", "plan", str(alice["id"]), *options)
         assert service.status(key) == status
     assert service.read(key, listing).status_code == 200
-
-
-def test_migrate_while_the_service_runs_changes_nothing(service: Serving, cli: Cli) -> None:
-    assert cli.data("migrate")["applied"] == []
-    assert service.http.get("/healthz").status_code == 200
 
 
 # The stop
@@ -397,24 +371,20 @@ def test_a_stop_checkpoints_the_wal_and_exits_with_0(
 
 
 def test_a_service_without_requests_exits_with_0(service: Serving) -> None:
+    assert str(service.folder / "data/listings.db") in service.lines[-1]  # on standard error
     outcome = service.stop()
     assert (outcome.code, outcome.out) == (0, "")
     assert not list((service.folder / "data").glob("*-wal"))
 
 
-def test_a_stopped_service_accepts_no_connections(program: Program) -> None:
-    with program.serve("--host", "127.0.0.4") as service:  # an address on which no other program opens the port
-        service.stop()
-        with pytest.raises(httpx2.ConnectError):
-            httpx2.get(f"{service.base_url}/healthz", timeout=DEADLINE)
-
-
-def test_a_port_can_be_reused_immediately(program: Program) -> None:
+def test_a_port_is_closed_by_a_stop_and_can_be_reused_immediately(program: Program) -> None:
     address = ("--host", "127.0.0.4")  # an address on which no other program opens the port
     with program.serve(*address) as first:
         port = str(first.http.base_url.port)
         assert first.http.get("/healthz").status_code == 200
         first.stop()
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{first.base_url}/healthz", timeout=DEADLINE)
     with program.serve(*address, "--port", port) as second:
         assert second.base_url == first.base_url
 

@@ -20,7 +20,7 @@ import pytest
 from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment, demo_environment
 from tests.cli.crowds import PATH, ClientGroup, Worker, connections_to_each, list_workers, until
 from tests.cli.test_memory_tuning import MAX_RESERVED, read_reserved_bytes
-from tests.cli.test_stop import READINESS, attempts, demo_key, stored_ids, wait_until_refused
+from tests.cli.test_stop import READINESS, attempts, stored_ids, wait_until_refused
 from tests.http.raw import Connection, request
 from tests.telemetry.test_metrics import Scrape, find_metrics_url
 
@@ -35,6 +35,10 @@ DATABASE_URL = "sqlite:///data/listings.db"
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     return Program(tmp_path, **QUIET)
+
+
+def demo_key(folder: Path) -> str:
+    return demo_environment(folder)["API_KEY"]
 
 
 class Many(NamedTuple):
