@@ -27,11 +27,14 @@ class Tab:
         self.cookies: dict[str, str] = {}
         self.token = ""
         self.reply = Reply(0, {}, b"")
+        self._parsed: tuple[Reply, ParsedPage] | None = None
 
     @property
     def page(self) -> ParsedPage:
-        """The last response, parsed."""
-        return ParsedPage(self.reply.body.decode())
+        """The last response, parsed once."""
+        if self._parsed is None or self._parsed[0] is not self.reply:
+            self._parsed = self.reply, ParsedPage(self.reply.body.decode())
+        return self._parsed[1]
 
     @property
     def text(self) -> str:
