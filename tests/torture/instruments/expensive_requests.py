@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -240,7 +240,8 @@ class _Trial:
         pid = self.process.pid
         rest = _read_status_mib(pid, "VmRSS")
         Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
-        with busy_neighbour(), ThreadPoolExecutor(1) as thread:
+        neighbour = busy_neighbour() if self.is_timed else nullcontext()  # only latencies depend on it
+        with neighbour, ThreadPoolExecutor(1) as thread:
             alone = self.measure(seconds.alone)
             with _running(self.service, attack, is_timed=self.is_timed) as clients:
                 during = [self.measure(1.0)]
