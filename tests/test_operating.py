@@ -161,7 +161,11 @@ def test_every_block_is_tested() -> None:
 @pytest.mark.slow
 @pytest.mark.uncovered
 def test_an_installation_does_not_need_the_checkout(tmp_path: Path) -> None:
-    """Install plain Python: compiling takes a minute, and `make test-compiled` has done it."""
+    """Install plain Python: compiling takes a minute, and `make test-compiled` has done it.
+
+    The environment on the other machine is created first. The one next to the checkout begins as a copy of it, because
+    nothing else is gained by installing the same packages twice.
+    """
     checkout, copied = tmp_path / "checkout", tmp_path / "copied"
     checkout.mkdir()
     copied.mkdir()
@@ -170,11 +174,15 @@ def test_an_installation_does_not_need_the_checkout(tmp_path: Path) -> None:
     for name in ("requirements", "src"):
         shutil.copytree(PROJECT_FOLDER / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     install, wheel, other = (find_block(mark).replace("COMPILE=1", "COMPILE=0") for mark in INSTALLED)
-    run(use_folder(install + wheel, tmp_path / "opt"), checkout)
+    create, *install_here = install.splitlines(keepends=True)
+    packages, program_there = other.splitlines(keepends=True)
+    run(use_folder(create + packages, tmp_path / "other"), checkout)
+    shutil.copytree(tmp_path / "other", tmp_path / "opt", symlinks=True)
+    run(use_folder("".join(install_here) + wheel, tmp_path / "opt"), checkout)
     for name in ("dist", "requirements"):
         shutil.move(checkout / name, copied / name)
     shutil.rmtree(checkout)
-    run(use_folder(install.splitlines()[0] + "\n" + other, tmp_path / "other"), copied)
+    run(use_folder(program_there, tmp_path / "other"), copied)
     for name in ("opt", "other"):
         (tmp_path / f"folder-{name}").mkdir()
         program = tmp_path / name / "bin" / "listings"
