@@ -379,15 +379,15 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     harness.fetch("POST", "/api/v1/changes/revert", key=key, json={"change": 2})
     text = tab.get("/console/activity").text
     key_name = f"Warehouse ({key[:4]}…{key[-4:]})"
-    assert f"updated description of listing {listing_id} and paused it" in tab.get("/console").text
+    assert "updated description of “Lamp” and paused it" in tab.get("/console").text
     for sentence in (
-        f"You restored listing {listing_id}",
-        f"You resumed listing {listing_id}",
-        f"updated description of listing {listing_id} and paused it",
+        "You restored “Lamp”",
+        "You resumed “Lamp”",
+        "updated description of “Lamp” and paused it",
         f"{key_name} undid changes to 1 listing",
-        f"{key_name} deleted listing {listing_id}",
-        f"{key_name} updated price and title of listing {listing_id}",
-        f"{key_name} created listing {listing_id}",
+        f"{key_name} deleted “Lamp”",
+        f"{key_name} updated price and title of “Lamp”",
+        f"{key_name} created “Lamp”",
         "The operator updated the account",
         "The operator disabled the account",
         "The operator enabled the account",

@@ -100,7 +100,7 @@ def test_activity_shows_each_changed_field_and_offers_undo(harness: Harness, ali
     alice.get(ACTIVITY)
     assert "Price $5 $7.25" in alice.text
     assert "Updated Bicycle Changes of listing" in alice.text
-    assert f"Undo: You updated price and region of listing {listing_id}" in alice.page.values("a", "aria-label")
+    assert "Undo: You updated price and region of “Bicycle”" in alice.page.values("a", "aria-label")
     assert "Region (empty) Otago" in alice.text
     assert len(find_undo_links(alice)) == 2
     undo(alice.get(find_undo_links(alice)[0]))

@@ -30,7 +30,7 @@ _CHANGING = {"created", "updated", "deleted", "restored", "reverted"}  # outcome
 
 
 class ActivityEntry(NamedTuple):
-    """An event as a sentence; `listing_id` is 0 unless the event is about one listing.
+    """An event as a sentence; `listing_id` is 0 unless the event is about one listing, and `title` is its title now.
 
     The listing comes after `what`, and `rest` after the listing. `changes` are the first ones of its change set, `more`
     is the number of further changed listings, `undo_url` is "" if it can't be undone, and `undo_id` is the id of the
@@ -42,10 +42,16 @@ class ActivityEntry(NamedTuple):
     what: str
     listing_id: int
     rest: str = ""
+    title: str = ""
     changes: Sequence[ChangedListing] = ()
     more: int = 0
     undo_url: str = ""
     undo_id: int = 0
+
+    @property
+    def listing(self) -> str:
+        """The listing by its title, or by its id if it has been removed."""
+        return f"“{self.title}”" if self.title else f"listing {self.listing_id}"
 
 
 @for_member
@@ -81,7 +87,9 @@ async def describe_events(services: Services, member: Member, page: ActivityPage
         found = {}
     shown = {number: changes[:_SHOWN_LISTINGS] for number, changes in found.items()}
     ids = [change.listing_id for changes in shown.values() for change in changes]
+    ids += [entry.listing_id for entry in entries if entry.listing_id]
     titles = await services.listings.find_titles(member.caller, ids)
+    entries = [entry._replace(title=titles.get(entry.listing_id, "")) for entry in entries]
     return [
         _add_changes(entry, event, shown[event.change], titles) if event.change in shown else entry
         for event, entry in zip(page.events, entries, strict=True)
