@@ -19,7 +19,7 @@ from listings.http.connection import ConnectionLimits
 from tests.cli.commands import DEADLINE
 from tests.cli.crowds import until
 from tests.harness import Cast, RunningService, cheap_passwords, unused_port
-from tests.site.console import FORM_HEADERS, PASSWORD
+from tests.site.tab import FORM_HEADERS, PASSWORD
 from tests.telemetry.test_metrics import Scrape
 
 pytestmark = pytest.mark.uncovered

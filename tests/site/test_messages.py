@@ -14,8 +14,8 @@ from tests.harness import Harness, Person, RunningService, create_person, unused
 from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, run_mail_server
 from tests.site.accessibility import find_axe_violations
 from tests.site.browser import chromium, needs_chromium, visit
-from tests.site.console import Tab, form_values, open_console, open_harness
 from tests.site.market import create
+from tests.site.tab import Tab, form_values, open_console, open_harness
 
 ANA = {"name": "Ana", "email": "ana@example.com", "text": "Is it <still> there?"}
 

@@ -8,7 +8,7 @@ import pytest
 from listings.domain.errors import Problem
 from tests.harness import Harness
 from tests.mail_server import Mailbox, mail_flags, run_mail_server
-from tests.site.console import PASSWORD, Tab, open_console, open_harness
+from tests.site.tab import PASSWORD, Tab, open_console, open_harness
 
 PATH, NEW = "/console/account", "alice@new.example"
 

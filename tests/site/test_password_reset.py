@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.mail_server import Mailbox, mail_flags, run_mail_server
-from tests.site.console import PASSWORD, Tab, open_console, open_harness
+from tests.site.tab import PASSWORD, Tab, open_console, open_harness
 
 NEW_PASSWORD = "green hills sleep 4"
 

@@ -12,9 +12,9 @@ from listings.contract.reverts import RevertRequest
 from listings.service.tokens import create_token, hash_token
 from listings.site import assets, console, market
 from tests.harness import Harness, Person, Reply
-from tests.site.console import PASSWORD, Tab, open_harness
+from tests.site.console.test_sign_in import parse_cookies
 from tests.site.market import ParsedPage, create
-from tests.site.test_console_sign_in import parse_cookies
+from tests.site.tab import PASSWORD, Tab, open_harness
 
 HOST = "example.com"
 BASE_URL = f"https://{HOST}/shop"

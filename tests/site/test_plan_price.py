@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Harness
-from tests.site.console import open_console, open_harness
+from tests.site.tab import open_console, open_harness
 
 
 def read_docs(harness: Harness) -> list[str]:

@@ -17,8 +17,8 @@ from listings.domain import api_keys
 from listings.service import Services
 from tests.harness import Harness, Person
 from tests.site.browser import RunningMarket, Visit, chromium, needs_chromium, run_market, visit
-from tests.site.console import PASSWORD, open_console, open_harness
 from tests.site.market import ParsedPage, create, get
+from tests.site.tab import PASSWORD, open_console, open_harness
 
 PAYLOADS: list[str] = [
     json.loads(line) for line in Path(__file__).with_name("xss_payloads.txt").read_text("utf-8").splitlines()

@@ -127,12 +127,12 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/cli/test_accounts.py",
         "tests/cli/test_listing.py",
         "tests/service/test_market.py",
-        "tests/site/test_console_listings.py",
+        "tests/site/console/test_listings.py",
     ),
     "service/listings/steps.py": (
         *_LISTING_TESTS,
         "tests/cli/test_accounts.py",
-        "tests/site/test_console_listings.py",
+        "tests/site/console/test_listings.py",
     ),
     "service/listings/moderation.py": ("tests/cli/test_listing.py",),
     "service/accounts.py": (
@@ -143,13 +143,13 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/service/test_members.py",
         "tests/service/test_member_keys.py",
         "tests/cli/test_members.py",
-        "tests/site/test_console_pages.py",
+        "tests/site/console/test_pages.py",
     ),
     "service/keys.py": (
         "tests/cli/test_keys.py",
         "tests/api/test_authentication.py",
         "tests/service/test_activity.py",
-        "tests/site/test_console_keys.py",
+        "tests/site/console/test_keys.py",
     ),
     "ratelimit/memory.py": (
         "tests/ratelimit/test_memory.py",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from listings.service.members.sessions import Sessions
 from tests.harness import Harness
 from tests.postgres_server import PostgresServer
-from tests.site.console import FORM_HEADERS, PASSWORD, Tab, open_harness
+from tests.site.tab import FORM_HEADERS, PASSWORD, Tab, open_harness
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.instruments.authorization import silence_warnings
 

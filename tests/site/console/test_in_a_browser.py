@@ -18,7 +18,7 @@ from tests.cli.commands import DEADLINE, PROGRAM
 from tests.harness import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
 from tests.site.browser import Visit, chromium, needs_chromium, noon_clock, visit, wait_for_views
-from tests.site.console import PASSWORD
+from tests.site.tab import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 

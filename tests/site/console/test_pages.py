@@ -14,15 +14,9 @@ from listings.service.history.usage import Period
 from listings.site.console import charts
 from tests.harness import Harness, Reply
 from tests.service.test_payments import run_fake_stripe
-from tests.site.console import Tab, open_console, open_harness
+from tests.site.tab import Tab, open_console, open_harness
 
 HOUR, DAY = 3600, 24 * 3600
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
 
 
 def issue_key(harness: Harness, email: str = "alice@example.com") -> str:

@@ -1,21 +1,13 @@
 """Create, rotate and revoke API keys in the console (hardening line 28)."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.harness import Harness
-from tests.site.console import PASSWORD, Tab, open_console, open_harness
+from tests.site.tab import PASSWORD, Tab, open_console
 
 MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
 
 
 def create_key(tab: Tab, **fields: str) -> str:

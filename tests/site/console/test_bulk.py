@@ -1,7 +1,5 @@
 """Bulk changes of listings in the console: state and price, selected or all that match."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,20 +8,9 @@ from listings.contract.listings import IdempotencyRecord
 from listings.domain.errors import Unavailable
 from listings.site.console.listings import bulk
 from tests.harness import Harness
-from tests.site.console import Tab, create, form_values, list_titles, load_listing, open_console, open_harness
+from tests.site.tab import Tab, create, form_values, list_titles, load_listing, open_console
 
 PATH = "/console/listings"
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def alice(harness: Harness) -> Tab:
-    return open_console(harness)
 
 
 def test_selected_listings_are_changed_together(harness: Harness, alice: Tab) -> None:

@@ -1,7 +1,6 @@
 """Undo in the console, and what changed: activity, the history of a listing, preview and result."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,24 +9,13 @@ from listings.contract.reverts import MAX_FIRST_LISTINGS
 from listings.domain.model import BUCKETS
 from listings.site.console.history import undo as undo_pages
 from tests.harness import MONTH, Harness
-from tests.site.console import Tab, create, form_values, load_listing, open_console, open_harness
-from tests.site.test_console_transfer import preview, run_import
+from tests.site.console.test_transfer import preview, run_import
+from tests.site.tab import Tab, create, form_values, load_listing, open_console, open_harness
 
 ACTIVITY = "/console/activity"
 UNDO = f"{ACTIVITY}/undo"
 PATH = "/console/listings"
 FORM = {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed", "is_active": "true"}
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def alice(harness: Harness) -> Tab:
-    return open_console(harness)
 
 
 def find_undo_links(tab: Tab) -> list[str]:

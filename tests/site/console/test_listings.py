@@ -1,28 +1,15 @@
 """Search, create, edit, pause, resume, delete and restore listings in the console."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from listings.domain import fields
 from tests.harness import MONTH, Harness
-from tests.site.console import Tab, create, form_values, list_titles, load_listing, open_console, open_harness
+from tests.site.tab import Tab, create, form_values, list_titles, load_listing, open_console
 
 PATH = "/console/listings"
 LAMP = {"title": "Lamp", "content": "A lamp.", "type": "product", "price": "12.50", "price_type": "fixed"}
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def alice(harness: Harness) -> Tab:
-    return open_console(harness)
 
 
 def sign_in_again(tab: Tab) -> None:

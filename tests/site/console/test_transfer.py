@@ -6,7 +6,6 @@ import json
 import re
 import threading
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,10 @@ from listings.domain.errors import Problem
 from listings.service.transfer import importer
 from listings.site.console import upload
 from tests.harness import MONTH, Harness
-from tests.site.console import Tab, open_console, open_harness
+from tests.site.tab import Tab, open_console, open_harness
 
 PATH = "/console/import"
 BAD = b"title,content,price,colour\nLamp,A lamp.,12.50,blue\n,No title,cheap,red\nChair,A chair.,30,\n"
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
-
-
-@pytest.fixture
-def alice(harness: Harness) -> Tab:
-    return open_console(harness)
 
 
 def preview(tab: Tab, content: bytes, name: str = "stock.csv", **fields: str) -> Tab:

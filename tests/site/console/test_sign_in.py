@@ -2,7 +2,6 @@
 
 import re
 from asyncio import gather
-from collections.abc import Iterator
 from http.cookies import SimpleCookie
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +12,7 @@ import pytest
 from listings.domain import fields
 from listings.site.console import ROUTES
 from tests.harness import Harness, fetch
-from tests.site.console import FORM_HEADERS, PASSWORD, Tab, form_values, load_listing, open_console, open_harness
+from tests.site.tab import FORM_HEADERS, PASSWORD, Tab, form_values, load_listing, open_console, open_harness
 
 DAY = 24 * 3600
 PAGES = (
@@ -38,12 +37,6 @@ FORM_PATHS = (
     "/sign-out",
 )
 KEPT_FORM_PATHS = ("/console/listings/new", "/console/listings/1025")
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
 
 
 def sign_up(tab: Tab, **fields: str) -> Tab:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Harness
-from tests.site.console import Tab, form_values, open_console, open_harness
+from tests.site.tab import Tab, form_values, open_console, open_harness
 
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\n,No title,cheap\nChair,A chair.,30\n"
 
