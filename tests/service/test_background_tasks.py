@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,7 @@ async def run_background_tasks(harness: Harness, monkeypatch: pytest.MonkeyPatch
 
     set_pause(harness, monkeypatch, pause)
     task = asyncio.create_task(harness.services.run_background_tasks())
-    await all_paused.wait()
+    await asyncio.wait_for(all_paused.wait(), TIMEOUT)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -40,6 +41,11 @@ async def run_background_tasks(harness: Harness, monkeypatch: pytest.MonkeyPatch
 
 def test_the_tasks_run_every_few_seconds_minute_or_hour(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(harness.run(run_background_tasks(harness, monkeypatch, 0))) == [1, 1, 1, 1, 2, 60, 60, 3600]
+
+
+def test_a_service_without_a_rate_limit_has_the_same_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Harness(tmp_path, rate_limit="0") as harness:
+        assert len(harness.run(run_background_tasks(harness, monkeypatch, 0))) == 8
 
 
 def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def read_pages(harness: Harness, search: Callable[..., Any], query: Any) -> list
     while page.next_cursor is not None:
         ids += [entry.id for entry in page[0]]
         page = harness.run(search(structs.replace(query, after=page.next_cursor)))
+        assert page[0]  # no page leads to an empty one
     return ids + [entry.id for entry in page[0]]
 
 

@@ -77,6 +77,7 @@ _LISTING_TESTS = tuple(
         "batch_state",
         "idempotency",
         "large_lists",
+        "external_ids",
     )
 )
 _REQUEST_TESTS = (
@@ -104,6 +105,8 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         *_REQUEST_TESTS,
         "tests/api/test_body_files.py",
         "tests/api/test_large_lists.py",
+        "tests/http/test_connection.py",
+        "tests/http/test_unread_responses.py",
         "tests/http/test_early_responses.py",
         "tests/api/test_bad_input.py",
         "tests/telemetry/test_metrics.py",
@@ -127,7 +130,9 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/cli/test_accounts.py",
         "tests/cli/test_listing.py",
         "tests/service/test_market.py",
+        "tests/site/console/test_bulk.py",
         "tests/site/console/test_listings.py",
+        "tests/site/console/test_pages.py",
     ),
     "service/listings/steps.py": (
         *_LISTING_TESTS,
@@ -148,6 +153,8 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     "service/keys.py": (
         "tests/cli/test_keys.py",
         "tests/api/test_authentication.py",
+        "tests/service/test_mail.py",
+        "tests/service/test_member_keys.py",
         "tests/service/test_activity.py",
         "tests/site/console/test_keys.py",
     ),
