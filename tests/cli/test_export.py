@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import pty
 import random
 import re
 import signal
@@ -16,8 +15,10 @@ import pytest
 
 from listings.cli.resumable_file import Origin, PartialFile, Progress
 from listings.domain.errors import Problem
+from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
-from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, write_lines
+from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, run, write_lines
+from tests.store import databases
 
 pytestmark = pytest.mark.slow
 MANY = 20_000
@@ -42,16 +43,12 @@ def listings(cli: Cli, alice: Data, bob: Data) -> list[Data]:
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a database that has many listings of one account, and its exports in both formats."""
     folder = tmp_path_factory.mktemp("full")
-    program = Program(folder)
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row(number)) + "\n" for number in range(MANY)))
-    for command in (
-        ("migrate",),
-        ("account", "create", "--name", "alice", "--email", "alice@example.com"),
-        ("import", "1", "rows.jsonl"),
-        ("export", "1", "whole.csv"),
-        ("export", "1", "whole.jsonl"),
-    ):
-        assert program.run(*command).code == 0
+    (folder / "data").mkdir()
+    file = databases.make(folder / "data/listings.db", listings=0)
+    with closing(databases.connect(file)) as connection, connection:
+        for serial in range(1, MANY + 1):
+            connection.execute(databases.LISTING, (serial, 1, f"Listing {serial}", databases.CREATED)).fetchall()
+    assert [run(folder, "export", "1", name) for name in ("whole.csv", "whole.jsonl")] == [0, 0]
     return folder
 
 
@@ -198,7 +195,7 @@ def test_a_repeatedly_killed_export_produces_the_same_file(full: Path, ending: s
         else:
             (full / f"killed.{ending}").unlink()  # it ended before it could be killed
     if not (full / f"killed.{ending}").exists():
-        assert Program(full).run("export", "1", f"killed.{ending}").code == 0
+        assert run(full, "export", "1", f"killed.{ending}") == 0
     assert interrupted
     assert (full / f"killed.{ending}").read_bytes() == (full / f"whole.{ending}").read_bytes()
     assert not part.exists()
@@ -314,23 +311,12 @@ def test_two_exports_cannot_write_the_same_file(full: Path) -> None:
 
 
 @pytest.mark.uncovered
-@pytest.mark.parametrize("command", ["export", "import"])
-def test_progress_is_shown_only_on_a_terminal(full: Path, command: str) -> None:
-    file = {"export": "shown.csv", "import": "whole.csv"}[command]
-    master, slave = pty.openpty()
-    with subprocess.Popen(
-        [PROGRAM, command, "1", file], cwd=full, env=clean_environment() | {"TERM": "xterm"}, stdout=subprocess.PIPE,
-        stderr=slave,
-    ) as process:  # fmt: skip
-        os.close(slave)
-        shown = b""
-        try:
-            while chunk := os.read(master, 65_536):
-                shown += chunk
-        except OSError:  # Linux raises EIO when the other end is closed
-            pass
-        assert process.wait(DEADLINE) == 0
-    os.close(master)
-    assert re.search(rb"Exporting|Importing", shown)
-    outcome = Program(full).run(command, "1", file, {"export": "--force", "import": "--again"}[command])
-    assert re.search(r"Exporting|Importing", outcome.err) is None
+@pytest.mark.usefixtures("listings")
+@pytest.mark.parametrize(
+    ("command", "file", "again"), [("export", "out.csv", "--force"), ("import", "bobs.jsonl", "--again")]
+)
+def test_progress_is_shown_only_on_a_terminal(cli: Cli, command: str, file: str, again: str) -> None:
+    code, shown = terminal.run(cli.folder, command, "1", file, stream="stderr")
+    assert code == 0
+    assert re.search(r"Exporting|Importing", shown)
+    assert re.search(r"Exporting|Importing", cli.run_ok(command, "1", file, again).err) is None

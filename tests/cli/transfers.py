@@ -1,18 +1,20 @@
 """Helpers of the export and import tests: files of listings, queries, and killed programs."""
 
 import json
+import os
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
 
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, clean_environment
+from tests.torture.services import Process, start_in_fork
 
 PAST = {"created_at": "2025-01-01 00:00:00", "updated_at": "2025-02-01 00:00:00"}
 
@@ -57,16 +59,21 @@ def counts(data: Data) -> tuple[int, int, int, int]:
     return data["created"], data["updated"], data["unchanged"], data["rejected"]
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start the installed program."""
-    return subprocess.Popen(
-        [PROGRAM, *arguments],
-        cwd=folder,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@contextmanager
+def start(folder: Path, *arguments: str) -> Iterator[Process]:
+    """Run a command in a forked process, which needs a tenth of the time of the installed program to start."""
+    process = start_in_fork(arguments, {}, Path(os.devnull), folder=folder)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def run(folder: Path, *arguments: str) -> int:
+    """Run a command in a forked process until it ends, and return its exit code."""
+    with start(folder, *arguments) as process:
+        process.wait(DEADLINE)
+        return process.fetch_exit_code()
 
 
 def kill_in_the_middle(
@@ -79,14 +86,11 @@ def kill_in_the_middle(
     """Kill a command at a random moment after the result of `observe` has changed. Return its exit code."""
     with start(folder, *arguments) as process:
         before = observe()
-        while process.poll() is None and observe() == before:
-            time.sleep(0.001)  # leave the CPU to the program
-        try:
-            process.wait(rng.uniform(0, 0.05))
-        except subprocess.TimeoutExpired:
-            process.send_signal(number)
-        process.communicate(timeout=DEADLINE)
-        return process.returncode
+        while not process.has_ended and observe() == before:
+            time.sleep(0.002)  # leave the CPU to the program
+        if not process.ends_within(rng.uniform(0, 0.05)):
+            process.kill(number)
+        return process.fetch_exit_code()
 
 
 _MEASURED = """

@@ -2,7 +2,7 @@
 
 This takes hundredths of a second instead of half a second, so that an instrument can start a thousand. Each line of
 input is a JSON request for a command, and each line of output is the id of its process. The client watches the process
-with a pidfd.
+with a pidfd. When it has ended, the client may request its exit code once.
 """
 
 import ctypes
@@ -34,21 +34,27 @@ def main() -> None:
     """Serve requests until standard input ends."""
     for name in _PRELOADED:
         importlib.import_module(name)
+    codes: dict[int, int] = {}
     for line in sys.stdin:
         request = json.loads(line)
-        _reap_children()
-        child = os.fork()
-        if child == 0:
-            _run_in_child(request)
-        sys.stdout.write(f"{child}\n")
+        codes |= _reap_children()
+        if "ended" in request:
+            answer = codes.pop(request["ended"])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                _run_in_child(request)
+        sys.stdout.write(f"{answer}\n")
         sys.stdout.flush()
 
 
-def _reap_children() -> None:
+def _reap_children() -> dict[int, int]:
     """Reap ended children, but only before the next request: the client has opened a pidfd by then."""
+    codes = {}
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            codes[ended[0]] = os.waitstatus_to_exitcode(ended[1])
+    return codes
 
 
 def _run_in_child(request: dict[str, Any]) -> None:
@@ -56,11 +62,12 @@ def _run_in_child(request: dict[str, Any]) -> None:
     code = 1
     try:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        output, log = (os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("output", "log"))
         null = os.open(os.devnull, os.O_RDWR)
-        for target, source in ((0, null), (1, log), (2, log)):
+        for target, source in ((0, null), (1, output), (2, log)):
             os.dup2(source, target)
         os.environ.update(request["environment"])
+        os.chdir(request["folder"])
         if FILE_VARIABLE in os.environ:
             start_measuring(Path(os.environ[FILE_VARIABLE]))
         if request["fault"]:

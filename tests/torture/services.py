@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -53,13 +53,29 @@ def _start_fork_server() -> "subprocess.Popen[str]":
     )
 
 
-def start_in_fork(arguments: Sequence[str], environment: dict[str, str], log: Path, fault: str | None) -> "Process":
-    """Run a command of the program in a forked process, with the named function of `faults` applied first."""
-    request = {"arguments": list(arguments), "environment": environment, "log": str(log), "fault": fault}
+def start_in_fork(
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    log: Path,
+    fault: str | None = None,
+    *,
+    output: Path | None = None,
+    folder: Path = ROOT,
+) -> "Process":
+    """Run a command of the program in a forked process, with the named function of `faults` applied first.
+
+    Append its standard error to `log`, and its standard output to `output`, or to `log` as well.
+    """
+    paths = {"log": str(log), "output": str(output or log), "folder": str(folder)}
+    request = {"arguments": list(arguments), "environment": environment, "fault": fault, **paths}
+    return Process(_ask_fork_server(request))
+
+
+def _ask_fork_server(request: Mapping[str, object]) -> int:
     server = _start_fork_server()
     _pipe(server.stdin).write(json.dumps(request) + "\n")
     _pipe(server.stdin).flush()
-    return Process(int(_pipe(server.stdout).readline()))
+    return int(_pipe(server.stdout).readline())
 
 
 class Process:
@@ -73,17 +89,25 @@ class Process:
 
     @property
     def has_ended(self) -> bool:
-        return bool(self._poll.poll(0))
+        return self.ends_within(0)
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait so long for the process to end; return whether it has ended."""
+        return bool(self._poll.poll(seconds * 1000))
+
+    def fetch_exit_code(self) -> int:
+        """Return the exit code of a process that has ended, once; it is negative after a signal."""
+        return _ask_fork_server({"ended": self.pid})
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal and wait until the process has ended."""
         if not self.has_ended:
             signal.pidfd_send_signal(self._descriptor, number)
-            assert self._poll.poll(TIMEOUT_SECONDS * 1000), f"process {self.pid} does not end"
+            self.wait()
 
     def wait(self, seconds: float = TIMEOUT_SECONDS) -> None:
         """Wait until the process has ended by itself, unless it is closed."""
-        assert self._descriptor < 0 or self._poll.poll(seconds * 1000), f"process {self.pid} does not end"
+        assert self._descriptor < 0 or self.ends_within(seconds), f"process {self.pid} does not end"
 
     def close(self) -> None:
         """Kill the process and release its descriptor."""

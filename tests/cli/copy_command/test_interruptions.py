@@ -3,7 +3,6 @@
 import asyncio
 import random
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -26,7 +25,7 @@ def test_a_killed_copy_is_continued_by_the_next_run(cli: Cli, source: Source, ta
     add_listings(source, 12_000)
     started = time.monotonic()
     with start(cli.folder, "copy", "--to", other.url) as process:
-        process.communicate(timeout=DEADLINE)
+        process.wait(DEADLINE)
     duration, chance = time.monotonic() - started, random.Random(7)
     while kill_after_write(cli.folder, target, chance) == other.count():
         target.empty()  # the copy had finished before it was killed
@@ -55,25 +54,19 @@ def kill_after_write(folder: Path, target: Target, chance: random.Random) -> int
     """Start a copy, kill it shortly after it has written, and return the number of copied rows."""
     before = target.count()
     with start(folder, "copy", "--to", target.url) as process:
-        while process.poll() is None and target.count() <= before:
-            pass
-        end(process, chance.uniform(0, 0.02))
+        while not process.has_ended and target.count() <= before:
+            time.sleep(0.005)  # leave the CPU to the program
+        if not process.ends_within(chance.uniform(0, 0.02)):
+            process.kill()
     return target.count()
 
 
 def kill_after(folder: Path, target: Target, seconds: float) -> bool:
     """Start a copy and kill it after some seconds. Return False if it had finished before."""
     with start(folder, "copy", "--to", target.url) as process:
-        end(process, seconds)
-        return process.returncode == -signal.SIGKILL
-
-
-def end(process: subprocess.Popen[str], seconds: float) -> None:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-    process.communicate(timeout=DEADLINE)
+        if not process.ends_within(seconds):
+            process.kill()
+        return process.fetch_exit_code() == -signal.SIGKILL
 
 
 def test_commands_reject_an_unfinished_copy(cli: Cli, source: Source, target: Target) -> None:

@@ -9,6 +9,7 @@ import base64
 import json
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from listings.settings import Settings, load
 from tests.cli.commands import PROGRAM, clean_environment
 from tests.torture.http_client import PATH, Connection, ConnectionLostError
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import RestartableService, find_children
+from tests.torture.services import RestartableService, find_children, start_in_fork
 
 _PASSWORD, _WRONG_PASSWORD = "canary Sings at 6 in the morning", "canary Sleeps until 9 at least"
 _EMAIL, _OTHER_EMAIL = "alice@example.com", "bob@example.com"
@@ -46,17 +47,29 @@ class Session:
 
     # The command line
 
-    def run(self, *arguments: str, stdin: str = "", prints_secret: bool = False) -> str:
+    def run(self, *arguments: str, prints_secret: bool = False) -> str:
         """Run a command and return its standard output."""
+        with tempfile.TemporaryDirectory() as name:  # not in the service's folder, whose files are searched
+            output, errors = Path(name, "output"), Path(name, "errors")
+            process = start_in_fork(arguments, self._service.environment, errors, output=output)
+            process.wait()
+            process.close()
+            found = output.read_text("utf-8")
+            assert not prints_secret or found, errors.read_text("utf-8")
+            self._record(f"the errors of {arguments[:2]}", errors.read_bytes())
+        if not prints_secret:
+            self._record(f"the output of {arguments[:2]}", found.encode())
+        return found
+
+    def import_key(self, key: str) -> None:
+        """Run the command that reads a key from standard input, which also prints it."""
+        arguments = ("key", "create", _EMAIL, "--name", "imported", "--key-file", "-")
         environment = clean_environment() | self._service.environment
         result = subprocess.run(
-            [PROGRAM, *arguments], env=environment, input=stdin, capture_output=True, text=True, check=False
+            [PROGRAM, *arguments], env=environment, input=key, capture_output=True, text=True, check=False
         )
-        assert not prints_secret or result.returncode == 0, result.stderr
+        assert result.returncode == 0, result.stderr
         self._record(f"the errors of {arguments[:2]}", result.stderr.encode())
-        if not prints_secret:
-            self._record(f"the output of {arguments[:2]}", result.stdout.encode())
-        return result.stdout
 
     def set_up(self) -> None:
         """Create an account with keys of all origins: created, imported, rotated and revoked."""
@@ -66,7 +79,7 @@ class Session:
         self.secrets["a created key"] = created["key"]
         imported = "canary-brought-along-by-an-older-system"
         self.secrets["an imported key"] = imported
-        self.run("key", "create", _EMAIL, "--name", "imported", "--key-file", "-", stdin=imported, prints_secret=True)
+        self.import_key(imported)
         old = json.loads(self.run("key", "create", _EMAIL, "--name", "old", "--json", prints_secret=True))
         new = json.loads(self.run("key", "rotate", str(old["id"]), "--json", prints_secret=True))
         self.secrets |= {"a rotated key": old["key"], "a key that replaces a rotated one": new["key"]}

@@ -211,7 +211,7 @@ def _run_command(database: Path, command: list[str]) -> str:
     log = database.with_name("log")
     log.write_bytes(b"")
     settings = QUIET | {"LISTINGS_DATABASE_URL": f"sqlite:///{database}", "LISTINGS_PORT": "0"}
-    process = start_in_fork(command, settings, log, None)
+    process = start_in_fork(command, settings, log)
     process.wait()
     process.close()
     return log.read_text("utf-8")
