@@ -49,8 +49,8 @@ class SchemaDatabases(Protocol):
     name: str
     released: list[migrations.Migration]
 
-    def prepare(self, rows: int) -> None:
-        """Create one template per released schema, with this many listings."""
+    def prepare(self, rows: int, schemas: int) -> None:
+        """Create one template for each of the first `schemas` released schemas, with this many listings."""
 
     def create(self, version: int) -> AbstractContextManager[str]:
         """Create a temporary database with this version of the schema; yield its URL."""
@@ -72,13 +72,13 @@ class SqliteDatabases:
         self._folder = folder
         self._number = count(1)
 
-    def prepare(self, rows: int) -> None:
+    def prepare(self, rows: int, schemas: int) -> None:
         first = self._template_file(1)
         migrate.migrate(first, self.released[:1])
         with closing(apsw.Connection(str(first))) as connection, connection:
             for statement in _sqlite_rows(rows):
                 connection.execute(statement).fetchall()
-        for version in range(2, len(self.released) + 1):
+        for version in range(2, schemas + 1):
             shutil.copy(self._template_file(version - 1), self._template_file(version))
             migrate.migrate(self._template_file(version), self.released[:version])
 
@@ -123,8 +123,8 @@ class PostgresDatabases:
         self._server = server
         self._number = count(1)
 
-    def prepare(self, rows: int) -> None:
-        for version in range(1, len(self.released) + 1):
+    def prepare(self, rows: int, schemas: int) -> None:
+        for version in range(1, schemas + 1):
             template = f"TEMPLATE base_{version - 1}" if version > 1 else "TEMPLATE template0"
             self._server.execute(f"CREATE DATABASE base_{version} {template}")
             asyncio.run(postgres_migrate.migrate(self._server.url(f"base_{version}"), self.released[:version]))

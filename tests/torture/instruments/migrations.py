@@ -39,8 +39,10 @@ class Migrations:
         self.expected: dict[str, str] = {}
         self._seconds = 0.0
 
-    def run(self, kills: int, scale: Scale, random: Random) -> Result:
-        """Migrate from each older schema in turn."""
+    def run(self, rows: int, kills: int, scale: Scale, random: Random) -> Result:
+        """Migrate from each older schema in turn, with this many listings."""
+        older = self._newest - 1
+        self._databases.prepare(rows, min(kills, older))
         with self._databases.create(1) as url:  # the reference: an undisturbed migration and its duration
             began = time.monotonic()
             _wait(self._start(url))
@@ -49,7 +51,7 @@ class Migrations:
         done, during_migration = 0, 0
         failures: list[str] = []
         while done < kills and not scale.is_time_up and not (failures and self._fault):
-            version = 1 + done % (self._newest - 1)
+            version = 1 + done % older
             with self._databases.create(version) as url:
                 during_migration += self._run_with_kills(url, random)
                 failures += [
@@ -111,10 +113,9 @@ def run(scale: Scale) -> Outcome:
     summaries, failures, is_complete = [], [], rows == ROWS
     with ExitStack() as stack:
         for number, databases in enumerate(stack.enter_context(_open_databases(scale.folder))):
-            databases.prepare(rows)
             migrations = Migrations(databases, scale.folder, None)
             engine_scale = Scale(scale.folder, 1.0, scale.seconds_left / (2 - number))
-            result = migrations.run(kills, engine_scale, Random(number))
+            result = migrations.run(rows, kills, engine_scale, Random(number))
             summaries.append(
                 f"{databases.name}: {result.kills} kills, {result.during_migration} of them in a migration"
             )
@@ -126,10 +127,8 @@ def run(scale: Scale) -> Outcome:
 
 def control(scale: Scale) -> Outcome:
     """Migrate without transactions."""
-    databases = SqliteDatabases(scale.folder)
-    databases.prepare(_MIN_ROWS)
-    migrations = Migrations(databases, scale.folder, "migrate_without_transactions")
-    result = migrations.run(60, scale, Random(1))
+    migrations = Migrations(SqliteDatabases(scale.folder), scale.folder, "migrate_without_transactions")
+    result = migrations.run(_MIN_ROWS, 60, scale, Random(1))
     return Outcome(f"without transactions: {result.kills} kills", result.failures)
 
 
