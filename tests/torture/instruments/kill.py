@@ -19,8 +19,9 @@ from tests.torture.writers import Writer, find_all_differences, finish_writers, 
 WRITERS, KILLS, WRITES = 16, 1000, 50_000
 _MAX_WRITING_SECONDS = 0.3  # before a kill
 _EARLY_FRACTION = 0.1  # fraction of the kills during startup
-_MAX_WORKER_KILLS = 20  # kills of one of two workers
+_MIN_WORKER_KILLS, _MAX_WORKER_KILLS = 4, 20  # kills of one of two workers
 _PROGRAM_FRACTION = 0.02  # fraction of the kills that hit the installed program
+_MIN_PARALLEL_KILLS = 50  # fewer are not worth another process
 
 
 class Job(NamedTuple):
@@ -57,7 +58,8 @@ class Killer:
 
     async def work(self, scale: Scale) -> None:
         """Kill until the number of kills or the time is reached, or a failure is found."""
-        await self._kill_workers(min(_MAX_WORKER_KILLS, max(2, self.job.kills // 10)))
+        if not self.service.is_broken:  # the installed program has no fault
+            await self._kill_workers(min(_MAX_WORKER_KILLS, max(_MIN_WORKER_KILLS, self.job.kills // 10)))
         while self.kills < self.job.kills and not scale.is_time_up and not self.failures:
             if self.random.random() < _PROGRAM_FRACTION:
                 await self._kill_the_program()
@@ -123,7 +125,7 @@ class Killer:
 
 
 def work(job: Job) -> Result:
-    """Run in a separate process."""
+    """Kill the service of a job."""
     return uvloop.run(_work(job))
 
 
@@ -143,14 +145,14 @@ async def _work(job: Job) -> Result:
 
 
 def run(scale: Scale) -> Outcome:
-    """Run on a database per core."""
+    """Run on a database per core, or a few kills on one."""
     kills = scale.amount(KILLS, 8)
-    processes = count_cores() if kills > 2 * count_cores() else 1
+    processes = count_cores() if kills >= _MIN_PARALLEL_KILLS else 1
     jobs = [
         Job(scale.folder / str(number), kills // processes + (number < kills % processes), scale.seconds_left, number)
         for number in range(processes)
     ]
-    results = run_in_parallel(work, jobs)
+    results = run_in_parallel(work, jobs) if processes > 1 else [work(jobs[0])]
     done, acknowledged = sum(it.kills for it in results), sum(it.acknowledged for it in results)
     summary = f"{done:,} kills, {acknowledged:,} acknowledged writes, {sum(it.repeated for it in results):,} retried"
     failures = [failure for result in results for failure in result.failures]

@@ -152,7 +152,7 @@ async def _until_ready(connection: Connection) -> None:
 
 
 def work(job: Job) -> Result:
-    """Run in a separate process."""
+    """Run the histories of a job."""
     job.folder.mkdir()
     with ExitStack() as stack:
         # The server dies with the thread that starts it, so the thread must outlive it.
@@ -224,7 +224,7 @@ def _summarize(name: str, results: list[Result]) -> str:
 
 
 def run(scale: Scale) -> Outcome:
-    """Run one engine after the other, in a process per core."""
+    """Run one engine after the other, in a process per core, or a few histories in this process."""
     count = scale.amount(HISTORIES, 4)
     processes = count_cores() if count >= _MIN_PARALLEL_HISTORIES else 1
     summaries, failures, is_complete = [], [], True
@@ -234,7 +234,7 @@ def run(scale: Scale) -> Outcome:
             Job(scale.folder / f"{engine}-{number}", count // processes, seconds, number, engine == "PostgreSQL")
             for number in range(processes)
         ]
-        results = run_in_parallel(work, jobs)
+        results = run_in_parallel(work, jobs) if processes > 1 else [work(jobs[0])]
         summaries.append(_summarize(engine, results))
         failures += [f"{engine}: {failure}" for one in results for failure in one.failures]
         is_complete = is_complete and sum(one.histories for one in results) >= HISTORIES
