@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Cli, Data, Program, Serving
+from tests.harness import Harness
 from tests.sqlite_database import create_database
 
 
@@ -25,6 +26,13 @@ def cli(
 def program(tmp_path: Path) -> Program:
     """The installed program, in the same folder as `cli`."""
     return Program(tmp_path)
+
+
+@pytest.fixture
+def key(program: Program) -> str:
+    """A key of an account in the program's database."""
+    with Harness(program.folder / "data", database=f"sqlite:///{program.folder}/data/listings.db") as harness:
+        return harness.person("alice").key
 
 
 @pytest.fixture

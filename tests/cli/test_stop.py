@@ -15,7 +15,6 @@ import pytest
 
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.cli.crowds import QUIET_SECONDS
-from tests.harness import Harness
 from tests.http.raw import Connection, request
 
 pytestmark = pytest.mark.uncovered
@@ -82,13 +81,6 @@ class Writer(threading.Thread):
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     return Program(tmp_path, **QUIET)
-
-
-@pytest.fixture
-def key(program: Program) -> str:
-    """A key of an account in the program's database."""
-    with Harness(program.folder / "data", database=f"sqlite:///{program.folder}/data/listings.db") as harness:
-        return harness.person("alice").key
 
 
 def stop_under_load(program: Program, key: str, after: float, number: signal.Signals) -> int:

@@ -92,6 +92,7 @@ def test_a_stuck_worker_is_replaced_while_others_serve(tmp_path: Path, caplog: p
             async with httpx2.AsyncClient(base_url=service.base_url, headers={"Connection": "close"}) as client:
                 while len(service.workers) < 3:
                     assert (await client.get("/healthz")).status_code == 200
+                    await asyncio.sleep(0.01)
             assert await stuck.ended == -signal.SIGKILL
             await service.workers[2].wait_until_ready()
 
