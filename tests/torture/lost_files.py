@@ -15,7 +15,7 @@ from tests.torture.writers import find_all_differences, read_stored_rows
 
 _LIMIT = {"LISTINGS_RATE_LIMIT": "100000"}
 _IDLE_SECONDS = 0.3  # in which paused writers receive their last response
-_REJECTED_SECONDS = 5.0
+_REJECTED_SECONDS, _CONTROL_SECONDS = 5.0, 2.0  # until writes are rejected
 
 
 async def run_lost_files(folder: Path, rounds: int, fault: str | None) -> tuple[str, list[str]]:
@@ -61,7 +61,7 @@ async def _delete_database(service: RestartableService, workload: Workload) -> N
     rescued = service.database.with_suffix(".rescued")
     assert service.process is not None
     service.database.unlink()
-    await _require_rejected(workload, "a deleted database")
+    await _require_rejected(service, workload, "a deleted database")
     await _pause(workload)  # a copy made while writes went on could be damaged
     copy_deleted_database(service.process.pid, rescued)
     workload.gate.set()
@@ -85,17 +85,17 @@ async def _truncate_wal(service: RestartableService, workload: Workload) -> None
     back_up(service.database, backup, force=True)
     os.truncate(wal, wal.stat().st_size // 2)
     workload.gate.set()
-    await _require_rejected(workload, "a truncated WAL")
+    await _require_rejected(service, workload, "a truncated WAL")
     await _stop_and_require_refusal(service, workload)
     restore(service.database, backup, force=True)
     await _start(service, workload)
 
 
-async def _require_rejected(workload: Workload, loss: str) -> None:
-    before = workload.acknowledged
+async def _require_rejected(service: RestartableService, workload: Workload, loss: str) -> None:
+    before, seconds = workload.acknowledged, _CONTROL_SECONDS if service.is_broken else _REJECTED_SECONDS
     for _ in range(2):  # requests in progress may end after the first rejections
         before = workload.acknowledged
-        if not await workload.wait_until_rejected(_REJECTED_SECONDS):
+        if not await workload.wait_until_rejected(seconds):
             workload.failures.append(f"writes are not rejected with {loss}")
             return
     if workload.acknowledged != before:
