@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from listings import maintenance, wiring
 from listings.cli.demo_market import read_sellers
 from listings.contract.store import Store
 from listings.domain import api_keys, fields
-from listings.domain.model import Caller
+from listings.domain.model import Caller, NewListing
 from listings.service import Services
 from listings.settings import load
 
@@ -102,6 +103,11 @@ async def _create_owner(services: Services, number: int) -> Owner:
 
 
 async def _create(services: Services, caller: Caller, number: int) -> int:
+    return (await services.listings.create(caller, _parse_listing(number))).listing_id
+
+
+@cache
+def _parse_listing(number: int) -> NewListing:
+    """Return an account's nth listing, which is the same in all accounts."""
     listing = {**build_listing(number), "is_active": number % _INACTIVE_EVERY != 0}
-    new, _ = fields.parse_new_listing(listing, strict=False)  # the demo's pictures have no host
-    return (await services.listings.create(caller, new)).listing_id
+    return fields.parse_new_listing(listing, strict=False)[0]  # the demo's pictures have no host
