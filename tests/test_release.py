@@ -101,8 +101,8 @@ def test_the_metadata_describes_the_package(wheel: Path) -> None:
 @pytest.mark.uncovered
 def test_the_built_wheel_serves_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
-    install = (python, "-m", "pip", "--quiet", "--quiet", "install", "--no-compile")
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    install = (sys.executable, "-m", "pip", "--python", python, "--quiet", "--quiet", "install", "--no-compile")
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     run(*install, "--require-hashes", "-r", HOME / "requirements" / "runtime.txt")
     run(*install, "--no-deps", wheel)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
