@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import httpx2
 import jinja2
 import pytest
@@ -149,6 +150,14 @@ def _templates_compiled_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jinja2.Environment, "compile", compile_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_loaded_once() -> Iterator[None]:
+    """Load the trusted certificates once, not for each client: that takes 50 ms, and clients of services need none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
         yield
 
 
