@@ -439,10 +439,10 @@ def test_concurrent_imports_of_a_file_create_each_listing_once(cli: Cli) -> None
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a file of 6,000 long rows (54 MB) and a database into which it was imported."""
+    """A folder with a file of 10,000 long rows (90 MB) and a database into which it was imported."""
     folder = tmp_path_factory.mktemp("large")
     with (folder / "rows.jsonl").open("w") as file:
-        file.writelines(json.dumps(row(number, content="x" * 9_000)) + "\n" for number in range(6_000))
+        file.writelines(json.dumps(row(number, content="x" * 9_000)) + "\n" for number in range(10_000))
     (folder / "data").mkdir()
     databases.make(folder / "data/listings.db", listings=0)
     assert measure_memory(folder, "import", "1", "rows.jsonl") < MAX_MEMORY_KIB
@@ -459,6 +459,6 @@ MAX_MEMORY_KIB = 40 * 1024
 @pytest.mark.parametrize(("file", "options"), [("out.csv", []), ("out.jsonl", ["--dry-run"])])
 def test_export_and_import_use_little_memory(large: Path, file: str, options: list[str]) -> None:
     assert measure_memory(large, "export", "1", file) < MAX_MEMORY_KIB
-    assert (large / file).stat().st_size > 1.25 * MAX_MEMORY_KIB * 1024
+    assert (large / file).stat().st_size > 2 * MAX_MEMORY_KIB * 1024
     assert measure_memory(large, "import", "1", file, *options) < MAX_MEMORY_KIB
     (large / file).unlink()
