@@ -59,7 +59,7 @@ class ServiceInfo(NamedTuple):
     @property
     def contact_email(self) -> str:
         """The contact if it is an email address, otherwise ""."""
-        return self.contact if "@" in self.contact and "/" not in self.contact else ""
+        return "" if "://" in self.contact else self.contact
 
     @property
     def contact_url(self) -> str:

@@ -100,7 +100,7 @@ def _build_info(about: ServiceInfo) -> Schema:
         "license": {"name": "MIT", "identifier": "MIT"},
     }
     if about.contact:
-        info["contact"] = {"email" if "://" not in about.contact else "url": about.contact}
+        info["contact"] = {"email" if about.contact_email else "url": about.contact}
     return info
 
 
