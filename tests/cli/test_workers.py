@@ -410,10 +410,11 @@ def test_a_stopped_worker_does_not_affect_the_others(program: Program) -> None:
 
 
 @pytest.mark.uncovered
-def test_a_stop_under_load_loses_no_write_and_leaves_no_files(program: Program, key: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stops_under_load_lose_no_write_and_leave_no_files(program: Program, key: str, number: signal.Signals) -> None:
     with program.serve() as serving, ClientGroup(serving, key) as clients:
         workers = list_workers(serving)
-        outcome = serving.stop(signal.SIGINT)  # SIGTERM, which the other tests send, has the same handler
+        outcome = serving.stop(number)
         for client in clients.clients:
             client.stop()
     assert (outcome.code, outcome.out, outcome.err) == (0, "", "")

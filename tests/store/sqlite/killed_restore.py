@@ -1,10 +1,8 @@
 """Kill a restore at every step: `python -m tests.store.sqlite.killed_restore FOLDER OLD BACKUP`.
 
 OLD is a folder with a database as a killed service leaves it. A step is an operation on a file, by SQLite or by the
-restore itself. Of many writes in a row to the same file, the first two and each eighth are steps.
-
-Prints the state of the database after each kill: the name of its first account if a service can use the database,
-"untouched" if it is not a database and has not changed by a byte, and otherwise the error.
+restore itself. Prints the state of the database after each kill: the name of its first account if a service can use
+the database, "untouched" if it is not a database and has not changed by a byte, and otherwise the error.
 """
 
 import os
@@ -12,6 +10,7 @@ import shutil
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from listings.store.sqlite.maintenance.restore import restore
 from tests.store import databases
 
 MAX_STEPS = 2000
-_WRITES_PER_STEP = 8
 _BASE_VFS = "unix"
 
 
@@ -31,21 +29,8 @@ class Countdown:
 
     def __init__(self, steps: int) -> None:
         self.left = steps
-        self._file: object = None
-        self._writes = 0
 
     def __call__(self) -> None:
-        self._file = None
-        self._count()
-
-    def write(self, file: object) -> None:
-        """Count some of the writes in a row to a file."""
-        self._writes = self._writes + 1 if file is self._file else 0
-        self._file = file
-        if self._writes <= 1 or self._writes % _WRITES_PER_STEP == 0:
-            self._count()
-
-    def _count(self) -> None:
         self.left -= 1
         if self.left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -54,12 +39,12 @@ class Countdown:
 class CountedFile(apsw.VFSFile):
     """A file that SQLite has open; each change is a step."""
 
-    def __init__(self, step: Countdown, name: Any, flags: Any) -> None:
+    def __init__(self, step: Callable[[], None], name: Any, flags: Any) -> None:
         super().__init__(_BASE_VFS, name, flags)
         self._step = step
 
     def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 - SQLite's name
-        self._step.write(self)
+        self._step()
         super().xWrite(data, offset)
 
     def xTruncate(self, size: int) -> None:  # noqa: N802 - SQLite's name
@@ -74,7 +59,7 @@ class CountedFile(apsw.VFSFile):
 class CountedFiles(apsw.VFS):
     """SQLite's access to the disk; each change is a step."""
 
-    def __init__(self, step: Countdown) -> None:
+    def __init__(self, step: Callable[[], None]) -> None:
         super().__init__("counted", _BASE_VFS, makedefault=True)
         self._step = step
 
