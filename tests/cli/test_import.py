@@ -456,9 +456,11 @@ MAX_MEMORY_KIB = 40 * 1024
 
 @pytest.mark.slow
 @pytest.mark.uncovered
-@pytest.mark.parametrize(("file", "options"), [("out.csv", []), ("out.jsonl", ["--dry-run"])])
-def test_export_and_import_use_little_memory(large: Path, file: str, options: list[str]) -> None:
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_export_and_import_use_little_memory(large: Path, ending: str) -> None:
+    file = f"out.{ending}"
     assert measure_memory(large, "export", "1", file) < MAX_MEMORY_KIB
     assert (large / file).stat().st_size > 2 * MAX_MEMORY_KIB * 1024
-    assert measure_memory(large, "import", "1", file, *options) < MAX_MEMORY_KIB
+    assert measure_memory(large, "import", "1", file, "--dry-run") < MAX_MEMORY_KIB
+    assert measure_memory(large, "import", "1", file) < MAX_MEMORY_KIB
     (large / file).unlink()
