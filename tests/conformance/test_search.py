@@ -392,3 +392,23 @@ def test_a_cursor_of_another_type_is_before_or_after_all_listings(
         found = run(store.find_listings(1, 1, ListingQuery(sort=sort, descending=descending, after=(value, 7))))
         assert len(found.listings) == (descending == is_last), descending
     assert run(store.find_listings(1, 1, ListingQuery(category="\0", count=True))) == Found([], 0)
+
+
+def test_image_urls_count_towards_the_size_of_a_list(store: Store, run: Run, account: Account) -> None:
+    partition = (bucket_of(account.id), account.id)
+    pictured = NewListing(title="Lamp", content="Bright.", images=f'["https://x/{"a" * 300_000}"]')
+    run_all(run, [add(store, account, pictured, random.Random(1)) for _ in range(2)])
+
+    async def count_in_pieces() -> list[int]:
+        async with store.read_listings(*partition, ListingQuery(words=("bright",))) as found:
+            return [len(piece) async for piece in found.pieces]
+
+    for read in (
+        store.list_listings(*partition),
+        store.find_listings(*partition, ListingQuery()),
+        store.find_listings(*partition, ListingQuery(words=("bright",))),
+    ):
+        with pytest.raises(LargeListError):
+            run(read)
+    assert run(count_in_pieces()) == [1, 1]
+    assert len(run(store.page_listings(*partition, 0, 10))) == 1

@@ -97,7 +97,7 @@ MAX_LIST_BYTES = 256 * 1024
 """Size up to which a list is read in one call."""
 
 ROW_BYTES = 512
-"""Bytes that are counted for a listing in addition to its title and content."""
+"""Bytes that are counted for a listing in addition to its title, content and image URLs."""
 
 
 class LargeListError(Exception):
@@ -130,7 +130,10 @@ def measure_listings(listings: Sequence[Listing]) -> int:
     """Return the approximate size of a list in bytes. Content that is not ASCII counts 4 bytes per character."""
     return sum(
         [
-            ROW_BYTES + len(one.title) + (len(one.content) if one.content.isascii() else 4 * len(one.content))
+            ROW_BYTES
+            + len(one.title)
+            + (len(one.content) if one.content.isascii() else 4 * len(one.content))
+            + len(one.images)
             for one in listings
         ]
     )

@@ -58,7 +58,7 @@ NO_GROWTH = AccountSize(0, 0)
 
 def measure_new(new: NewListing) -> AccountSize:
     """Return the size of a new listing."""
-    return AccountSize(1, _count_bytes(new.title) + _count_bytes(new.content) + _count_bytes(new.images))
+    return AccountSize(1, _count_text_bytes(new))
 
 
 def measure_imported(listing: Listing | None, decision: ImportedListing | Mapping[str, Any]) -> AccountSize:
@@ -79,7 +79,11 @@ def measure_growth(listing: Listing, changes: Mapping[str, Any]) -> AccountSize:
 def _measure(listing: Listing) -> AccountSize:
     if listing.deleted_at is not None:
         return NO_GROWTH
-    return AccountSize(1, _count_bytes(listing.title) + _count_bytes(listing.content) + _count_bytes(listing.images))
+    return AccountSize(1, _count_text_bytes(listing))
+
+
+def _count_text_bytes(one: Listing | NewListing) -> int:
+    return _count_bytes(one.title) + _count_bytes(one.content) + _count_bytes(one.images)
 
 
 def _count_bytes(text: str) -> int:

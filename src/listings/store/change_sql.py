@@ -1,6 +1,6 @@
 """The SQL statements for change sets. See `sql` for the conventions."""
 
-from listings.store.sql import LISTING_COLUMNS, build_page
+from listings.store.sql import LISTING_COLUMNS, TEXT_BYTES, build_page
 
 CHANGE_COLUMNS = "edit_revision, number, listing_id, moment, author, kind, import_id, fields, detail"
 
@@ -41,13 +41,9 @@ WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) >= ($3, $4) AN
 ORDER BY edit_revision, number
 """
 
-PAGE_CREATES = build_page(
-    "id, author, edit_revision, octet_length(title) + octet_length(content) + octet_length(images)"
-)
+PAGE_CREATES = build_page(f"id, author, edit_revision, {TEXT_BYTES}")
 
-MEASURE_LISTING = """
-SELECT octet_length(title) + octet_length(content) + octet_length(images) FROM listings WHERE bucket = $1 AND id = $2
-"""
+MEASURE_LISTING = f"SELECT {TEXT_BYTES} FROM listings WHERE bucket = $1 AND id = $2"
 
 GET_CREATED = f"SELECT {LISTING_COLUMNS}, author FROM listings WHERE bucket = $1 AND id = $2"
 

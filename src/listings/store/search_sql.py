@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from listings.contract.listings import MAX_COUNTED, ROW_BYTES
 from listings.domain.model import SORTED_BY, ListingQuery, SortKey, Status, Value
-from listings.store.sql import LISTING_COLUMNS
+from listings.store.sql import LISTING_COLUMNS, TEXT_BYTES
 
 MIN_INDEXED_LISTINGS = 1000
 """An account with at least this many listings is indexed."""
@@ -172,9 +172,7 @@ def _build_matches(shape: Shape, columns: str) -> str:
 def build_size_columns(shape: Shape) -> str:
     """Return the columns that `build_pieces` needs of a search: the id, the size and the sorted column."""
     column = SORTED_BY[shape.sort]
-    return f"id, octet_length(title) + octet_length(content) + {ROW_BYTES} AS size" + (
-        "" if column == "id" else f", {column}"
-    )
+    return f"id, {TEXT_BYTES} + {ROW_BYTES} AS size" + ("" if column == "id" else f", {column}")
 
 
 def build_pieces(found: str, shape: Shape, aggregate: str) -> str:

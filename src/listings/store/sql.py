@@ -14,6 +14,7 @@ from functools import lru_cache
 from listings.domain.model import Listing, NewListing
 
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
+TEXT_BYTES = "octet_length(title) + octet_length(content) + octet_length(images)"
 _COLUMN_TYPES = {  # of the columns of listings on PostgreSQL; all others are text
     "id": "bigint",
     "price_cents": "bigint",

@@ -111,7 +111,7 @@ async def _find(session: Session, partition: Partition, query: ListingQuery) -> 
 
 def measure(rows: Rows) -> int:
     """Return the approximate size of listings in bytes."""
-    return sum(ROW_BYTES + len(row["title"]) + _count_bytes(row["content"]) for row in rows)
+    return sum(ROW_BYTES + len(row["title"]) + _count_bytes(row["content"]) + len(row["images"]) for row in rows)
 
 
 def _count_bytes(text: str) -> int:

@@ -52,7 +52,7 @@ _MAX_WRITES_OF_ACCOUNT = 2  # one holds the lock of the account's state, and the
 _SESSIONS_FOR_READS = 2
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
-_SIZE = f"octet_length(title) + octet_length(content) + {ROW_BYTES}"
+_SIZE = f"{sql.TEXT_BYTES} + {ROW_BYTES}"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
 
 
@@ -72,8 +72,8 @@ ORDER BY id
 """
 MEASURE_LIST = f"""
 SELECT COALESCE(sum({_SIZE}), 0) FROM (
-    SELECT title, content FROM listings WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
-    ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
+    SELECT title, content, images FROM listings
+    WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
 """
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")

@@ -49,7 +49,7 @@ WITH locked AS MATERIALIZED (
     WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
     ORDER BY bucket, id FOR UPDATE)
 SELECT {sql.LISTING_COLUMNS} FROM locked
-WHERE (SELECT sum(octet_length(title) + octet_length(content)) FROM locked) <= {_MAX_LOCKED_BYTES}
+WHERE (SELECT sum({sql.TEXT_BYTES}) FROM locked) <= {_MAX_LOCKED_BYTES}
 """
 _LOCK_LISTINGS = """
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)

@@ -87,7 +87,7 @@ class _EditedListing(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the edits and the needed values, and characters of the listing's texts."""
-        texts = len(self.listing.title) + len(self.listing.content)
+        texts = len(self.listing.title) + len(self.listing.content) + len(self.listing.images)
         return texts + _EDIT_BYTES * len(self.edits) + sum(edit.size for edit in self.edits if edit.key in self.needed)
 
 

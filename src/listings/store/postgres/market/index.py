@@ -8,7 +8,7 @@ from listings.store.market.entries import SHOWN
 from listings.store.postgres.pool import Rows, Session
 from listings.store.scripts.market_index import IS_LEASED_BY_OTHER, EntryChange, build_set_entry
 from listings.store.scripts.script import Query, QueryMany, Script
-from listings.store.sql import LISTING_COLUMNS
+from listings.store.sql import LISTING_COLUMNS, TEXT_BYTES
 
 _PENDING = "marketed <> CAST(disabled_at IS NULL AS integer)"
 HAS_WORK = f"""
@@ -21,7 +21,7 @@ SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)
 NEXT_ACCOUNT = f"SELECT id, disabled_at IS NULL FROM accounts WHERE {_PENDING} ORDER BY id LIMIT 1"
 _UP_TO_BYTES = f"""
 SELECT {LISTING_COLUMNS} FROM (
-    SELECT {LISTING_COLUMNS}, sum(octet_length(title) + octet_length(content)) OVER (
+    SELECT {LISTING_COLUMNS}, sum({TEXT_BYTES}) OVER (
         ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS octets_before
     FROM ({{}}) AS next
 ) AS measured
