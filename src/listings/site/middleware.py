@@ -1,5 +1,6 @@
 """Middleware around every page: size limit of forms, origin check, response headers, and a response to any error."""
 
+import asyncio
 import logging
 import re
 from collections.abc import MutableMapping
@@ -108,6 +109,7 @@ class _ResponseSender:
     async def send(self, message: Message) -> None:
         """Send an ASGI message of the response."""
         if message["type"] == "http.response.start":
+            await asyncio.sleep(0)  # rendering and sending a page in one step would delay API requests
             self.started = True
             request_id = (b"x-request-id", pages.request_id_of(self._request).encode())
             message["headers"] = [

@@ -50,7 +50,7 @@ _MAX_GROWTH_MIB = 64.0
 _MAX_LEFT_MIB = 24.0
 _MAX_P99_MS = 100.0
 _MAX_RATIO = 2.0
-_NOISE_MS = 1.0  # by which p99 differs between two measurements without any load
+_EXTRA_MS = 1.0  # permitted in addition during all attacks but the first two, which have the strict target
 _MAX_ROUNDS = 3  # a stall of the machine may spoil a round
 
 _SELECT = (
@@ -84,6 +84,7 @@ class Attack(NamedTuple):
     hold: float = 0.0  # seconds for which no client reads; 0 if they read their responses
     statuses: frozenset[int] = frozenset({200})
     holds_last_byte: bool = False  # until all others have been sent
+    extra_ms: float = _EXTRA_MS
 
 
 class Measurement(NamedTuple):
@@ -94,11 +95,12 @@ class Measurement(NamedTuple):
     during: Timing
     growth: float  # MiB over rest, at most
     left: float  # MiB over rest, some time after the attack
+    extra_ms: float
     failure: str = ""
 
     @property
     def is_fast(self) -> bool:
-        allowed = min(_MAX_P99_MS, _MAX_RATIO * self.alone.p99 + _NOISE_MS)
+        allowed = min(_MAX_P99_MS, _MAX_RATIO * self.alone.p99 + self.extra_ms)
         return not self.during.failed and self.during.p99 <= allowed
 
     def __str__(self) -> str:
@@ -165,8 +167,8 @@ def build_attacks(
     def post(path: str, body: str) -> str:
         return build_request("POST", path, f"X-API-Key: {bob.key}", body)
 
-    yield Attack(f"{engine}, one list", [get(alice, PATH)], 1)
-    yield Attack(f"{engine}, unread lists", [get(bob, PATH)], _CLIENTS, hold)
+    yield Attack(f"{engine}, one list", [get(alice, PATH)], 1, extra_ms=0)
+    yield Attack(f"{engine}, unread lists", [get(bob, PATH)], _CLIENTS, hold, extra_ms=0)
     yield Attack(f"{engine}, queries", [get(bob, query) for query in _QUERIES], queries)
     searches = [get(frank, f"{PATH}?q={words}") for words in ("lamp", "brass&sort=title")]
     yield Attack(f"{engine}, searches", searches, _CLIENTS, hold)
@@ -254,7 +256,8 @@ class _Trial:
         time.sleep(seconds.wait)
         left = _read_status_mib(pid, "VmRSS") - rest
         timing = Timing([ms for one in during for ms in one.latencies_ms], sum(one.failed for one in during))
-        return Measurement(attack.name, alone, timing, growth, left, self._find_failure(out, attack))
+        failure = self._find_failure(out, attack)
+        return Measurement(attack.name, alone, timing, growth, left, attack.extra_ms, failure)
 
     def _find_failure(self, out: bytes, attack: Attack) -> str:
         if self.process.has_ended:
@@ -365,7 +368,8 @@ INSTRUMENT = Instrument(
     17,
     "expensive requests in 512 MiB of memory: a list of 300 MB, 60 unread ones of 24 MB, filtered and searched ones, 60"
     " unread ones of an indexed account, 60 bodies with 600,000 values, 60 dry runs of batches, and 100 exports",
-    "others' p99 at most 2 × alone + 1 ms and 100 ms, memory at most +64 MiB, returned within 10 s",
+    "others' p99 at most 2 × alone (1 ms more for all but the first two) and 100 ms, memory at most +64 MiB, returned"
+    " within 10 s",
     5,
     run,
     control,

@@ -60,7 +60,7 @@ class Storm(NamedTuple):
 
     @property
     def meets_target(self) -> bool:
-        return self.during.p99 <= 2 * self.alone.p99 + 1
+        return self.during.p99 <= 2 * self.alone.p99
 
 
 class Results(NamedTuple):
@@ -188,7 +188,7 @@ def run(scale: Scale) -> Outcome:
     best = min(results, key=lambda it: it.with_slow.p99 - 2 * it.alone.p99)
     times = f"p99 {best.alone.p99:.1f} ms without them, {best.with_slow.p99:.1f} ms with them"
     longest = max(max(seconds) for it in results for seconds in it.held_seconds.values())
-    storm = min(storms, key=lambda it: it.during.p99 - 2 * it.alone.p99)
+    storm = min(storms, key=lambda it: it.during.p99 / it.alone.p99)
     summary = (
         f"{clients:,} of each of 5 kinds: {times}, longest {longest:.1f} s, memory {results[0].growth:+.0f} MiB; "
         f"{_STORM_CLIENTS} sign-ins at once: {storm.alone.p99:.1f} ms without, {storm.during.p99:.1f} ms with them"
@@ -210,7 +210,7 @@ def control(scale: Scale) -> Outcome:
 INSTRUMENT = Instrument(
     9,
     "clients that send headers or bodies slowly, send nothing, stay idle, or read slowly; 200 sign-ins at once",
-    "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms (sign-ins: 1 ms); "
+    "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms (sign-ins: 2 × alone); "
     "cut off in time; memory at most +100 MiB",
     3,
     run,

@@ -1,5 +1,6 @@
 """Sign-up, sign-in and sign-out pages, and those that links in mail and invitations open."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -149,6 +150,7 @@ async def _enter(
     except Problem as problem:
         if problem.code == "cross_site" and template in _SIGNED_OUT_ONLY and await cookies.member_of(request):
             return redirect(next_page)
+        await asyncio.sleep(0)  # so that in a flood of wrong passwords, API requests get their turn before the page
         return visitor_page(request, template, problem=problem, **context)
     await site_of(request).services.sessions.sign_out(cookies.token_of(request))
     notice = _choose_notice(request, template)
