@@ -448,6 +448,31 @@ def test_reading_pauses_while_responses_are_pending(tmp_path: Path) -> None:
     assert 8 < counter.max_waiting <= 2 * read_bytes / len(message)
 
 
+class SlowReader:
+    """An application that waits after it has received a body; it measures how many bytes wait behind it."""
+
+    def __init__(self) -> None:
+        self.max_waiting = 0
+
+    async def serve(self, exchange: Any) -> None:
+        await exchange.receive()
+        await asyncio.sleep(0.001)
+        self.max_waiting = max(self.max_waiting, len(exchange._connection._unparsed))  # noqa: SLF001 - what it measures
+        await exchange.respond(200, b"content-length: 0\r\n", b"")
+
+
+def test_no_more_is_read_behind_a_body_that_is_complete(tmp_path: Path) -> None:
+    message, count, read_bytes = request("POST", "/", None, b"X-A: " + b"a" * 4000, body=b"1"), 500, 256_000
+    application = SlowReader()
+    with RunningService(tmp_path) as service:
+        service.replace_application(application)
+        with Connection(service) as connection, ThreadPoolExecutor(1) as sender:
+            sending = sender.submit(connection.socket.sendall, message * count)
+            assert all(connection.read_response().status == 200 for _ in range(count))
+            sending.result()
+    assert read_bytes / 4 < application.max_waiting <= 2 * read_bytes
+
+
 @pytest.mark.parametrize("head", [b"", b"Connection: Upgrade\r\nUpgrade: x\r\n"], ids=["short", "upgrades"])
 def test_few_of_the_requests_in_one_read_are_queued(tmp_path: Path, head: bytes) -> None:
     message, count, application = b"GET / HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n", 3000, PipelineCounter()

@@ -2,7 +2,7 @@
 
 _MAX_BYTES = 32 * 1024 * 1024
 _MAX_BYTES_OF_OWNER = 8 * 1024 * 1024
-_RESERVED_BYTES = 16 * 1024 * 1024  # above the maximum, for owners that have none
+_RESERVED_BYTES = 16 * 1024 * 1024  # above the maximum, for owners without any bytes in memory
 
 
 class ByteBudget:
@@ -22,7 +22,7 @@ class ByteBudget:
             self._by_owner[owner] = count
 
     def has_room(self, owner: int) -> bool:
-        """Return whether another large message may be kept, whatever its size."""
+        """Return whether another large message may be held in memory, whatever its size."""
         count = self._by_owner.get(owner, 0)
         total = self.total - self._by_owner.get(0, 0)  # clients without a key must not use up the room of keys
         return count < _MAX_BYTES_OF_OWNER and total <= (_MAX_BYTES if count else _MAX_BYTES + _RESERVED_BYTES)

@@ -37,7 +37,7 @@ _MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extens
 _NO_LINGER = struct.pack("ii", 1, 0)
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
 _MAX_PARSED_BYTES = 2048  # at a time: a hundred of the shortest requests, parsed in 3 ms if not compiled
-_MAX_QUEUED = 16  # requests, before the rest of the bytes waits
+_MAX_QUEUED = 16  # requests; further bytes stay unparsed
 _NO_COUNT = bytes(4)
 
 Phase: TypeAlias = Literal[
@@ -177,7 +177,7 @@ class HttpConnection(BaseConnection):
     def _parse_waiting(self) -> None:
         """Parse the bytes that wait, but not many more requests than fit into the queue.
 
-        If no more requests are read, discard the bytes.
+        Discard them if the connection is rejected or lingering.
         """
         data, start = self._unparsed, 0
         while start < len(data) and (len(self.queued) < _MAX_QUEUED or self._phase in {"rejected", "linger"}):
@@ -338,7 +338,7 @@ class HttpConnection(BaseConnection):
         """Add a part of the body."""
         exchange = self._arriving
         if self._is_chunked:
-            self._framing_bytes -= len(body) + len(hex(len(body))) + 2  # the size without 0x, and two line breaks
+            self._framing_bytes -= len(body) + len(hex(len(body))) + 2  # n in hexadecimal digits, and two line breaks
         if exchange.response_complete:
             self._discard(len(body))
             return

@@ -150,6 +150,18 @@ class HttpExchange(BaseExchange):
             _log.exception("The application failed")
             self._connection.fail(self)
 
+    async def receive(self) -> Any:
+        """Receive an ASGI message. uvicorn's method would also read further requests behind a complete body."""
+        if self.more_body or self.waiting_for_100_continue:
+            return await super().receive()
+        if not self._has_ended():
+            await self.message_event.wait()
+            self.message_event.clear()
+        if self._has_ended():
+            return {"type": "http.disconnect"}
+        body, self.body = bytes(self.body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": False}
+
     async def send(self, message: Any) -> None:
         """Send an ASGI message of the pages. For HTTP/1.0, which has no chunks, closing ends the body."""
         self._close_if_body_pending()
@@ -217,6 +229,9 @@ class HttpExchange(BaseExchange):
     def _has_left(self) -> bool:
         """Return whether the client has left. A function, because mypyc assumes that `await` changes no attribute."""
         return bool(self.disconnected)
+
+    def _has_ended(self) -> bool:
+        return self._has_left() or bool(self.response_complete)
 
     def begin_large_response(self, owner: int) -> bool:
         """Count the connection's unsent bytes for `owner`, and return whether they leave room for a large response."""

@@ -1,4 +1,4 @@
-"""Let other requests run between two long steps of requests."""
+"""Let the event loop run between two long steps."""
 
 import asyncio
 from collections.abc import AsyncIterator
