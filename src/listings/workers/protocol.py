@@ -1,8 +1,9 @@
 """Messages between supervisor and worker: lines of JSON over a socket pair.
 
-A closed socket also tells each side that the other has ended.
+A closed socket means that the other side has ended.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -61,6 +62,15 @@ decode_command: Callable[[bytes], Command] = msgspec.json.Decoder(Command).decod
 
 decode_event: Callable[[bytes], Event] = msgspec.json.Decoder(Event).decode
 """Decode a line from a worker."""
+
+
+async def read_line(reader: asyncio.StreamReader) -> bytes:
+    """Return the next line, or b"" if the other side has ended, even if it was killed while sending one."""
+    try:
+        line = await reader.readline()
+    except (ConnectionError, ValueError):  # ValueError: it is longer than the reader's limit
+        return b""
+    return line if line.endswith(b"\n") else b""
 
 
 def encode(message: Command | Event) -> bytes:

@@ -19,6 +19,7 @@ from listings.workers.protocol import (
     Retire,
     decode_command,
     encode,
+    read_line,
 )
 
 _CLOSE_TIMEOUT_SECONDS = 1.0
@@ -46,7 +47,7 @@ class SupervisorLink:
 
     async def receive_begin(self) -> Begin | None:
         """Receive the first command, or None if the supervisor has ended."""
-        line = await self._read_line()
+        line = await read_line(self._reader)
         command = decode_command(line) if line else None
         return command if isinstance(command, Begin) else None
 
@@ -56,7 +57,7 @@ class SupervisorLink:
 
     async def run_commands(self, server: Server, metrics: Metrics | None) -> None:
         """Execute the supervisor's commands. If the supervisor ends, stop the server, because nothing else would."""
-        while line := await self._read_line():
+        while line := await read_line(self._reader):
             command = decode_command(line)
             if isinstance(command, Retire):
                 server.retire()
@@ -65,9 +66,3 @@ class SupervisorLink:
             elif isinstance(command, RequestMetrics) and metrics is not None:
                 self.send(Report(await asyncio.to_thread(metrics.report)))
         server.stop()
-
-    async def _read_line(self) -> bytes:
-        try:
-            return await self._reader.readline()
-        except ConnectionError:
-            return b""

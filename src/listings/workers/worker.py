@@ -23,6 +23,7 @@ from listings.workers.protocol import (
     Retire,
     decode_event,
     encode,
+    read_line,
 )
 
 _START_TIMEOUT_SECONDS = 60.0
@@ -120,19 +121,16 @@ class Worker:
     async def _read_events(self) -> int:
         """Process events until the worker ends. Return its exit code, or the negative number of the signal."""
         problem = None
-        try:
-            while line := await self._reader.readline():
-                event = decode_event(line)
-                if isinstance(event, Ready):
-                    self._ready.set_result(None)
-                elif isinstance(event, Failed):
-                    problem = Problem(event.code, event.message)
-                elif isinstance(event, Pong):
-                    self._unanswered_pings = 0
-                else:
-                    self._handle_report(event)
-        except (ConnectionError, ValueError):  # killed while sending
-            pass
+        while line := await read_line(self._reader):
+            event = decode_event(line)
+            if isinstance(event, Ready):
+                self._ready.set_result(None)
+            elif isinstance(event, Failed):
+                problem = Problem(event.code, event.message)
+            elif isinstance(event, Pong):
+                self._unanswered_pings = 0
+            else:
+                self._handle_report(event)
         self._writer.close()
         code = await asyncio.to_thread(self._process.wait)
         if not self._ready.done():
