@@ -1,4 +1,4 @@
-"""The SQL statements shared by all engines. Parameters are written `$n`.
+"""The SQL statements on listings and accounts. Parameters are written `$n`.
 
 Statements compare the bucket of each table that grows with a parameter, so that a distributed engine runs each on one
 shard. It would send a subquery with the bucket of another table to all shards.

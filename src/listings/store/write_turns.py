@@ -15,24 +15,24 @@ class WriteTurns:
         self._seconds = seconds
         self._max_of_account = max_of_account
         self._all = asyncio.Semaphore(max_of_all)
-        self._accounts: dict[int, _Account] = {}
+        self._buckets: dict[int, _BucketTurns] = {}
 
     @asynccontextmanager
     async def take(self, bucket: int) -> AsyncIterator[None]:
-        """Wait for a turn of an account, which is known by its bucket. Raises Unavailable after the timeout."""
-        account = self._accounts.setdefault(bucket, _Account(self._max_of_account))
-        account.users += 1
+        """Wait for a turn of a bucket, whose accounts share its turns. Raises Unavailable after the timeout."""
+        own = self._buckets.setdefault(bucket, _BucketTurns(self._max_of_account))
+        own.users += 1
         try:
-            async with _Turn(account.turns, self._seconds), _Turn(self._all, self._seconds):
+            async with _Turn(own.turns, self._seconds), _Turn(self._all, self._seconds):
                 yield
         finally:
-            account.users -= 1
-            if not account.users:
-                del self._accounts[bucket]
+            own.users -= 1
+            if not own.users:
+                del self._buckets[bucket]
 
 
-class _Account:
-    """The turns of an account, and the number of its writes."""
+class _BucketTurns:
+    """The turns of a bucket, and the number of its writes."""
 
     def __init__(self, max_turns: int) -> None:
         self.turns = asyncio.Semaphore(max_turns)

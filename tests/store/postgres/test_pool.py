@@ -94,6 +94,24 @@ def test_a_session_that_is_cut_leaves_the_pool_after_one_line(url: str, caplog: 
     assert caplog.text.count(CUT) == 1
 
 
+def test_a_caller_that_waits_learns_that_the_database_is_not_supported(postgres: PostgresServer) -> None:
+    create = "CREATE DATABASE exchanged TEMPLATE template0 LOCALE 'C' ENCODING"
+    postgres.execute(f"{create} 'UTF8'")
+
+    async def scenario() -> list[Session | BaseException]:
+        pool = Pool(postgres.url("exchanged"), PoolLimits(1, TIMEOUT))
+        await pool.open()
+        try:
+            pool.discard(await pool.acquire())
+            await asyncio.to_thread(postgres.execute, "DROP DATABASE exchanged WITH (FORCE)")
+            await asyncio.to_thread(postgres.execute, f"{create} 'LATIN1'")
+            return [*await asyncio.gather(pool.acquire(), pool.acquire(), return_exceptions=True)]
+        finally:
+            await pool.close()
+
+    assert ["LATIN1" in str(error) for error in asyncio.run(scenario())] == [True, True]
+
+
 def _let_time_pass(pool: Pool) -> None:
     """Let the pool believe that a statement's time is over."""
     pool.second += 2 * TIMEOUT

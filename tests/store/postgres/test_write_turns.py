@@ -128,6 +128,7 @@ def test_waiting_writes_of_one_account_do_not_block_others(url: str) -> None:
                 assert await store.get_listing(added[0].listing_id) is not None
                 await store.add_listing(2, 2, STEP, None, BY_OWNER)
                 assert not any(task.done() for task in waiting)
+                assert store.writes_waiting == len(waiting)
             await asyncio.gather(*waiting)
         finally:
             await store.close()

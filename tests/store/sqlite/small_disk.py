@@ -26,18 +26,20 @@ def get_message(operation: Callable[[], object]) -> str:
 
 
 def main(folder: Path, elsewhere: Path) -> None:
-    databases.make(elsewhere / "small.db", listings=100, size=3000)
+    databases.make(elsewhere / "small.db", listings=100, size=8000)
     small = Path(shutil.copy(elsewhere / "small.db", folder / "listings.db"))
-    large = databases.make(elsewhere / "large.db", listings=300, size=3000)
-    back_up(large, elsewhere / "large-backup.db")
+    large = databases.make(elsewhere / "large.db", listings=300, size=8000)
+    large_backup = back_up(large, elsewhere / "large-backup.db")
+    databases.make(elsewhere / "tiny.db")
     back_up(small, elsewhere / "backup.db")
     (folder / "lost.db-journal").write_bytes(b"journal")
     operations: list[Callable[[], object]] = [
         lambda: back_up(small, folder / "backup.db"),
         lambda: migrate.migrate(small, [*migrations.shipped_migrations(), NEXT_MIGRATION]),
         lambda: restore(small, elsewhere / "backup.db"),
-        lambda: restore(folder / "new.db", elsewhere / "large-backup.db"),
-        lambda: restore(folder / "lost.db", elsewhere / "large-backup.db", force=True),
+        lambda: restore(Path(shutil.copy(elsewhere / "tiny.db", folder / "tiny.db")), large_backup, force=True),
+        lambda: restore(folder / "new.db", large_backup),
+        lambda: restore(folder / "lost.db", large_backup, force=True),
     ]
     for operation in operations:
         print(get_message(operation))  # noqa: T201 - the test reads it

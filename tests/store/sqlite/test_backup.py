@@ -22,7 +22,7 @@ from tests.store.sqlite.database_files import ROOT, copy_as_killed, list_names, 
 
 pytestmark = pytest.mark.covers_programs
 
-ON_A_SMALL_DISK = 'mount -t tmpfs -o size=1024k none "$1" && shift && exec "$@"'
+ON_A_SMALL_DISK = 'mount -t tmpfs -o size=3072k none "$1" && shift && exec "$@"'
 
 
 @contextmanager
@@ -276,11 +276,11 @@ def test_a_full_disk_leaves_no_partial_files(tmp_path: Path) -> None:
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(small), *program]
     outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     *messages, remaining, sound = outcome.stdout.splitlines()
-    assert len(messages) == 5, outcome
+    assert len(messages) == 6, outcome
     for message in messages:
         assert message.startswith("Not enough disk space ")
     assert set(remaining.split()) == {
-        *("listings.db", "listings.db.lock", "new.db.lock"),
+        *("listings.db", "listings.db.lock", "tiny.db", "tiny.db.lock", "new.db.lock"),
         *("lost.db-journal", "lost.db.lock"),  # without an empty database, with which SQLite would remove the journal
     }
     assert sound == "True 100"

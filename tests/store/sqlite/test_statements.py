@@ -16,7 +16,7 @@ from listings.store.sqlite.maintenance import migrate
 STATEMENTS = {
     name: value
     for name, value in (vars(sql) | vars(change_sql) | vars(revert_sql) | vars(report) | vars(member_sql)).items()
-    if name.isupper() and isinstance(value, str) and not name.endswith("COLUMNS")
+    if name.isupper() and isinstance(value, str) and not name.endswith(("COLUMNS", "_BYTES"))
     if "[])" not in value  # of PostgreSQL, with arrays
 } | {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),

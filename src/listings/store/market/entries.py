@@ -140,7 +140,7 @@ def build_entry_values(listing: Listing, state: int, listed_at: str) -> Row:
 
 
 def list_facets(category: str, region: str) -> Iterator[tuple[str, str]]:
-    """Return the facets (kind and name) that count a listing."""
+    """Return the facets (kind and name) under which a listing is counted."""
     return ((kind, name) for kind, name in zip(FACET_KINDS, (category, region), strict=True) if name)
 
 

@@ -18,7 +18,7 @@ from listings.store.scripts.script import ScriptedStore
 
 
 class ScriptedMarketStore(ScriptedStore):
-    """All of these methods, to which an engine adds searching and indexing."""
+    """Implements the methods of `MarketStore` that are the same on every engine."""
 
     sitemap_statement: str
     entries_statement: str

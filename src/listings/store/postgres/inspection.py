@@ -42,7 +42,7 @@ class PostgresInspection(NamedTuple):
     pending_migrations: int
     newest_time: int | None  # the latest stored Unix time in seconds
     pending_work: Pending | None  # None if migrations are pending
-    unsafe_settings: list[str]  # are off, so that an acknowledged write can be lost
+    unsafe_settings: list[str]  # names of settings that are off: an acknowledged write can be lost
     is_standby: bool
     free_connections: int
     clock_ahead_seconds: float  # the server's clock compared with this machine's

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _LOCK = 0x6C697374  # "list"
 _LOCK_TIMEOUT = "60s"
-_TIMEOUT_SECONDS = 10  # to connect and to disconnect
+_TIMEOUT_SECONDS = 10  # to connect, for each statement, and to disconnect
 _FORBIDDEN = "42501"
 _EXISTS = "SELECT to_regclass('schema_migrations') IS NOT NULL"
 _TABLE = """

@@ -1,8 +1,8 @@
 """A bounded connection pool for PostgreSQL, in which each session keeps its prepared statements.
 
-Searches have sessions of their own, whose planner can't sort: SET LOCAL would make them 9 to 48 % slower. If all
-sessions are open, one of the other kind is converted. Sessions are not reset between uses, because the store changes no
-other settings.
+Searches have sessions of their own, whose planner can't sort: SET LOCAL in each would make them 9 to 48 % slower. If
+all sessions are open, one of the other kind is converted. Sessions are not reset between uses, because the store
+changes no other settings.
 """
 
 import asyncio
@@ -179,11 +179,6 @@ class Pool:
         await asyncio.gather(*self._connects, *closing, return_exceptions=True)
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the pool was closed or never opened."""
-        return self._is_closed
-
-    @property
     def _has_room(self) -> bool:
         """Whether another session may be opened."""
         return len(self._sessions) + self._connecting < self._limits.sessions
@@ -307,6 +302,7 @@ class Pool:
 
     async def _open_session(self, *, searching: bool) -> Session:
         loop = asyncio.get_running_loop()
+        session = None
         try:
             if loop.time() < self._pause_until:
                 raise Unavailable("The database can't be reached")
@@ -318,7 +314,7 @@ class Pool:
             raise Unavailable("The database can't be reached") from error
         finally:
             self._connecting -= 1
-            if loop.time() < self._pause_until:
+            if session is None:  # somebody else may use the free slot
                 self._wake_waiter()
         if self._is_closed:
             session.connection.terminate()

@@ -73,7 +73,8 @@ ORDER BY id
 MEASURE_LIST = f"""
 SELECT COALESCE(sum({_SIZE}), 0) FROM (
     SELECT title, content, images FROM listings
-    WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
+    WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+    ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
 """
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
@@ -88,7 +89,7 @@ SEARCHES = frozenset(
         *(PAGE_SELLER, COUNT_SELLER, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
     }
 )
-"""Pages that follow an index. Otherwise the planner may sort all rows after the cursor."""
+"""Statements that need a session for searches. Otherwise the planner may sort all rows after a cursor."""
 
 
 class _CachedCaller(NamedTuple):
@@ -298,6 +299,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         async def run() -> T:
             try:
                 async with self._write_turns.take(bucket):
+                    self._writes.discard(task)  # from now on, the write itself is in it
                     return await write
             finally:
                 write.close()  # if its turn has not come

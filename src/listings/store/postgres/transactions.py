@@ -13,7 +13,7 @@ from listings.store.postgres.pool import Pool, Rows, Session
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Session], Awaitable[T]]
 
-_FAILURE_SECONDS = 10  # after a failed write, unless another one succeeds. A check that writes could itself hang
+_FAILURE_SECONDS = 10  # not ready after a failed write, unless another one succeeds. A test write could hang
 MAX_ATTEMPTS = 5  # at a transaction that the server rolls back because of a conflict
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Transactions:
         self._written += 1
         if task.cancelled():
             return
-        error = task.exception()  # reading it tells asyncio that nobody has to wait for it any longer
+        error = task.exception()  # reading it marks it as retrieved
         if isinstance(error, Unavailable):
             self._failed_until = monotonic() + _FAILURE_SECONDS
             self._record_failed_write()

@@ -111,7 +111,7 @@ class MarketEngine(Protocol):
         """Return the next listings whose current version is not in the market."""
 
     def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
-        """Return listings of one account until their texts reach `max_bytes`. The last one may exceed them."""
+        """Return listings of one account until their texts reach `max_bytes`. The last one may exceed the limit."""
 
     def write_entries(self, changes: Sequence[EntryChange], version: int) -> Script[None]:
         """Write entries and the terms of those that are shown. `version`: that of the whole index."""
@@ -162,7 +162,7 @@ def count_bytes(listing: Listing) -> int:
 
 
 def read_in_order(ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
-    """Return listings in this order until their texts reach `max_bytes`. The last one may exceed them."""
+    """Return listings in this order until their texts reach `max_bytes`. The last one may exceed the limit."""
     found: list[Listing] = []
     for listing_id in ids:
         if max_bytes <= 0:
@@ -199,7 +199,7 @@ class _Changes:
 
     @property
     def remaining_bytes(self) -> int:
-        """Bytes of text after which the step is full. The last listing may exceed them."""
+        """Bytes of text after which the step is full. The last listing may exceed the limit."""
         return MAX_STEP_BYTES - self._bytes
 
     def index_account(self, account_id: int, is_enabled: int) -> Script[None]:

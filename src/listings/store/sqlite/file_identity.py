@@ -57,7 +57,7 @@ class OpenFiles:
     def is_wal_complete(self, connection: apsw.Connection) -> bool:
         """Return whether the WAL has all frames of SQLite's index, so nobody has truncated it.
 
-        A second look follows a mismatch, because another process may checkpoint and truncate the WAL meanwhile.
+        After a mismatch, it checks once more, because another process may checkpoint and truncate the WAL meanwhile.
         `connection` must have no transaction.
         """
         return self._has_all_frames(connection) or self._has_all_frames(connection)

@@ -84,7 +84,7 @@ class WriteLock:
         self._counters[_CALLERS] |= 1
 
     def report_damage(self) -> None:
-        """Tell all processes that use the lock file that the database is damaged."""
+        """Report to all processes that use the lock file that the database is damaged."""
         self._counters[_DAMAGES] += 1
 
     @property

@@ -377,6 +377,8 @@ class Writer:
 
     def _recover(self, error: apsw.Error) -> None:
         """Roll the failed transaction back. After a disk failure, drop the connection too: its state is unknown."""
+        if is_damage(error):
+            self.report_damage(f"The database is damaged ({error})")
         if self._connection is None:
             return
         in_doubt = isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError | apsw.CantOpenError)
@@ -385,8 +387,6 @@ class Writer:
                 self._connection.execute("ROLLBACK")
         except apsw.Error:
             in_doubt = True
-        if is_damage(error):
-            self.report_damage(f"The database is damaged ({error})")
         if in_doubt:
             set_checkpoint_on_close(self._connection, enabled=False)  # keeps the WAL, which the readers use
             self._connection.close(force=True)
@@ -484,7 +484,7 @@ def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
 def _build_failure(error: apsw.Error, *, commit_started: bool) -> Unavailable:
     if isinstance(error, apsw.BusyError):
         return _build_busy_error()
-    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError) and not commit_started:
+    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.FullError) and not commit_started:
         return Unavailable("The database can't be written; nothing was written")
     return Unavailable("The database failed to confirm the write; its outcome is unknown")
 

@@ -263,8 +263,13 @@ def _overwrite(target: apsw.Connection, database: Path, backup: _Backup, *, forc
         if reason is not None:
             raise _build_force_error(database, reason)
         previous_file = snapshot.copy_aside(target, database, _OCCASION)
-    target.execute("PRAGMA journal_mode = DELETE").fetchall()
-    snapshot.copy_pages(backup.connection, target, backup.progress)
+    try:
+        target.execute("PRAGMA journal_mode = DELETE").fetchall()
+        snapshot.copy_pages(backup.connection, target, backup.progress)
+    except apsw.FullError:
+        if previous_file is not None:
+            previous_file.unlink()  # the database is unchanged, and the disk is full
+        raise
     target.execute("PRAGMA journal_mode = WAL").fetchall()
     return previous_file
 
