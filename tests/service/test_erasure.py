@@ -5,13 +5,18 @@ import asyncio
 import pytest
 
 from listings.contract.changes import EditState
-from listings.domain.accounts import is_erased
+from listings.domain.accounts import build_erased_email, is_erased
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import bucket_of
 from listings.service import accounts as accounts_module
 from tests.harness import Harness
 
 OPERATIONS = [{"op": "create", "listing": {"title": "Lamp", "content": "Bright."}}] * 100
+
+
+def test_the_email_of_an_erased_account_is_rejected(harness: Harness) -> None:
+    with pytest.raises(Problem, match="is reserved for an erased account"):
+        harness.run(harness.services.accounts.add("Alice", build_erased_email(7).upper(), None))
 
 
 def test_an_account_that_is_enabled_during_its_erasure_is_not_erased(harness: Harness) -> None:

@@ -9,7 +9,7 @@ from listings.domain.model import Account
 
 ENDING_DAYS = 14  # in which a plan ends soon
 PLAN_ENDED = "Your Business plan ended on {}. Active listings stay visible, but your API keys stop working"
-_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
+_ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 
 class PlanTerms(NamedTuple):
@@ -37,9 +37,14 @@ def build_erased_email(account_id: int) -> str:
     return f"erased-{account_id}@{secrets.token_hex(8)}.invalid"
 
 
+def is_erased_email(email: str) -> bool:
+    """Return whether an email in lower case is a placeholder of an erased account."""
+    return _ERASED_EMAIL.fullmatch(email) is not None
+
+
 def is_erased(account: Account) -> bool:
     """Return whether the personal data of an account was erased, which is permanent."""
-    return account.disabled_at is not None and _EMAIL.fullmatch(account.email) is not None
+    return account.disabled_at is not None and is_erased_email(account.email)
 
 
 def require_not_erased(account: Account) -> None:

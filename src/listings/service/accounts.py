@@ -10,7 +10,13 @@ from listings.contract.history import CONSOLE, OPERATOR, Actor
 from listings.contract.listings import Batch, ChangeStep, ListingStore
 from listings.contract.members import MemberStore
 from listings.domain import timestamps
-from listings.domain.accounts import build_erased_email, is_erased, require_enabled, require_not_erased
+from listings.domain.accounts import (
+    build_erased_email,
+    is_erased,
+    is_erased_email,
+    require_enabled,
+    require_not_erased,
+)
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, bucket_of, is_plan_active
 from listings.service.listings.steps import build_deletion
@@ -215,6 +221,8 @@ def validate_email(email: str) -> str:
     local, _, domain = email.rpartition("@")
     if not (local and domain) or len(email) > MAX_EMAIL_LENGTH or not email.isprintable() or " " in email:
         raise Problem("invalid_request", f"{email[:40]!r} is not an email address")
+    if is_erased_email(email):
+        raise Problem("invalid_request", f"{email[:40]!r} is reserved for an erased account: use another address")
     return email
 
 
