@@ -142,6 +142,7 @@ INVALID = [
     ("market_tagline", "x" * 61),
     ("market_logo", "logo.gif"),
     ("market_logo", "/nothing/logo.svg"),
+    ("market_logo", "x" * 300 + ".svg"),
     ("market_links", "https://market.example/terms"),
     ("market_links", "Terms=javascript:alert(1)"),
     ("trusted_proxies", "everyone"),

@@ -219,9 +219,19 @@ def parse_logo(text: str) -> Path | None:
     """Parse the path of an SVG or PNG file. Empty means none."""
     if text and Path(text).suffix not in {".svg", ".png"}:
         raise ValueError("must be the path of a .svg or .png file")
-    if text and not (Path(text).is_file() and Path(text).stat().st_size <= _MAX_LOGO_BYTES):
-        raise ValueError("must be an existing file of at most 100 KiB")
+    if text and not _is_small_file(Path(text)):
+        raise ValueError("must be a readable file of at most 100 KiB")
     return Path(text) if text else None
+
+
+def _is_small_file(path: Path) -> bool:
+    try:
+        if not path.is_file():  # opening a pipe could wait forever
+            return False
+        with path.open("rb") as file:
+            return len(file.read(_MAX_LOGO_BYTES + 1)) <= _MAX_LOGO_BYTES
+    except OSError:
+        return False
 
 
 def parse_links(text: str) -> tuple[tuple[str, str], ...]:
