@@ -47,11 +47,12 @@ _REDIS_URL = re.compile(
     r"(?(unix)(?P<path>/[^?#\0]+)(?:\?db=(?P<db>[0-9]{1,5}))?"
     r"|(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?(?:/(?P<database>[0-9]{1,5})?)?)"
 )
-_SMTP_URL = re.compile(  # without TLS only on the same machine
-    r"(?:(?P<scheme>smtp\+starttls|smtps|smtp(?=://(?:localhost|127\.0\.0\.1|\[::1\])(?::|\Z)))://)"
+_SMTP_URL = re.compile(
+    r"(?P<scheme>smtp\+starttls|smtps|smtp)://"
     r"(?:(?P<user>[^:@/?#]+):(?P<password>[^@/?#]+)@)?"
     r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
 )
+_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _SMTP_SCHEMES: Mapping[str, tuple[Literal["starttls", "tls", "none"], int]] = {
     "smtp+starttls": ("starttls", 587),
     "smtps": ("tls", 465),
@@ -167,7 +168,11 @@ def parse_smtp_url(text: str) -> SmtpAddress | None:
     if not text:
         return None
     match = _SMTP_URL.fullmatch(text)
-    if match is None or int(match["port"] or 0) > MAX_PORT:
+    if (
+        match is None
+        or int(match["port"] or 0) > MAX_PORT
+        or (match["scheme"] == "smtp" and match["host"] not in _LOCAL_HOSTS)  # other hosts need TLS
+    ):
         raise ValueError(
             "must be like smtp+starttls://USER:PASSWORD@smtp.example:587, smtps://USER:PASSWORD@smtp.example or "
             "smtp://127.0.0.1"
