@@ -294,6 +294,11 @@ def test_a_duplicate_column_is_rejected() -> None:
         read_rows(CSV, b"title,content,title\n")
 
 
+def test_columns_without_a_name_are_ignored() -> None:
+    (row,) = read_rows(CSV, b"id,title,, \n1025,a,b,\n")
+    assert row.content == {"id": 1025, "title": "a"}
+
+
 @pytest.mark.parametrize("name", ["a", "a.json", "csv", ".csv", "-", "a.csv.gz", "a.txt"])
 def test_an_unknown_extension_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match=r"must end in \.jsonl or \.csv"):

@@ -223,7 +223,10 @@ def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
 
 
 def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
-    """Return the column names. Raises Problem("invalid_request") if the first row has none, or one of them twice."""
+    """Return the column names, which may be empty, as after the last column of some spreadsheets.
+
+    Raises Problem("invalid_request") if the first row has none, or one of them twice.
+    """
     try:
         header = [_find_column(cell.strip()) for cell in next(reader, [])]
     except (csv.Error, ValueError):
@@ -233,7 +236,7 @@ def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
             "invalid_request",
             f"The first line of {name} must name the columns, separated by commas, for example id,title,price",
         )
-    duplicates = [column for column in header if header.count(column) > 1]
+    duplicates = [column for column in header if column and header.count(column) > 1]
     if duplicates:
         raise Problem("invalid_request", f"The column {duplicates[0]} appears twice in {name}")
     return header
@@ -246,7 +249,7 @@ def _find_column(text: str) -> str:
 
 
 def _parse_cells(header: list[str], cells: list[str]) -> dict[str, object]:
-    """Return the values by column. Raises ValueError, whose message is a sentence."""
+    """Return the values of columns with a name. Raises ValueError, whose message is a sentence."""
     if any(map(_NOT_UTF8.search, cells)):
         raise ValueError("The row is not valid UTF-8: save the file as CSV UTF-8")
     if len(cells) != len(header):
@@ -255,6 +258,7 @@ def _parse_cells(header: list[str], cells: list[str]) -> dict[str, object]:
     return {
         name: _CONVERTERS.get(name, str)(unescape_formula(cell)) if cell else None
         for name, cell in zip(header, cells, strict=True)
+        if name
     }
 
 
