@@ -337,7 +337,7 @@ def test_open_requests_are_logged_once_a_day(harness: Harness, caplog: pytest.Lo
     harness.run(report())
     assert caplog.messages == []
     harness.run(harness.services.plan_requests.add(harness.person("alice").account))
-    for _ in range(47):
+    for _ in range(71):
         harness.run(report())
         harness.clock.advance(3600)
     reports = [text for text in caplog.messages if "Open requests" in text]

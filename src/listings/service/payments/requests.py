@@ -7,12 +7,12 @@ from typing import Protocol
 from listings.contract.accounts import AccountStore, PlanRequest
 from listings.contract.tasks import TaskStore
 from listings.domain.model import Account
-from listings.domain.timestamps import format_timestamp
+from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, format_timestamp
 from listings.service.mail.composer import MailComposer
 
 _log = logging.getLogger(__name__)
 
-_REPORT_SECONDS = 23 * 3600  # the task runs once an hour, so it reports once a day
+_REPORT_SECONDS = DAY_SECONDS - HOUR_SECONDS // 2  # the 24th hourly run reports, even if the clock was corrected
 
 
 class _Store(AccountStore, TaskStore, Protocol):
