@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from listings.contract.imports import Position
+from listings.service.transfer.file_formats import ImportFile
+from listings.service.transfer.rows import Row
 from tests.cli.commands import Cli, Data, Program
 from tests.cli.transfers import (
     PAST,
@@ -298,6 +301,19 @@ def test_a_dry_run_prints_the_same_and_writes_nothing(cli: Cli) -> None:
     assert done == {**dry_run, "import_id": 2}
     assert counts(done) == (2, 2, 1, 2)
     assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
+
+
+def test_a_dry_run_reads_the_file_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = []
+    rows = ImportFile.rows
+
+    def record(file: ImportFile, start: Position) -> Iterator[Row]:
+        starts.append(start)
+        return rows(file, start)
+
+    monkeypatch.setattr(ImportFile, "rows", record)
+    run_import(cli, "1", write_lines(cli, "rows.jsonl", row(1)), "--dry-run")
+    assert starts == [Position()]
 
 
 def test_a_dry_run_rejects_rows_for_which_there_is_no_room(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

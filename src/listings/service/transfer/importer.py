@@ -130,9 +130,9 @@ class Import:
                 raise Problem("already_imported", f"This file was imported on {imported_at} UTC")
             self.watch.on_resume(done)
             return done
-        last_id = 0 if self.options.new_ids else await self._find_last_id(key.bucket)
         if self.options.dry_run:
             return ImportProgress(started_at=self._now())
+        last_id = 0 if self.options.new_ids else await self._find_last_id(key.bucket)
         progress = await self.store.begin_import(key, done, self._now(), last_id)
         if progress is None:
             raise _import_conflict()
