@@ -185,6 +185,22 @@ def test_a_second_demo_has_the_same_data_and_output(program: Program) -> None:
         assert demo_environment(program.folder)["BASE_URL"] == second.base_url
 
 
+def test_a_demo_does_not_create_paused_and_deleted_listings_again(demo_program: Program) -> None:
+    headers = {"X-API-Key": demo_environment(demo_program.folder)["API_KEY"]}
+    with demo_program.serve("--demo") as first:
+        ids = [listing["id"] for listing in first.http.get("/api/v1/listings", headers=headers).json()["listings"]]
+        for listing_id in ids[1:]:
+            first.http.delete(f"/api/v1/listings/{listing_id}", headers=headers)
+        first.http.patch(f"/api/v1/listings/{ids[0]}", headers=headers, json={"is_active": False})
+    with demo_program.serve("--demo") as second:
+        assert f"/listings/{ids[0]}'" in find_curl_commands(second)[2]
+        assert second.http.get("/api/v1/listings", headers=headers).json()["listings"] == []
+        second.http.delete(f"/api/v1/listings/{ids[0]}", headers=headers)
+    with demo_program.serve("--demo") as third:
+        assert len(find_curl_commands(third)) == 2
+        assert third.http.get("/api/v1/listings", headers=headers).json()["listings"] == []
+
+
 def test_a_demo_without_demo_env_creates_keys_and_no_listings(demo_program: Program) -> None:
     before = demo_environment(demo_program.folder)
     (demo_program.folder / "data/demo.env").unlink()

@@ -12,7 +12,7 @@ from listings.cli.demo_market import DemoSeller, read_sellers
 from listings.cli.seed import SeedAccount
 from listings.contract.history import OPERATOR
 from listings.domain import api_keys, fields
-from listings.domain.model import Account, Caller, ListingQuery, bucket_of
+from listings.domain.model import Account, Caller, ListingQuery, Status, bucket_of
 from listings.files import replace_file
 from listings.service import Services
 from listings.service.keys import is_revoked_or_expired
@@ -47,7 +47,7 @@ class Demo(NamedTuple):
     keys: dict[str, str]
     password: str
     email: str
-    listing_id: int
+    listing_id: int | None  # None if all of them are deleted
 
 
 async def prepare(services: Services, folder: Path) -> Demo:
@@ -57,7 +57,7 @@ async def prepare(services: Services, folder: Path) -> Demo:
     saved_password = saved.get(_PASSWORD, "")
     password = saved_password if _PASSWORD_FORMAT.fullmatch(saved_password) else secrets.token_urlsafe(12)
     sellers = read_sellers()
-    first: list[int] = []
+    first: list[int | None] = []
     for seller, role in zip(sellers, _ROLES, strict=False):
         account = await seed.ensure_account(services, SeedAccount(seller.name, seller.email, role.plan_end))
         await _ensure_contact(services, account, seller)
@@ -94,8 +94,10 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
         f"{curl} '{url}' -H 'X-API-Key: {key}'",
         "# create one: 201",
         f"{curl} '{url}' -H 'X-API-Key: {key}' -H 'Content-Type: application/json' -d '{body}'",
-        "# read one: 200",
-        f"{curl} '{url}/{demo.listing_id}' -H 'Authorization: Bearer {key}'",
+    ]
+    if demo.listing_id is not None:
+        lines += ["# read one: 200", f"{curl} '{url}/{demo.listing_id}' -H 'Authorization: Bearer {key}'"]
+    lines += [
         "",
         f"Database: {database}",
         f"Load keys and password into your shell: . {environment.absolute()}",
@@ -144,11 +146,16 @@ async def _ensure_contact(services: Services, account: Account, seller: DemoSell
         await services.accounts.set_public_contact(account, seller.contact)
 
 
-async def _ensure_listings(services: Services, caller: Caller, listings: Sequence[dict[str, Any]]) -> int:
-    """Create the demo's listings if the account has none. Return the id of the account's oldest listing."""
-    existing = await services.listings.find_summaries(caller, ListingQuery(descending=False, limit=1))
-    if existing.listings:
-        return existing.listings[0].id
+async def _ensure_listings(services: Services, caller: Caller, listings: Sequence[dict[str, Any]]) -> int | None:
+    """Create the demo's listings if the account never had any.
+
+    Return the id of its oldest active listing, or else of its oldest paused one. None means that all are deleted.
+    """
+    statuses: tuple[Status, ...] = ("active", "inactive", "deleted")
+    for status in statuses:
+        query = ListingQuery(status=status, descending=False, limit=1)
+        if found := (await services.listings.find_summaries(caller, query)).listings:
+            return found[0].id if status != "deleted" else None
     ids = []
     for listing in listings:
         new, _ = fields.parse_new_listing(listing, strict=False)  # pictures without a host
