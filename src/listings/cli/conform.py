@@ -89,7 +89,10 @@ def conform(
 
 
 def _row(result: Result) -> Data:
-    """Return a result for the table, or all of it for JSON. In the table, what happened follows the sentence."""
+    """Return a result for the table, or all of it for JSON.
+
+    In the table, the observed result is appended to the sentence.
+    """
     row = result._asdict()
     if result.happened and not is_json_wanted():
         row["sentence"] += f" - {result.happened}"

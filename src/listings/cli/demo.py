@@ -27,7 +27,7 @@ _PASSWORD_FORMAT = re.compile(r"[A-Za-z0-9_-]{16}")
 
 
 class _Role(NamedTuple):
-    """What one of the first three sellers has in addition."""
+    """The key and the plan of one of the first three sellers."""
 
     variable: str  # in demo.env, of the key
     description: str
@@ -108,7 +108,7 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
 
 
 async def _ensure_password(services: Services, account: Account, password: str) -> None:
-    """Set the password of the account's owner, unless it is set already."""
+    """Set the password of an enabled account's owner, unless it is this one already."""
     if account.disabled_at is not None:
         return
     if not await services.sessions.is_password_correct(account, password):

@@ -114,8 +114,8 @@ async def _find(services: Services, email: str) -> Account | None:
 async def _find_account(services: Services, wanted: SeedAccount) -> tuple[Account | None, str]:
     """Return the account of the keys, or else the one with the email, or None; and why the entry must be skipped.
 
-    What sellers do with their accounts must not prevent a start. Raises Problem if the keys belong to two accounts, or
-    one has another access.
+    Changes that sellers make must not keep the service from starting. Raises Problem if the keys belong to two
+    accounts, or one has another access.
     """
     account = None
     for key in wanted.list_keys():

@@ -7,14 +7,8 @@ import msgspec
 
 from listings.domain.model import Account
 
-OPERATOR = 0
-
-
-CONSOLE = -1
-"""OPERATOR (the command line) and CONSOLE (a member) are used as the `key_id` of an actor without an API key.
-
-The ids of keys start at 1.
-"""
+OPERATOR = 0  # key_id of the command line
+CONSOLE = -1  # key_id of a member
 
 
 class Actor(NamedTuple):

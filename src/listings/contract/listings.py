@@ -116,7 +116,7 @@ class Found(NamedTuple):
 
 
 Pieces: TypeAlias = AsyncIterator[list[Listing]]
-"""A list in pieces, each of limited size, or of one listing."""
+"""A list in pieces of limited size. A larger listing is a piece of its own."""
 
 
 class FoundPieces(NamedTuple):

@@ -21,8 +21,7 @@ class NewMail(NamedTuple):
     """Mail to be queued. Its text is written when it is sent, so that the database contains no links with tokens.
 
     `account_id` is None if the account is found by the recipient's address when the mail is sent. `detail` is JSON; the
-    message of a buyer is in it.
-    `created_at` is a Unix time in seconds.
+    message of a buyer is in it. `created_at` is a Unix time in seconds.
     """
 
     id: str

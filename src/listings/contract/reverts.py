@@ -11,7 +11,10 @@ from listings.domain.changes import Change
 from listings.domain.reverts import ConflictReason, RevertKind, RevertScope
 
 MAX_FIRST_LISTINGS = 200
-"""Listings that the first transaction of a revert changes at most, like a step of an import."""
+"""Listings that the first transaction of a revert changes at most, like a step of an import.
+
+If one of them takes an external id, MAX_STEP_LISTINGS applies instead.
+"""
 
 MAX_STEP_LISTINGS = 300
 """Listings that each further transaction changes at most: 100,000 on PostgreSQL take 9 s (15 s in steps of 100)."""

@@ -34,7 +34,7 @@ class Listing(msgspec.Struct, frozen=True, gc=False):
     content: str
     type: str
     category: str
-    images: str  # a JSON array of URLs; only the pages decode it
+    images: str  # a JSON array of URLs, which the API sends without decoding it
     price_cents: int
     price_type: str
     location: str

@@ -56,7 +56,7 @@ def resolve_all(environment: Mapping[str, str], flags: Mapping[str, str | None])
 
 
 def find_unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return the variables that start like a setting but are none, such as misspelt ones."""
+    """Return the variables with our prefix that are not settings, such as misspelt ones."""
     rows = (*SETTINGS, COPY_TARGET)
     known = {*REMOVED, *(name for row in rows for name in row.variables)}
     known |= {name + _FILE_SUFFIX for row in rows if row.secret for name in row.variables}

@@ -1,1 +1,1 @@
-"""The documentation of the API: the OpenAPI document and the reference page."""
+"""The documentation of the API: the OpenAPI document, the reference page and the guides."""

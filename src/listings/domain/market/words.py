@@ -9,7 +9,7 @@ from listings.domain import tokenizer
 
 _MIN_BEGINNING, _MAX_BEGINNING = 2, 20  # letters
 _MIN_SPELLING, _MAX_SPELLING = 4, 20  # letters of a word that is suggested or corrected
-_LONGEST_INVARIABLE = 3  # letters; shorter words lose too much without their last letter
+_LONGEST_INVARIABLE = 3  # words of up to 3 letters are not folded: they lose too much without their last letter
 _APOSTROPHE = re.compile(r"(?<=\w)['`\u2018\u2019\u02bb\u02bc](?=\w)")
 _SIBILANT_PLURAL = re.compile("(?:x|ss|sh|ch|zz)es$")
 _CONSONANT_Y = re.compile("[^aeiou]y$")

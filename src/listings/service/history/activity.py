@@ -30,7 +30,7 @@ _MAX_PAGES = 20  # of listings that are scanned for single creates, which have n
 _PURGE_BUCKETS = 64
 _PURGE_BATCH_SIZE = 500
 _MAX_READS = 16  # pages of changes for one page of activity
-_PURGED_CHANGE_SETS = 50  # in one transaction. Each has the changes of at most 200 listings
+_PURGED_CHANGE_SETS = 50  # in one transaction. Each has the changes of at most 300 listings
 
 
 class ActivityPage(NamedTuple):
@@ -164,7 +164,10 @@ class Changes:
         return found
 
     async def read_latest(self, account: Account, count: int) -> AsyncIterator[Change]:
-        """Yield the changes of an account's last `count` change sets, oldest first."""
+        """Yield the changes of an account's last `count` change sets, oldest first.
+
+        Raises Problem("changes_gone") if one is purged at that moment.
+        """
         partition = (bucket_of(account.id), account.id)
         last, purged = await self._store.get_edit_state(*partition)
         position = ChangePosition(max(purged, last - count))

@@ -28,7 +28,8 @@ UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
 class Poll(NamedTuple):
     """A request for at most `limit` change sets with ids above `after`.
 
-    It waits at most `timeout` seconds for the first one. From then on, it waits `gather` seconds for more.
+    It waits at most `timeout` seconds for the first one. From then on, it waits `gather` seconds for more, but not
+    longer than `timeout` in total.
     """
 
     after: int

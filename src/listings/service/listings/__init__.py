@@ -198,7 +198,7 @@ class Listings:
         return await self._edit(caller, step, options)
 
     async def delete(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> None:
-        """Soft-delete the caller's listing (decision G11). Raises Problem like `update`."""
+        """Soft-delete the caller's listing (decision G11). Raises Problem like `get`, and precondition_failed."""
         await self._edit(caller, self.steps.delete(caller, listing_id, options), options)
 
     async def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> Listing:

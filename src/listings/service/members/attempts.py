@@ -36,7 +36,10 @@ class Attempts:
 
 
 def build_limit(max_attempts: int, kind: str, text: str, seconds: int = _DEFAULT_SECONDS) -> AttemptLimit:
-    """Return the limit of a subject. Only its hash is stored. Hashing all IPv4 addresses reveals one."""
+    """Return the limit of a subject.
+
+    Only a hash of it is stored. That does not hide an IPv4 address, because all of them can be hashed.
+    """
     subject = sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
     return AttemptLimit(subject, max_attempts, seconds)
 

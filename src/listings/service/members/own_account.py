@@ -116,7 +116,7 @@ class OwnAccount:
         found = await self._store.list_closed_accounts()
         if found and await self._store.claim_task("erase closed accounts", int(self._clock()), _ERASE_SECONDS):
             for account_id in found:
-                with suppress(Problem):  # the operator has enabled it
+                with suppress(Problem):  # enabled by the operator, or the store is unavailable
                     await self._accounts.erase_disabled(await self._accounts.find(str(account_id)))
 
     def _by_console(self) -> Actor:

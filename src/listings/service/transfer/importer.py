@@ -403,7 +403,7 @@ def build_imported_listing(content: Mapping[str, object], now: float) -> Importe
 
 
 def build_listing_change(content: Mapping[str, object], listing: Listing, now: float) -> ListingChange:
-    """Return the changes that a row makes to the listing with its id. It may also delete or restore the listing.
+    """Return the changes that a row makes to its listing. It may also delete or restore the listing.
 
     Raises Problem("invalid_request"), which lists every error.
     """
