@@ -571,7 +571,8 @@ def test_a_service_that_does_not_respond(cli: Cli, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("database")
 @pytest.mark.parametrize(
-    ("port", "expected"), [("1", "Nothing answers at 127.0.0.1:1 (set LISTINGS_PORT"), ("0", "Not checked, because")]
+    ("port", "expected"),
+    [("1", "Nothing is listening at 127.0.0.1:1 (set LISTINGS_PORT"), ("0", "Not checked, because")],
 )
 def test_a_stopped_service_is_ok(cli: Cli, monkeypatch: pytest.MonkeyPatch, port: str, expected: str) -> None:
     monkeypatch.setenv("LISTINGS_PORT", port)
@@ -591,7 +592,8 @@ def test_mail_that_is_late_or_given_up_is_a_warning(cli: Cli, database: Path, mo
     change(database, add.format("new", now, now))
     assert run_doctor(cli)["mail"]["verdict"] == "warning"
     monkeypatch.setenv("LISTINGS_SMTP_URL", "smtp://127.0.0.1")
-    assert run_doctor(cli, code=1)["mail"]["verdict"] == "fault"
+    found = run_doctor(cli, code=1)["mail"]
+    assert (found["verdict"], found["found"]) == ("fault", "LISTINGS_SMTP_URL is set, which needs LISTINGS_MAIL_FROM")
     monkeypatch.setenv("LISTINGS_MAIL_FROM", "no-reply@market.example")
     monkeypatch.setenv("LISTINGS_BASE_URL", "https://market.example")
     assert run_doctor(cli)["mail"]["verdict"] == "ok"

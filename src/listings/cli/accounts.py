@@ -65,7 +65,7 @@ def plan(
     *,
     expire: bool,
 ) -> None:
-    """Start, extend or end the Business plan of ACCOUNT, which answers the seller's request for it.
+    """Start, extend or end the Business plan of ACCOUNT. This closes the seller's open request.
 
     \b
     Example: listings account plan alice@example.com --months 1

@@ -65,7 +65,7 @@ def _check_mail(found: Pending, settings: Settings) -> Finding:
     try:
         is_on = build_mail_server(settings) is not None
     except Problem as problem:
-        return fault(problem.message, "Set it, or unset LISTINGS_SMTP_URL")
+        return fault(problem.message.removesuffix(": set it"), "Set it, or unset LISTINGS_SMTP_URL")
     text = f"{found.mails} queued, {found.given_up_mails} given up in the last 30 days"
     is_late = found.mails > 0 and (found.oldest_mail or 0) < time.time() - _MAX_MAIL_SECONDS
     if is_on and (found.given_up_mails or is_late):

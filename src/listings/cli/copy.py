@@ -54,7 +54,9 @@ def copy(copy_to: str | None, *, dry_run: bool) -> None:
 def _parse_target(to: str | None) -> PostgresUrl:
     given = resolve_setting(COPY_TARGET, os.environ, to)
     if given.source == "default":
-        raise Problem("invalid_setting", "No target database given: use --to or LISTINGS_COPY_TO_FILE")
+        raise Problem(
+            "invalid_setting", "No target database given: use --to, LISTINGS_COPY_TO or LISTINGS_COPY_TO_FILE"
+        )
     if given.error:
         raise Problem("invalid_setting", given.error)
     return PostgresUrl(given.text)
