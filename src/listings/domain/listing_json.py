@@ -11,7 +11,7 @@ from listings.domain import timestamps
 from listings.domain.model import Listing
 
 NO_EXTRA_FIELDS: frozenset[str] = frozenset()
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PREVIEW_BYTES = 20
 # An escaped high surrogate without its low surrogate. msgspec reports it as truncated input.
 _UNPAIRED_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
@@ -93,7 +93,7 @@ def decode_object(text: bytes) -> dict[str, object]:
     Raises ValueError. Its message continues a sentence about the text: "is not valid UTF-8".
     """
     try:
-        return _decode(text.removeprefix(_BYTE_ORDER_MARK))
+        return _decode(text.removeprefix(BYTE_ORDER_MARK))
     except UnicodeDecodeError:
         reason = "is not valid UTF-8"
     except RecursionError:
@@ -114,7 +114,7 @@ def _describe_type_error(error: msgspec.ValidationError) -> str:
 
 def _locate(error: msgspec.DecodeError, text: bytes) -> str:
     """Return where the error is, or the start of a text that is no object at all, such as a form's."""
-    start = text.removeprefix(_BYTE_ORDER_MARK).lstrip()[:_PREVIEW_BYTES]
+    start = text.removeprefix(BYTE_ORDER_MARK).lstrip()[:_PREVIEW_BYTES]
     if not start or start.startswith(b"{"):
         return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")
     return f"it begins with {json.dumps(start.decode('utf-8', 'ignore'))}"

@@ -8,7 +8,7 @@ from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Caller, Listing, ListingChange, NewListing
 
-IDEMPOTENCY_SECONDS = 24 * 3600
+IDEMPOTENCY_SECONDS = timestamps.DAY_SECONDS
 
 
 class StateCondition(NamedTuple):

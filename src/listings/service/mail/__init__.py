@@ -12,6 +12,7 @@ from listings.contract.mail import MailStore, NewMail, QueuedMail
 from listings.contract.members import MemberStore
 from listings.contract.own_account import OwnAccountStore
 from listings.domain.model import Account
+from listings.domain.timestamps import DAY_SECONDS
 from listings.service.mail.smtp_types import MailError, OutgoingMail, SmtpServer
 from listings.service.mail.texts import Context, write_text
 from listings.service.tokens import create_token, hash_token
@@ -21,11 +22,11 @@ _log = logging.getLogger(__name__)
 MailOutcome: TypeAlias = Literal["sent", "failed", "given_up"]
 
 RESET_SECONDS = 3600
-EMAIL_LINK_SECONDS = 24 * 3600
+EMAIL_LINK_SECONDS = DAY_SECONDS
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
-_MAX_AGE_SECONDS = 3 * 24 * 3600
-_STORED_SECONDS = 30 * 24 * 3600  # how long `listings doctor` counts a mail that was given up
+_MAX_AGE_SECONDS = 3 * DAY_SECONDS
+_STORED_SECONDS = 30 * DAY_SECONDS  # how long `listings doctor` counts a mail that was given up
 _MAX_MAILS = 100  # in one run
 _STOP_SECONDS = 2.0  # for the mail that is being sent when the service stops, after up to ten seconds for requests
 

@@ -7,6 +7,7 @@ from listings.contract.members import MemberStore
 from listings.domain.accounts import require_not_erased
 from listings.domain.errors import Problem
 from listings.domain.model import Account
+from listings.domain.timestamps import DAY_SECONDS
 from listings.service.accounts import Accounts
 from listings.service.mail.composer import MailComposer
 from listings.service.members.passwords import Passwords, validate_password
@@ -15,7 +16,7 @@ from listings.service.tokens import create_token, hash_token, is_token
 
 _log = logging.getLogger(__name__)
 
-INVITATION_SECONDS = 7 * 24 * 3600
+INVITATION_SECONDS = 7 * DAY_SECONDS
 
 
 class Invitations:

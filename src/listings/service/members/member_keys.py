@@ -8,6 +8,7 @@ from listings.contract.listings import Batch, ListingStore
 from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.domain.model import ApiKey, KeyAccess, bucket_of, is_plan_active
+from listings.domain.timestamps import DAY_SECONDS
 from listings.service.accounts import validate_name
 from listings.service.keys import IssuedKey, Keys, require_future
 from listings.service.listings.steps import WriteOptions, build_idempotency_record
@@ -15,7 +16,7 @@ from listings.service.members.sessions import Member, Sessions
 from listings.service.tokens import hash_token
 
 _MAX_KEYS = 20
-_MAX_GRACE_SECONDS = 365 * 24 * 3600
+_MAX_GRACE_SECONDS = 365 * DAY_SECONDS
 
 
 class MemberKeys:

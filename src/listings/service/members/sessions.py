@@ -15,6 +15,7 @@ from listings.contract.members import AttemptLimit, AttemptStore, MemberStore, N
 from listings.contract.own_account import OwnAccountStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Caller, bucket_of
+from listings.domain.timestamps import DAY_SECONDS
 from listings.service.accounts import validate_email, validate_name
 from listings.service.mail.composer import MailComposer
 from listings.service.members.attempts import MAX_SECONDS, Attempts, build_limit, find_network
@@ -23,8 +24,8 @@ from listings.service.tokens import create_token, hash_token, is_token
 
 _log = logging.getLogger(__name__)
 
-SESSION_IDLE_SECONDS = 7 * 24 * 3600
-MAX_SESSION_SECONDS = 30 * 24 * 3600
+SESSION_IDLE_SECONDS = 7 * DAY_SECONDS
+MAX_SESSION_SECONDS = 30 * DAY_SECONDS
 PASSWORD_CONFIRMATION_SECONDS = 15 * 60
 _TOUCH_SECONDS = 60  # between two updates of a session's last use
 _MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in the future is invalid

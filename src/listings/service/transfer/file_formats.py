@@ -15,7 +15,7 @@ import msgspec
 
 from listings.contract.imports import Position
 from listings.domain.errors import Problem
-from listings.domain.listing_json import OPTIONAL_LISTING_FIELDS, build_record, decode_object
+from listings.domain.listing_json import BYTE_ORDER_MARK, OPTIONAL_LISTING_FIELDS, build_record, decode_object
 from listings.domain.model import Listing
 from listings.domain.price_text import parse_price
 from listings.service.transfer.rows import COLUMNS, Row
@@ -23,7 +23,6 @@ from listings.service.transfer.rows import COLUMNS, Row
 MAX_ROW_BYTES = 8 * 1024 * 1024
 _MAX_CELL_LENGTH = 1024 * 1024  # characters
 _SKIP_BYTES = 64 * 1024  # read at a time in a row that is too long
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_INTEGER_LENGTH = 19  # digits of 2**63
 _FLOAT_DIGITS = 15  # that a float represents exactly
 
@@ -128,7 +127,7 @@ class _Lines:
                 line = self._file.readline(_SKIP_BYTES)
                 self._offset += len(line)
             raise ValueError(f"The row must be at most {MAX_ROW_BYTES} bytes")
-        return line if self.line > 1 else line.removeprefix(_BYTE_ORDER_MARK)
+        return line if self.line > 1 else line.removeprefix(BYTE_ORDER_MARK)
 
 
 def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]) -> Iterator[Row]:
@@ -309,5 +308,5 @@ _CONVERTERS: Mapping[str, Callable[[str], object]] = {
 
 _FORMATS: Mapping[str, Format] = {
     ".jsonl": Format("jsonl", b"", _encode_json_lines, _read_json_rows),
-    ".csv": Format("csv", _BYTE_ORDER_MARK + ",".join(COLUMNS).encode() + b"\r\n", _encode_csv, _read_csv_rows),
+    ".csv": Format("csv", BYTE_ORDER_MARK + ",".join(COLUMNS).encode() + b"\r\n", _encode_csv, _read_csv_rows),
 }
