@@ -1,8 +1,10 @@
 """The audit log of an account and its listings, the change sets of its listings, and their retention."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import cycle
 from typing import NamedTuple, Protocol
 
 from listings.contract.accounts import KeyStore
@@ -27,7 +29,7 @@ from listings.service.history.usage import USAGE_DAYS
 ACTIVITY_DAYS = 90
 _PAGE_SIZE = 500
 _MAX_PAGES = 20  # of listings that are scanned for single creates, which have no stored event
-_PURGE_BUCKETS = 64
+_PURGE_BUCKETS = [range(first, first + 64) for first in range(0, BUCKETS, 64)]  # each call purges one range
 _PURGE_BATCH_SIZE = 500
 _MAX_READS = 16  # pages of changes for one page of activity
 _PURGED_CHANGE_SETS = 50  # in one transaction. Each has the changes of at most 300 listings
@@ -46,7 +48,7 @@ class Activity:
     def __init__(self, store: HistoryStore, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self._next_bucket = 0
+        self._buckets = cycle(_PURGE_BUCKETS)
 
     async def list_page(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
         """Return at most `count` events of the last 90 days, before a cursor if one is given."""
@@ -93,13 +95,7 @@ class Activity:
         oldest = HistoryCutoffs(
             now - ACTIVITY_DAYS * DAY_SECONDS, oldest_usage // HOUR_SECONDS, oldest_usage * MICROSECONDS_PER_SECOND
         )
-        first = self._next_bucket
-        self._next_bucket = (first + _PURGE_BUCKETS) % BUCKETS
-        count = _PURGE_BATCH_SIZE
-        with suppress(Unavailable):
-            while count >= _PURGE_BATCH_SIZE:
-                buckets = range(first, first + _PURGE_BUCKETS)
-                count = await self._store.purge_history(buckets, oldest, _PURGE_BATCH_SIZE)
+        await _purge(partial(self._store.purge_history, next(self._buckets), oldest), _PURGE_BATCH_SIZE)
 
 
 class _ChangeStores(ChangeStore, KeyStore, Protocol):
@@ -114,7 +110,7 @@ class Changes:
         self._store = store
         self._clock = clock
         self.days = days
-        self._next_bucket = 0
+        self._buckets = cycle(_PURGE_BUCKETS)
 
     async def get_last_id(self, caller: Caller) -> int:
         """Return the id of the last change set of the caller's listings, or 0."""
@@ -185,13 +181,15 @@ class Changes:
 
     async def purge(self) -> None:
         """Delete old change sets. Each call purges some of the buckets in batches."""
-        first = self._next_bucket
-        self._next_bucket = (first + _PURGE_BUCKETS) % BUCKETS
-        oldest, deleted = int(self._clock()) - self.days * DAY_SECONDS, _PURGED_CHANGE_SETS
-        with suppress(Unavailable):
-            while deleted >= _PURGED_CHANGE_SETS:
-                buckets = range(first, first + _PURGE_BUCKETS)
-                deleted = await self._store.purge_changes(buckets, oldest, _PURGED_CHANGE_SETS)
+        oldest = int(self._clock()) - self.days * DAY_SECONDS
+        await _purge(partial(self._store.purge_changes, next(self._buckets), oldest), _PURGED_CHANGE_SETS)
+
+
+async def _purge(delete: Callable[[int], Awaitable[int]], batch_size: int) -> None:
+    """Delete batches until one is smaller, or the store is unavailable."""
+    with suppress(Unavailable):
+        while await delete(batch_size) >= batch_size:
+            pass
 
 
 def _find_run(numbers: Sequence[int], after: int) -> Sequence[int]:
