@@ -107,7 +107,7 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[int, ...] = ()  # distinct
     count: bool = False  # whether to count the listings that match the filters
 
-    def cursor_of(self, listing: "Listing") -> tuple[str | int, int]:
+    def cursor_of(self, listing: Listing) -> tuple[str | int, int]:
         """Return the sort value and the id of a listing. The id breaks ties."""
         value: str | int = getattr(listing, SORTED_BY[self.sort])
         return value, listing.id

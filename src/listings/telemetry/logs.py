@@ -193,7 +193,7 @@ def _write(stream: BinaryIO, data: bytes) -> None:
 
 
 class _EventQueue(logging.Handler):
-    def __init__(self, events: "SimpleQueue[logging.LogRecord | None]") -> None:
+    def __init__(self, events: SimpleQueue[logging.LogRecord | None]) -> None:
         super().__init__()
         self._events = events
 

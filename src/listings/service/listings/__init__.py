@@ -138,7 +138,7 @@ class Listings:
         return await find_any(self._store, caller.bucket, caller.account_id, query)
 
     @asynccontextmanager
-    async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator["LargePage"]:
+    async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator[LargePage]:
         """Read a list of any size from a snapshot, which is held in the context."""
         async with self._store.read_listings(caller.bucket, caller.account_id, _add_one(query)) as found:
             yield LargePage(found, query)

@@ -106,7 +106,7 @@ class Passwords:
         future.add_done_callback(self._record_end)
         return await asyncio.shield(future)  # a cancelled caller does not stop the thread, so it stays counted
 
-    def _record_end(self, future: "asyncio.Future[T]") -> None:
+    def _record_end(self, future: asyncio.Future[T]) -> None:
         self._pending -= 1
         if not future.cancelled():
             future.exception()  # otherwise asyncio logs an error that no caller awaits

@@ -258,7 +258,7 @@ class Pool:
         if waiter is not None:
             waiter.set_result(None)
 
-    def _pop_waiter(self) -> "asyncio.Future[Session | None] | None":
+    def _pop_waiter(self) -> asyncio.Future[Session | None] | None:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -296,7 +296,7 @@ class Pool:
             task.add_done_callback(self._release_result)
             raise
 
-    def _release_result(self, task: "asyncio.Task[Session]") -> None:
+    def _release_result(self, task: asyncio.Task[Session]) -> None:
         if not task.cancelled() and task.exception() is None:
             self.release(task.result())
 
@@ -441,7 +441,7 @@ def format_reason(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or ("no response" if isinstance(error, OSError) else "unknown reason")
 
 
-def _time_out(future: "asyncio.Future[Session | None]") -> None:
+def _time_out(future: asyncio.Future[Session | None]) -> None:
     if not future.done():
         future.set_exception(Unavailable("The database is busy"))
 
