@@ -658,9 +658,11 @@ def test_a_request_id_may_have_128_characters(running: RunningService) -> None:
 def failing(tmp_path: Path) -> Iterator[RunningService]:
     class Failing:
         async def serve(self, exchange: Any) -> None:
-            if exchange.path == "/half":
+            if exchange.path in {"/half", "/ended"}:
                 headers = [(b"content-length", b"9")]
                 await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
+            if exchange.path == "/ended":
+                return
             raise RuntimeError("not handled by the application")
 
     with RunningService(tmp_path) as service:
@@ -676,8 +678,9 @@ def test_an_unhandled_failure_is_500_and_logged(failing: RunningService, caplog:
     assert caplog.text.count("The application failed") == 3
 
 
-def test_a_failure_during_a_response_closes_the_connection(failing: RunningService) -> None:
-    with Connection(failing).send(request("GET", "/half")) as connection, pytest.raises(ConnectionError):
+@pytest.mark.parametrize("path", ["/half", "/ended"])
+def test_a_failure_during_a_response_closes_the_connection(failing: RunningService, path: str) -> None:
+    with Connection(failing).send(request("GET", path)) as connection, pytest.raises(ConnectionError):
         connection.read_response()
 
 

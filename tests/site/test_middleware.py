@@ -4,12 +4,13 @@ import asyncio
 import gzip
 import hashlib
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from listings.api.app import Application, Options
@@ -190,11 +191,19 @@ async def _fail(request: Request) -> Response:
     raise RuntimeError("internal detail")
 
 
+async def _cut(_: Request) -> Response:
+    async def read() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise Unavailable("The database can't be reached")
+
+    return StreamingResponse(read())
+
+
 class PagesUnderTest:
-    """The application with two test pages."""
+    """The application with three test pages."""
 
     def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch, max_body_bytes: int = 1000) -> None:
-        routes = [Route("/echo", _echo, methods=["POST"]), Route("/fail", _fail)]
+        routes = [Route("/echo", _echo, methods=["POST"]), Route("/fail", _fail), Route("/cut", _cut)]
         monkeypatch.setattr(market, "ROUTES", routes)
         self._harness = harness
         self.lines: list[RequestLine] = []
@@ -325,6 +334,17 @@ def test_unavailable_is_503_with_retry_after(site: PagesUnderTest) -> None:
     reply = site.fetch("GET", "/fail?unavailable")
     assert (reply.status, reply.headers["retry-after"]) == (503, "7")
     assert "The database" not in reply.body.decode()
+
+
+def test_an_outage_during_a_response_is_a_warning_and_recorded(
+    site: PagesUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = site.fetch("GET", "/cut")
+    assert (reply.status, reply.body) == (200, b"half")
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert record.getMessage().endswith("The database can't be reached")
+    assert [(line.route, line.status) for line in site.lines] == [("/cut", 200)]
 
 
 def test_a_visitor_reads_only_messages_for_visitors() -> None:

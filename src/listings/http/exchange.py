@@ -143,9 +143,14 @@ class HttpExchange(BaseExchange):
             await self.message_event.wait()
 
     async def run(self, app: HttpApplication) -> None:
-        """Run the application, which handles its own errors. If one escapes, the protocol closes the connection."""
+        """Run the application, which handles its own errors. If one escapes, the protocol closes the connection.
+
+        It also closes the connection if the application ends before the response that it started.
+        """
         try:
             await app.serve(cast("Any", self))
+            if self.response_started and not (self.response_complete or self.disconnected):
+                self._connection.fail(self)
         except Exception:  # noqa: BLE001 - the client must not wait forever
             _log.exception("The application failed")
             self._connection.fail(self)

@@ -48,11 +48,14 @@ class PageMiddleware:
             return
         except Problem as problem:
             await (await pages.error_response(request, problem))(scope, receive, response.send)
-        except Exception:
-            if response.started:
+        except Exception as failure:
+            if not response.started:
+                _log.exception("Request %s failed", pages.request_id_of(request))
+                await (await pages.error_response(request, _INTERNAL_ERROR))(scope, receive, response.send)
+            elif isinstance(failure.__cause__, Unavailable):  # Starlette replaces it if a response has started
+                _log.warning("Request %s: response cut off: %s", pages.request_id_of(request), failure.__cause__)
+            else:
                 raise
-            _log.exception("Request %s failed", pages.request_id_of(request))
-            await (await pages.error_response(request, _INTERNAL_ERROR))(scope, receive, response.send)
         finally:
             body.release()
 
