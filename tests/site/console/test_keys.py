@@ -221,12 +221,14 @@ def test_a_rotation_submitted_twice_creates_one_key(harness: Harness) -> None:
     assert len(harness.run(harness.services.keys.list_of(harness.run(harness.services.accounts.find("1"))))) == 2
 
 
-def test_an_unknown_grace_period_counts_as_none(harness: Harness) -> None:
+@pytest.mark.parametrize("form", [{"grace": "99999999"}, {}])
+def test_an_unknown_or_missing_grace_period_is_rejected(harness: Harness, form: dict[str, str]) -> None:
     tab = open_console(harness)
     old = create_key(tab)
     key_id = harness.run(harness.services.keys.find(old)).key_id  # type: ignore[union-attr]
-    tab.get("/console/keys").post(f"/console/keys/{key_id}/rotate", grace="99999999")
-    assert (tab.reply.status, status_of(harness, old)) == (201, 401)
+    tab.get("/console/keys").post(f"/console/keys/{key_id}/rotate", **form)
+    assert (tab.reply.status, status_of(harness, old)) == (400, 200)
+    assert "Choose when the old key stops working" in tab.text
 
 
 def test_a_revoked_key_stops_working_immediately(harness: Harness) -> None:

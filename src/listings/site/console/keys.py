@@ -105,10 +105,9 @@ async def rotate_key(request: Request, member: Member) -> Response:
     """Create a key that replaces another one after a grace period. A form that is submitted twice creates one key."""
     form = await read_form(request)
     confirmation = await _confirm(request, member, form)
-    grace = get_text(form, "grace")
-    seconds = int(grace) if grace in map(str, GRACES) else 0
+    services, key_id, seconds = site_of(request).services, _id_of(request), DAY_SECONDS
     try:
-        services, key_id = site_of(request).services, _id_of(request)
+        seconds = _read_grace(form)
         issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, get_form_id(form))
     except Problem as problem:
         return await show_key(request, confirmation.member, problem, seconds)
@@ -185,6 +184,14 @@ def _read_access(form: FormData) -> KeyAccess:
     if access is None:
         raise Problem("invalid_request", "Choose what the key may do")
     return access
+
+
+def _read_grace(form: FormData) -> int:
+    """Return the selected grace period in seconds. Raises Problem("invalid_request")."""
+    text = get_text(form, "grace")
+    if text not in map(str, GRACES):
+        raise Problem("invalid_request", "Choose when the old key stops working")
+    return int(text)
 
 
 def _id_of(request: Request) -> int:
