@@ -359,6 +359,7 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     key = issue_key(harness)
     listing_id = fetch(harness, key, method="POST", body=b'{"title": "Lamp", "content": "A lamp."}').json()["id"]
     fetch(harness, key, f"/{listing_id}", "PATCH", b'{"price": 5, "title": "Lamps"}')
+    fetch(harness, key, f"/{listing_id}", "PATCH", b'{"external_id": "L-1"}')
     fetch(harness, key, f"/{listing_id}", "DELETE")
     harness.run(harness.services.moderation.delete(listing_id))
     harness.run(harness.services.accounts.rename("alice@example.com", "Alice's Attic"))
@@ -381,6 +382,7 @@ def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
         f"{key_name} undid changes to 1 listing",
         f"{key_name} deleted “Lamp”",
         f"{key_name} updated price and title of “Lamp”",
+        f"{key_name} updated your own ID of “Lamp”",
         f"{key_name} created “Lamp”",
         "The operator updated the account",
         "The operator disabled the account",

@@ -19,7 +19,7 @@ from listings.service.history.activity import ACTIVITY_DAYS, ActivityPage
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.guards import ACTIVITY_PATH, UNDO_PATH, console_page, for_member
-from listings.site.console.history.describe import ChangedListing, describe_change
+from listings.site.console.history.describe import ChangedListing, describe_change, get_label
 from listings.site.context import site_of
 
 _CURSOR = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")
@@ -147,13 +147,17 @@ def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
 
 def _describe_update(detail: Sequence[str]) -> str:
     names = {name for name in detail if name != "updated_at"}
-    labels = _join(sorted(_FIELD_LABELS.get(name, name) for name in names - {_IS_ACTIVE}))
+    labels = _join(sorted(_decapitalize(get_label(name)) for name in names - {_IS_ACTIVE}))
     if not names:
         return "updated"
     if not labels:
         return _PAUSED_OR_RESUMED
     rest = f"{_LISTING} and {_PAUSED_OR_RESUMED} it" if _IS_ACTIVE in names else ""
     return f"updated {labels} of{rest}"
+
+
+def _decapitalize(label: str) -> str:
+    return label[0].lower() + label[1:]
 
 
 def _describe_batch(detail: Mapping[str, Any]) -> str:
@@ -209,7 +213,6 @@ def _describe_payment(detail: Mapping[str, Any]) -> str:
 _IS_ACTIVE = "is_active"
 _LISTING = "{listing}"  # is replaced by the event's listing, which otherwise comes last
 _PAUSED_OR_RESUMED = "paused or resumed"  # until the change set says which of the two
-_FIELD_LABELS = {"content": "description", "price_cents": "price", "price_type": "price type"}
 _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "created": "created",
     "updated": _describe_update,

@@ -70,10 +70,15 @@ def describe_change(change: Change, titles: Mapping[int, str], max_fields: int |
 def describe_conflict(conflict: RevertConflict, titles: Mapping[int, str]) -> KeptListing:
     """Return a conflict as texts."""
     is_whole = "deleted_at" in conflict.fields or not conflict.fields
-    labels = "The whole listing" if is_whole else ", ".join(_get_label(name) for name in conflict.fields)
+    labels = "The whole listing" if is_whole else ", ".join(get_label(name) for name in conflict.fields)
     holder = conflict.subject if conflict.reason == "external_id_taken" else None
     title = titles.get(conflict.listing_id, "")
     return KeptListing(conflict.listing_id, title, labels, _REASONS[conflict.reason], holder)
+
+
+def get_label(attribute: str) -> str:
+    """Return the label that an attribute of a listing has in forms."""
+    return FIELDS[get_name(attribute)].label
 
 
 def _find_outcome(change: Change) -> str:
@@ -88,14 +93,10 @@ def _find_outcome(change: Change) -> str:
 
 def _describe_field(attribute: str, before: ListingChange, after: ListingChange) -> ChangedField:
     texts = (_describe_value(attribute, values[attribute]) for values in (before, after))
-    return ChangedField(_get_label(attribute), *texts)
+    return ChangedField(get_label(attribute), *texts)
 
 
 def _describe_value(attribute: str, value: Value) -> str:
     if attribute == "price_cents" and isinstance(value, int):
         return format_dollars(value) if value else ""
     return describe_value(get_name(attribute), value)
-
-
-def _get_label(attribute: str) -> str:
-    return FIELDS[get_name(attribute)].label
