@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from listings.domain import timestamps
+from listings.domain.number_text import format_count
 from listings.site import presentation
 from tests.harness import START
 
@@ -134,8 +135,13 @@ def test_sizes_are_formatted(size: int, text: str) -> None:
     assert presentation.format_size(size) == text
 
 
+@pytest.mark.parametrize(("count", "text"), [(0, "0 results"), (1, "1 result"), (1_001, "Over 1,000 results")])
+def test_a_count_may_be_bounded(count: int, text: str) -> None:
+    assert presentation.format_bounded_count(count, "result", 1_000) == text
+
+
 def test_counts_are_formatted() -> None:
-    assert [presentation.format_count(number, "view") for number in (0, 1, 1234)] == [
+    assert [format_count(number, "view") for number in (0, 1, 1234)] == [
         "0 views",
         "1 view",
         "1,234 views",

@@ -8,7 +8,6 @@ import click
 from listings.cli.output import (
     ACTOR_NAMES,
     Data,
-    format_count,
     json_option,
     print_dry_run,
     print_message,
@@ -21,6 +20,7 @@ from listings.contract.history import OPERATOR
 from listings.contract.reverts import Revert, RevertConflict, RevertCounts, RevertRequest
 from listings.domain import timestamps
 from listings.domain.changes import Change, get_name
+from listings.domain.number_text import format_count
 from listings.domain.reverts import RevertKind
 from listings.service import Services
 from listings.service.history.reverts import Preview

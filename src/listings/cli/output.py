@@ -108,11 +108,6 @@ def print_message(message: str) -> None:
     click.echo(_text(message), err=True)
 
 
-def format_count(number: int, unit: str) -> str:
-    """Return a number with its unit, such as "1 listing" or "1,234 listings"."""
-    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
-
-
 def print_dry_run() -> None:
     """Print on standard error that the command was a dry run."""
     print_message("This was a dry run: nothing was written")

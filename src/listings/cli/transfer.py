@@ -12,11 +12,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from listings.cli.output import format_count, json_option, print_dry_run, print_message, show
+from listings.cli.output import json_option, print_dry_run, print_message, show
 from listings.cli.parameters import Parsed, with_service
 from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
+from listings.domain.number_text import format_count
 from listings.service import Services
 from listings.service.transfer import importer
 from listings.service.transfer.file_formats import ImportFile, detect_format

@@ -17,7 +17,9 @@ from starlette.types import Scope
 from listings.domain.errors import STATUS, Code, Problem, Unavailable
 from listings.domain.fields import FIELDS
 from listings.domain.market.regions import REGIONS
+from listings.domain.number_text import format_count
 from listings.domain.timestamps import format_date
+from listings.service.market import MAX_SELLER_COUNT
 from listings.service.members import passwords
 from listings.site import assets, cookies, presentation, search, security
 from listings.site.context import Brand, site_of
@@ -76,7 +78,7 @@ _FILTERS = {
     "age": presentation.format_age,
     "browser": presentation.describe_browser,
     "contact_url": presentation.contact_url,
-    "counted": presentation.format_count,
+    "counted": format_count,
     "date": format_date,
     "day": presentation.format_day,
     "iso_moment": presentation.moment_to_iso,
@@ -87,7 +89,7 @@ _FILTERS = {
     "paragraphs": presentation.split_paragraphs,
     "price": presentation.format_price,
     "recent_age": presentation.format_recent_age,
-    "seller_count": presentation.format_seller_count,
+    "seller_count": partial(presentation.format_bounded_count, unit="listing", maximum=MAX_SELLER_COUNT),
     "size": presentation.format_size,
     "suburb": presentation.extract_suburb,
     "summary": presentation.summarize,

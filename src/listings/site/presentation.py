@@ -13,8 +13,8 @@ from listings.domain import timestamps
 from listings.domain.accounts import ENDING_DAYS, PLAN_ENDED
 from listings.domain.errors import Problem
 from listings.domain.model import ApiKey, KeyAccess, Listing
+from listings.domain.number_text import format_count
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, format_date, get_zone, to_local
-from listings.service.market import MAX_SELLER_COUNT
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
 """Label of all listings of a type."""
@@ -83,11 +83,9 @@ def format_dollars(cents: int) -> str:
     return f"${cents / 100:,.2f}".removesuffix(".00")
 
 
-def format_seller_count(number: int) -> str:
-    """Return the number of a seller's listings, such as "75 listings" or "Over 1,000 listings"."""
-    if number > MAX_SELLER_COUNT:
-        return f"Over {MAX_SELLER_COUNT:,} listings"
-    return format_count(number, "listing")
+def format_bounded_count(number: int, unit: str, maximum: int) -> str:
+    """Return a count that stops after `maximum`, such as "75 listings" or "Over 1,000 listings"."""
+    return f"Over {format_count(maximum, unit)}" if number > maximum else format_count(number, unit)
 
 
 def format_month(moment: int) -> str:
@@ -206,11 +204,6 @@ def summarize(text: str, max_length: int = 200) -> str:
     """Return the start of a text in one line."""
     line = _SPACE.sub(" ", text[: 4 * max_length]).strip()
     return line if len(line) <= max_length else line[: max_length - 1].rstrip() + "…"
-
-
-def format_count(number: int, unit: str) -> str:
-    """Return a number with its unit, such as "1 view" or "1,234 views"."""
-    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
 def format_period(seconds: int) -> str:

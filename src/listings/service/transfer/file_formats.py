@@ -17,7 +17,7 @@ from listings.contract.imports import Position
 from listings.domain.errors import Problem
 from listings.domain.listing_json import BYTE_ORDER_MARK, OPTIONAL_LISTING_FIELDS, build_record, decode_object
 from listings.domain.model import Listing
-from listings.domain.price_text import parse_price
+from listings.domain.number_text import parse_price
 from listings.service.transfer.rows import COLUMNS, Row
 
 MAX_ROW_BYTES = 8 * 1024 * 1024

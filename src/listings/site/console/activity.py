@@ -13,6 +13,7 @@ from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, 
 from listings.domain.changes import Change
 from listings.domain.errors import Problem
 from listings.domain.model import ApiKey
+from listings.domain.number_text import format_count
 from listings.domain.timestamps import format_date
 from listings.service import Services
 from listings.service.history.activity import ACTIVITY_DAYS, ActivityPage
@@ -177,9 +178,9 @@ def _describe_import(detail: Mapping[str, Any]) -> str:
 
 def _describe_revert(detail: Mapping[str, Any]) -> str:
     """Return a text such as "undid changes to 3 listings, with 1 conflict"."""
-    text = f"undid changes to {presentation.format_count(detail.get('reverted', 0), 'listing')}"
+    text = f"undid changes to {format_count(detail.get('reverted', 0), 'listing')}"
     conflicts = detail.get("conflicts", 0)
-    return f"{text}, with {presentation.format_count(conflicts, 'conflict')}" if conflicts else text
+    return f"{text}, with {format_count(conflicts, 'conflict')}" if conflicts else text
 
 
 def _counts(detail: Mapping[str, Any]) -> dict[str, int]:
@@ -207,7 +208,7 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
 
 
 def _describe_payment(detail: Mapping[str, Any]) -> str:
-    return f"paid for {presentation.format_count(detail.get('months', 1), 'month')} of the Business plan"
+    return f"paid for {format_count(detail.get('months', 1), 'month')} of the Business plan"
 
 
 _IS_ACTIVE = "is_active"

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from listings.domain.number_text import format_count
 from listings.service.history.usage import Period
-from listings.site import presentation
 
 _WIDTH, _HEIGHT = 720, 160
 _TICKS = 4  # intervals between the labels below the chart
@@ -52,7 +52,7 @@ def build_chart(periods: Sequence[Period], label: Callable[[int], str], limit: i
 def _bar(period: Period, x: float, slot: float, scale: int, label: str) -> Bar:
     height = max(_MIN_HEIGHT, _HEIGHT * period.responses / scale) if period.responses else 0.0
     rejected = max(_MIN_HEIGHT, height * period.rejected / period.responses) if period.rejected else 0.0
-    title = f"{label}: {presentation.format_count(period.responses, 'request')}"
+    title = f"{label}: {format_count(period.responses, 'request')}"
     return Bar(
         round(x + slot * _GAP / 2, 1),
         round(slot * (1 - _GAP), 1),

@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 from listings.domain import tokenizer
 from listings.domain.fields import MAX_PRICE_CENTS, FieldError, Money
 from listings.domain.model import MarketQuery
-from listings.domain.price_text import parse_price
+from listings.domain.number_text import parse_price
 from listings.site.presentation import GROUPS
 
 Sort: TypeAlias = Literal["newest", "price", "-price"]

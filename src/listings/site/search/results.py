@@ -59,7 +59,7 @@ async def show_results(request: Request, search: Search) -> Response:
         "entries": found.page.entries,
         **(await _suggest(services, search, query) if not found.page.entries else {}),
         "now": services.clock(),
-        "total": format_total(found.total),
+        "total": presentation.format_bounded_count(found.total, "result", MAX_COUNTED),
         "facets": [facet for facet in shown if len(facet.options) > 1],
     }
     return pages.page(request, "results.html", **context, **_link_pages(search, found.page))
@@ -80,13 +80,6 @@ def _link_pages(search: Search, page: MarketPage) -> dict[str, Any]:
         "next_url": first._replace(after=after).url() if after is not None else None,
         "previous_url": first._replace(before=before).url() if before is not None else None,
     }
-
-
-def format_total(total: int) -> str:
-    """Return the number of results, such as "1 result" or "Over 1,000 results"."""
-    if total > MAX_COUNTED:
-        return f"Over {MAX_COUNTED:,} results"
-    return presentation.format_count(total, "result")
 
 
 def format_facet_count(count: int, *, is_complete: bool) -> str:

@@ -9,10 +9,11 @@ from listings.contract.listings import ChangeStep
 from listings.domain.errors import Problem
 from listings.domain.fields import MAX_PRICE_CENTS, FieldError, Money
 from listings.domain.model import Listing, ListingChange
+from listings.domain.number_text import format_count
 from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.site.console.listings.form import parse_amount
-from listings.site.presentation import format_count, format_price
+from listings.site.presentation import format_price
 
 ACTIONS: Mapping[str, str] = {"pause": "paused", "resume": "resumed", "delete": "deleted", "restore": "restored"}
 """The actions on listings, with their past participles."""

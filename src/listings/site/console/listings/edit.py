@@ -13,10 +13,11 @@ from listings.contract.history import CONSOLE
 from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import MAX_ID, Listing, ListingChange
+from listings.domain.number_text import format_count
 from listings.service import Services
 from listings.service.listings.steps import WriteOptions
 from listings.service.members.sessions import Member
-from listings.site import market, presentation
+from listings.site import market
 from listings.site.console.guards import (
     LISTINGS_PATH,
     build_form_options,
@@ -197,7 +198,7 @@ def _form_page(
 ) -> Response:
     errors = listing_form.field_errors(problem, sent)
     if errors:
-        problem = Problem("invalid_request", f"Please fix {presentation.format_count(len(errors), 'field')}")
+        problem = Problem("invalid_request", f"Please fix {format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], **context}
     shown["is_reachable"] = _is_reachable(request)
     listing = shown["listing"]

@@ -23,7 +23,7 @@ from listings.domain.fields import (
     parse_new_listing,
 )
 from listings.domain.model import Listing, Value
-from listings.domain.price_text import parse_price
+from listings.domain.number_text import parse_price
 from listings.site import presentation
 
 _DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
