@@ -140,6 +140,21 @@ def test_a_count_may_be_bounded(count: int, text: str) -> None:
     assert presentation.format_bounded_count(count, "result", 1_000) == text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (60, "in less than a minute"),
+        (60.5, "in 2 minutes"),
+        (7_200, "in 120 minutes"),
+        (7_201, "in 3 hours"),
+        (2 * 86_400, "in 48 hours"),
+        (30 * 86_400, "in 30 days"),
+    ],
+)
+def test_a_wait_has_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert presentation.format_wait(seconds) == text
+
+
 def test_counts_are_formatted() -> None:
     assert [format_count(number, "view") for number in (0, 1, 1234)] == [
         "0 views",

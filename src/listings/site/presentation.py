@@ -212,6 +212,14 @@ def format_period(seconds: int) -> str:
     return unit if seconds == length else format_count(seconds // length, unit)
 
 
+def format_wait(seconds: float) -> str:
+    """Return when a time ends, rounded up, such as "in 12 minutes" or "in 3 hours"."""
+    if seconds <= _MINUTE:
+        return "in less than a minute"
+    length, unit = next((it for it in _PERIODS if seconds > 2 * it[0]), (_MINUTE, "minute"))
+    return f"in {format_count(ceil(seconds / length), unit)}"
+
+
 def describe_key(key: ApiKey) -> str:
     """Return the name of a key with its hint, such as "Warehouse (lst_…x7Qa, read-only)"."""
     return f"{key.name} ({key.hint}{', read-only' if key.access == 'read' else ''})"

@@ -16,7 +16,6 @@ from listings.site.console.activity import describe_events
 from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member, has_plan
 from listings.site.console.plan import find_request
-from listings.site.console.usage import describe_wait
 from listings.site.context import site_of
 
 _RECENT_EVENTS = 8
@@ -50,7 +49,7 @@ ROUTES = [Route("/console", show_overview)]
 def _list_exhausted(services: Services, usages: Sequence[KeyUsage]) -> list[tuple[ApiKey, str]]:
     """Return the active keys that have reached the rate limit, and when each can be used again."""
     return [
-        (one.key, describe_wait(one.limit))
+        (one.key, presentation.format_wait(one.limit.reset))
         for one in usages
         if one.limit is not None and one.limit.remaining <= 0 and not services.keys.is_revoked_or_expired(one.key)
     ]

@@ -1,7 +1,6 @@
 """Usage page: requests by key, hour, day and status, and the rejected requests."""
 
 from http import HTTPStatus
-from math import ceil
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,8 +13,6 @@ from listings.site import presentation
 from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
-
-_MINUTE = 60
 
 
 @for_member
@@ -56,17 +53,11 @@ async def show_usage(request: Request, member: Member) -> Response:
 ROUTES = [Route("/console/usage", show_usage)]
 
 
-def describe_wait(now: RateLimitDecision) -> str:
-    """Return when the oldest request stops counting, such as "in 12 minutes"."""
-    minutes = ceil(now.reset / _MINUTE)
-    return "in less than a minute" if minutes <= 1 else f"in {minutes} minutes"
-
-
 def _describe_limit(now: RateLimitDecision, limit: int, window: str) -> str:
     """Return how many more requests are possible, or when."""
     if now.remaining == limit:
         return f"No requests in the last {window}."
-    wait = describe_wait(now)
+    wait = presentation.format_wait(now.reset)
     if now.remaining <= 0:
         return f"Limit reached. Next request {wait}."
     return f"{now.remaining:,} remaining. The oldest request stops counting {wait}."
