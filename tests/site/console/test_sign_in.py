@@ -98,12 +98,15 @@ def test_sign_up_can_be_closed(tmp_path: Path) -> None:
 
 def test_signing_in_leads_to_the_requested_page(harness: Harness) -> None:
     sign_up(Tab(harness))
-    tab = Tab(harness).get("/console/listings?status=inactive")
-    assert tab.reply.headers["location"] == "/sign-in?next=%2Fconsole%2Flistings%3Fstatus%3Dinactive"
+    tab = Tab(harness).get("/console/listings?q=~chair*")
+    sign_in_url = tab.reply.headers["location"]
+    assert sign_in_url == "/sign-in?next=%2Fconsole%2Flistings%3Fq%3D~chair%2A"
     tab.follow()
     (next_page,) = tab.page.values("input", "value", name="next")
     tab.post("/sign-in", email="Alice@Example.com ", password=PASSWORD, next=next_page or "")
-    assert tab.reply.headers["location"] == "/console/listings?status=inactive"
+    assert tab.reply.headers["location"] == "/console/listings?q=~chair*"
+    assert tab.get(sign_in_url).reply.headers["location"] == "/console/listings?q=~chair*"
+    assert tab.get("/sign-in?next=//evil.example").reply.headers["location"] == "/console"
     token = tab.cookies["listings_session"]
     tab.follow().post("/sign-out")
     assert tab.reply.headers["location"] == "/sign-in"

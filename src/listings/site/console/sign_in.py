@@ -24,14 +24,15 @@ from listings.site.visitor import client_ip
 from listings.site.visitor_forms import read_visitor_form, visitor_page
 
 _SIGNED_OUT_ONLY = {"sign_in.html", "sign_up.html"}  # of no use after signing in in another tab
-_NEXT = re.compile(r"/console(?:[/?][A-Za-z0-9/_?=&%.,+-]*)?")
+_NEXT = re.compile(r"/console(?:[/?][A-Za-z0-9/_?=&%.,+*~-]*)?")
 
 
 async def show_sign_in(request: Request) -> Response:
-    """Show the sign-in form, or redirect a signed-in member to the console."""
+    """Show the sign-in form, or redirect a signed-in member to the page after it."""
+    next_page = request.query_params.get("next", "")
     if await cookies.member_of(request) is not None:
-        return redirect("/console")
-    return visitor_page(request, "sign_in.html", next=request.query_params.get("next", ""), email="")
+        return redirect(_choose_next(next_page))
+    return visitor_page(request, "sign_in.html", next=next_page, email="")
 
 
 async def sign_in(request: Request) -> Response:
@@ -142,8 +143,7 @@ async def _enter(
 
     The form's token must belong to this browser.
     """
-    submitted_next = get_text(form, "next")
-    next_page = submitted_next if _NEXT.fullmatch(submitted_next) else "/console"
+    next_page = _choose_next(get_text(form, "next"))
     try:
         security.require_form_token(cookies.form_secret(request), form.get("token"))
         token = await start_session()
@@ -156,6 +156,11 @@ async def _enter(
     notice = _choose_notice(request, template)
     response = redirect_with_notice(request, next_page, notice) if notice else redirect(next_page)
     return cookies.begin(request, response, token)
+
+
+def _choose_next(submitted: str) -> str:
+    """Return the submitted path of the page after a sign-in, or "/console" if it is not one of the console."""
+    return submitted if _NEXT.fullmatch(submitted) else "/console"
 
 
 def _choose_notice(request: Request, template: str) -> str:
