@@ -279,6 +279,12 @@ def test_the_error_names_the_default_hour(harness: Harness) -> None:
     assert reply.json() == {"error": "Rate limit of 1000 requests per hour exceeded: try again in 3600 seconds"}
 
 
+def test_the_error_has_the_singular_of_one(harness: Harness) -> None:
+    application = LimitedApplication(harness, 1, 1)
+    replies = [application.fetch(application.alice) for _ in range(2)]
+    assert replies[1].json() == {"error": "Rate limit of 1 request per 1 second exceeded: try again in 1 second"}
+
+
 def test_another_limit_can_be_set(small: Harness) -> None:
     key = small.cast().alice.key
     replies = [small.fetch("GET", LISTINGS, key=key) for _ in range(8)]

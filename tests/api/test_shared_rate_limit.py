@@ -243,7 +243,7 @@ def run_doctor(seconds: float = DEADLINE, **environment: str) -> dict[str, str |
 
 
 def test_the_doctor_reports_the_scope_of_the_limit() -> None:
-    assert run_doctor()["found"] == "1000 requests per key in 3600 s, counted across this machine"
+    assert run_doctor()["found"] == "1,000 requests per key in 3600 s, counted across this machine"
     assert run_doctor(LISTINGS_RATE_LIMIT="0")["found"] == "Off, because LISTINGS_RATE_LIMIT is 0"
 
 
@@ -253,7 +253,7 @@ def test_the_doctor_reports_the_version_of_redis(server: RedisServer) -> None:
         version = str(client.info("server")["redis_version"])
     found = run_doctor(LISTINGS_REDIS_URL=server.url)
     assert found["verdict"] == "ok"
-    assert found["found"] == f"1000 requests per key in 3600 s, counted across {ALL}, Redis {version}"
+    assert found["found"] == f"1,000 requests per key in 3600 s, counted across {ALL}, Redis {version}"
     with server.client() as client:
         assert client.keys() == before
 
@@ -330,7 +330,7 @@ def serve_fake_redis(info: str, ahead: int) -> Iterator[str]:
             f"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\n{NO_EVICTION}",
             0,
             "ok",
-            f"1000 requests per key in 3600 s, counted across {ALL}, Valkey 8.1.0",
+            f"1,000 requests per key in 3600 s, counted across {ALL}, Valkey 8.1.0",
         ),
         (f"redis_version:7.2.4\r\n{NO_EVICTION}", 3_600, "warning", "s ahead of this machine's"),
         (f"redis_version:7.2.4\r\n{NO_EVICTION}", -3_600, "warning", "s behind this machine's"),

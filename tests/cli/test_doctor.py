@@ -436,11 +436,14 @@ def test_open_files_without_a_limit(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     assert run_doctor(cli)["open files"]["verdict"] == "ok"
 
 
-def test_more_workers_than_processors_are_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    processors = len(os.sched_getaffinity(0))
+@pytest.mark.parametrize(("processors", "text"), [(1, "1 processor"), (2, "2 processors")])
+def test_more_workers_than_processors_are_a_warning(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, processors: int, text: str
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
     monkeypatch.setenv("LISTINGS_WORKERS", str(processors + 1))
     found = run_doctor(cli, code=1)["workers"]
-    assert (found["verdict"], found["found"]) == ("warning", f"{processors + 1} on {processors} processors")
+    assert (found["verdict"], found["found"]) == ("warning", f"{processors + 1} on {text}")
     assert f"LISTINGS_WORKERS to {processors}" in found["advice"]
 
 

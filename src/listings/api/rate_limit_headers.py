@@ -37,11 +37,14 @@ class RateLimitHeaders:
 
     def build_problem(self, decision: RateLimitDecision) -> Problem:
         """Return the error for a request that exceeds the limit."""
-        window = "hour" if self._window == HOUR_SECONDS else f"{self._window} seconds"
-        return Problem(
-            "rate_limited",
-            f"Rate limit of {self._limit} requests per {window} exceeded: try again in {ceil(decision.reset)} seconds",
-        )
+        limit, wait = _format_count(self._limit, "request"), _format_count(ceil(decision.reset), "second")
+        window = "hour" if self._window == HOUR_SECONDS else _format_count(self._window, "second")
+        return Problem("rate_limited", f"Rate limit of {limit} per {window} exceeded: try again in {wait}")
+
+
+def _format_count(number: int, unit: str) -> str:
+    """Return a count such as "1000 requests". Unlike on pages, digits have no separators."""
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
 def advance(decision: RateLimitDecision, seconds: float) -> RateLimitDecision:

@@ -28,6 +28,7 @@ from listings.cli.serve import RESERVED_FILES
 from listings.contract.rate_limiter import REDIS_UNAVAILABLE
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.number_text import format_count
 from listings.settings import ResolvedSetting, Settings, build_settings
 from listings.store.sqlite.maintenance.inspection import Inspection
 
@@ -278,7 +279,9 @@ def _check_rate_limit(settings: Settings) -> Finding:
     scope = maintenance.rate_limit_scope(settings)
     if scope is None:
         return ok("Off, because LISTINGS_RATE_LIMIT is 0")
-    limit = f"{settings.rate_limit} requests per key in {settings.rate_window} s, counted across {scope}"
+    limit = (
+        f"{format_count(settings.rate_limit, 'request')} per key in {settings.rate_window} s, counted across {scope}"
+    )
     try:
         report = maintenance.inspect_redis(settings)
     except Unavailable as problem:
@@ -315,7 +318,7 @@ def _check_open_files(settings: Settings) -> Finding:
 
 def _check_workers(settings: Settings) -> Finding:
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found = f"{settings.workers} on {processors} processors"
+    found = f"{settings.workers} on {format_count(processors, 'processor')}"
     if settings.workers > processors:
         advice = f"Set LISTINGS_WORKERS to {processors}: more workers than processors are not faster"
         return warning(found, advice)
