@@ -23,6 +23,7 @@ def test_selected_listings_are_changed_together(harness: Harness, alice: Tab) ->
     assert "1 listing deleted. Undo 1 listing could not be deleted: Listing 1 : Listing not found." in alice.text
     assert alice.post(PATH, action="delete").reply.status == 400
     assert alice.post(PATH, action="explode", id=ids).reply.status == 400
+    assert "Unknown action" in alice.text
 
 
 def test_a_bulk_change_says_how_many_listings_were_so_already(harness: Harness, alice: Tab) -> None:

@@ -131,7 +131,9 @@ def _read(form: FormData) -> _BulkForm:
 
 def _require_valid(form: _BulkForm) -> None:
     """Raise Problem("invalid_request") if the form selects nothing, or an unknown action."""
-    if form.action not in {*ACTIONS, PRICE} or not (form.ids or form.all_matching):
+    if form.action not in {*ACTIONS, PRICE}:
+        raise Problem("invalid_request", "Unknown action")
+    if not (form.ids or form.all_matching):
         raise Problem("invalid_request", "Select at least one listing")
 
 
