@@ -1,4 +1,4 @@
-"""The syntax of a Host header (RFC 9110, 7.2; RFC 3986, 3.2.2)."""
+"""The Host header: its syntax (RFC 9110, 7.2; RFC 3986, 3.2.2), and the host that links have."""
 
 import re
 from ipaddress import AddressValueError, IPv6Address
@@ -11,6 +11,13 @@ _HOST = re.compile(
     """,
     re.VERBOSE,
 )
+
+_IN_LINKS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+
+
+def choose_host(value: str) -> str:
+    """Return a Host header, with its port if it has one, or "localhost" if links must not contain it."""
+    return value if _IN_LINKS.fullmatch(value) else "localhost"
 
 
 def is_host(value: bytes) -> bool:

@@ -1,16 +1,14 @@
 """Client IP address, scheme and host of a request. Forwarded headers count only if a trusted proxy sends them."""
 
-import re
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from listings.http.host import choose_host
 from listings.site.context import Network, site_of
 
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
-_DEFAULT_HOST = "localhost"
 _SCHEME = "listings.scheme"
 
 
@@ -55,8 +53,7 @@ def _find_scheme(request: Request) -> str:
 
 def host_of(request: Request) -> str:
     """Return the Host header, with its port if it has one, or "localhost" if it is not a valid host."""
-    host = request.headers.get("host", "")
-    return host if _HOST.fullmatch(host) else _DEFAULT_HOST
+    return choose_host(request.headers.get("host", ""))
 
 
 def base_url_of(request: Request) -> str:

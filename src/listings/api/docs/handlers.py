@@ -1,7 +1,6 @@
 """Handlers that serve the OpenAPI document, the reference page with its files, and the guides."""
 
 import asyncio
-import re
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
@@ -13,13 +12,12 @@ from listings.api.codec import Response
 from listings.api.docs.document import build_document, describe_access
 from listings.api.endpoints import Routes
 from listings.api.request import Request
+from listings.http.host import choose_host
 from listings.service import ServiceInfo, Services
 
 BASE_URL = b"https://BASE-URL.invalid"
 """Placeholder in the page for the URL under which a reader opens it."""
 
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
-_DEFAULT_BASE_URL = b"http://localhost:8000"  # if the Host header is invalid
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -96,12 +94,8 @@ def _render_guide(name: str, about: ServiceInfo) -> bytes:
 
 
 def _respond_with_page(page: bytes, request: Request) -> Response:
-    content = page.replace(BASE_URL, _build_base_url(request.header(b"host")))
+    content = page.replace(BASE_URL, f"http://{choose_host(request.header(b'host'))}".encode())
     return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
-
-
-def _build_base_url(host: str) -> bytes:
-    return f"http://{host}".encode() if _HOST.fullmatch(host) else _DEFAULT_BASE_URL
 
 
 @cache
