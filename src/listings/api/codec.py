@@ -326,7 +326,7 @@ def _parse(
     strict: bool,
 ) -> tuple[T, bytes]:
     content, ignored = read(decode_body(body), strict=strict)
-    return content, build_preference_headers([] if strict else ignored, strict=strict)
+    return content, build_preference_headers(ignored, strict=strict)
 
 
 def decode_body(body: bytes) -> dict[str, object]:

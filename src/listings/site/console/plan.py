@@ -55,9 +55,7 @@ async def receive_event(request: Request) -> Response:
     if request.path_params["provider"] != services.payments.provider_name:
         raise Problem("path_not_found", "This payment provider is not configured")
     try:
-        await services.payments.receive(
-            {name.lower(): value for name, value in request.headers.items()}, await request.body()
-        )
+        await services.payments.receive(request.headers, await request.body())
     except Problem as problem:
         return PlainTextResponse(f"{problem.message}\n", pages.status_of(problem))
     return PlainTextResponse("received\n")
