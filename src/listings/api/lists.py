@@ -35,7 +35,7 @@ Cursor: TypeAlias = tuple[str | int, int]
 
 
 class _Large(NamedTuple):
-    """A large list that is being made, or was made a moment ago."""
+    """A large list that is being written, or was written a moment ago."""
 
     task: asyncio.Task[Response]
     file: BodyFile
@@ -78,7 +78,7 @@ class Lists:
 
         `is_gzip`: the file is compressed.
         """
-        self._make_room(caller.account_id)
+        self._evict_finished(caller.account_id)
         file = BodyFile(self._folder, caller.account_id, is_gzip=is_gzip)
         try:
             last, current = await self._write_changes(file, caller, after, count)
@@ -94,9 +94,9 @@ class Lists:
         return Response(200, body)
 
     def clear(self) -> None:
-        """Forget all lists, so that later requests read them again."""
+        """Evict all lists, so that later requests read them again."""
         for key in list(self._large):
-            self._forget(key)
+            self._evict(key)
 
     async def _get_small(self, request: Request, wanted: ListRequest, revision: int, tag: str) -> Response:
         if wanted is not PLAIN:
@@ -108,7 +108,7 @@ class Lists:
         return request.cache.store(request.caller.account_id, revision, WHOLE_LIST, response)
 
     async def _get_large(self, caller: Caller, wanted: ListRequest, tag: str, *, is_gzip: bool) -> Response:
-        """Wait for the list, which is made once for all clients that request it.
+        """Wait for the list, which is written once for all clients that request it.
 
         A list that is not being read yet will be at least as new as `tag`, so these clients share it too.
         """
@@ -132,12 +132,12 @@ class Lists:
             raise Unavailable("Too many large lists are requested")
         is_gzip = key[3]
         loop, file = asyncio.get_running_loop(), BodyFile(self._folder, caller.account_id, is_gzip=is_gzip)
-        large = self._large[key] = _Large(loop.create_task(self._make(file, caller, wanted, tag)), file)
+        large = self._large[key] = _Large(loop.create_task(self._build(file, caller, wanted, tag)), file)
         self._waiting[caller.account_id, wanted.pairs, is_gzip] = large
-        large.task.add_done_callback(lambda _: self._keep(key, large))
+        large.task.add_done_callback(lambda _: self._schedule_expiry(key, large))
         return large
 
-    def _keep(self, key: _Key, large: "_Large") -> None:
+    def _schedule_expiry(self, key: _Key, large: "_Large") -> None:
         task = large.task
         if task.cancelled() or task.exception() is not None or task.result().file is None:
             self._expire(key, large)
@@ -145,31 +145,31 @@ class Lists:
             asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._expire, key, large)
 
     def _expire(self, key: _Key, large: "_Large") -> None:
-        """Forget a list after its time, unless it was forgotten earlier and another one has its place."""
+        """Evict a list after its time, unless it was evicted earlier and another one has its place."""
         if self._large.get(key) is large:
-            self._forget(key)
+            self._evict(key)
 
-    def _make_room(self, account_id: int) -> None:
-        """Forget complete lists if their files are many or large: all lists, or those of the account."""
+    def _evict_finished(self, account_id: int) -> None:
+        """Evict finished lists if their files are many or large: all lists, or those of the account."""
         is_half_full = self._folder.is_half_full
         if not is_half_full and not self._folder.is_half_full_for(account_id):
             return
         for key in [key for key, large in self._large.items() if large.task.done()]:
             if is_half_full or key[0] == account_id:
-                self._forget(key)
+                self._evict(key)
 
-    def _forget(self, key: _Key) -> None:
+    def _evict(self, key: _Key) -> None:
         large = self._large.pop(key)
         if large.task.done():
             large.file.release()
         else:  # it still writes to the file
             large.task.add_done_callback(lambda _: large.file.release())
 
-    async def _make(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
+    async def _build(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
         lock = self._locks.setdefault(caller.account_id, asyncio.Lock())
         async with lock, self._slots:
             del self._waiting[caller.account_id, wanted.pairs, file.is_gzip]
-            self._make_room(caller.account_id)
+            self._evict_finished(caller.account_id)
             page = await self._write(file, caller, wanted)
         body, headers = await file.finish(), self._format_page(wanted, page.next_cursor, page.total)
         response = Response(200, b"", headers, tag=tag, file=file)
