@@ -73,13 +73,13 @@ def test_the_documentation_names_the_contact(tmp_path: Path) -> None:
 
 
 @pytest.mark.decision("G27")
-def test_the_catalogue_has_every_error_with_status_cause_and_cure(harness: Harness) -> None:
+def test_the_catalogue_has_every_error_with_status_cause_and_fix(harness: Harness) -> None:
     text = get_page(harness, "/docs/errors")
     sections = dict(re.findall(r'<h3 id="(\w+)">(.*?)(?=<h3|</div>)', text, re.DOTALL))
     assert sections.keys() == ERROR_DOCS.keys()
     for code, doc in ERROR_DOCS.items():
         plain = html.unescape(re.sub(r"</?code>", "`", sections[code]))
-        assert f"<strong>{STATUS[code]}.</strong> {doc.when} {doc.cure}" in plain
+        assert f"<strong>{STATUS[code]}.</strong> {doc.when} {doc.fix}" in plain
 
 
 def test_a_guide_needs_no_script_and_no_other_host(harness: Harness) -> None:

@@ -548,4 +548,4 @@ def test_texts_state_the_limits_of_the_code() -> None:
     texts = read_texts()
     assert f"at most {params.MAX_IDS}," in texts.parameters["ids"]
     assert f"up to {MAX_OPERATIONS} operations" in texts.operations["runBatch"].description
-    assert f"may have {MAX_WAITS} that wait" in ERROR_DOCS["too_many_waits"].cure
+    assert f"may have {MAX_WAITS} that wait" in ERROR_DOCS["too_many_waits"].fix

@@ -65,7 +65,7 @@ def _format_errors() -> str:
     """Return the catalogue of errors as Markdown, by status."""
     codes = sorted(ERROR_DOCS, key=lambda code: STATUS[code])
     return "\n\n".join(
-        f"### `{code}`\n\n**{STATUS[code]}.** {ERROR_DOCS[code].when} {ERROR_DOCS[code].cure}\n\n"
+        f"### `{code}`\n\n**{STATUS[code]}.** {ERROR_DOCS[code].when} {ERROR_DOCS[code].fix}\n\n"
         f'Example: `{{"error": "{ERROR_DOCS[code].example}"}}`'
         for code in codes
     )

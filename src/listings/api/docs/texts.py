@@ -16,7 +16,7 @@ class ErrorDoc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     when: str
     example: str
-    cure: str
+    fix: str
 
 
 class OperationTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +43,7 @@ class RequestExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Examples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Examples of bodies, by the name of their schema; those of requests also by their own."""
+    """Example bodies by schema name. A request schema has several, each with a name."""
 
     requests: Mapping[str, Mapping[str, RequestExample]]
     responses: Mapping[str, dict[str, Any]]
