@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Operation(NamedTuple):
-    """One operation: what it does to its listing, and how to build its step."""
+    """A parsed operation of a batch, with the function that builds its step."""
 
     verb: str  # the participle, for the messages
     step: Callable[[Services, Caller], Step]

@@ -17,7 +17,7 @@ from isal import isal_zlib
 from listings.domain.errors import Unavailable
 
 MAX_FILES = 128
-"""The files that are open at the same time in a process."""
+"""Maximum number of temporary files that a process has open."""
 
 MIN_FREE_BYTES = 256 * 1024 * 1024
 """Free space on the disk, below which no file is written: the database needs it."""
@@ -142,7 +142,7 @@ class BodyFile:
         return bytes(buffer)
 
     def acquire(self) -> None:
-        """Keep the file until `release` is called once more."""
+        """Add a reference. Each needs one call of `release`."""
         self._references += 1
 
     def release(self) -> None:

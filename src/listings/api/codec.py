@@ -179,7 +179,7 @@ def format_etag(listing: Listing, include: frozenset[str] = NO_EXTRA_FIELDS) -> 
 
 
 def format_state_tag(account_id: int, edit_revision: int) -> str:
-    """Return the entity tag of the state of an account's listings, with which the tag of a list begins (decision G48).
+    """Return the account's state tag, the prefix of every list's ETag (decision G48).
 
     The account is part of it because all accounts share the URL, and a client may use several keys.
     """

@@ -30,7 +30,7 @@ from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
 from listings.service.history.change_waits import MAX_WAIT_SECONDS, Poll
 
 INCLUDE_ALL_FIELDS = ("district", "latitude", "longitude")
-"""The fields that `include=all` adds to a record. There will be no more of them (decision G1)."""
+"""The fields that `include=all` adds to a record. It will never add others (decision G1)."""
 
 _MAX_LIMIT = 1000
 MAX_IDS = 100

@@ -202,9 +202,10 @@ class Request:
             large_bodies.release(owner, size)
 
     async def skip_body(self, max_bytes: int) -> None:
-        """Discard a body that the endpoint does not use. Of a read, the connection discards what exceeds `max_bytes`.
+        """Discard a body that the endpoint does not use. Raises ClientGoneError.
 
-        Raises ClientGoneError. Of a write, raises Problem("body_too_large"), so that it has no effect without its end.
+        For GET and HEAD, the connection discards the rest above `max_bytes`. For a write, raises
+        Problem("body_too_large"), so that a truncated request changes nothing.
         """
         more = self.header(b"content-length") not in {"", "0"} or b"transfer-encoding" in self._headers
         if not more:

@@ -32,7 +32,7 @@ class ResponseCache:
     """
 
     def __init__(self, revisions: RevisionStore, max_bytes: int = MAX_BYTES) -> None:
-        """`revisions` tells which responses are current. `max_bytes` limits all together; 0 disables the cache."""
+        """`revisions` shows which responses are current. `max_bytes` limits all together; 0 disables the cache."""
         self._revisions = revisions
         self._max_bytes = max_bytes
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
@@ -79,7 +79,7 @@ class ResponseCache:
         return response
 
     def close(self) -> None:
-        """Remove all responses and cache no more."""
+        """Remove all responses and stop caching."""
         self._accounts.clear()
         self.bytes = self._max_bytes = 0
 

@@ -28,7 +28,7 @@ class Brand(NamedTuple):
 
 
 class SiteOptions(NamedTuple):
-    """The operator's settings. `base_url` has no trailing slash; if it is empty, the request's Host header counts."""
+    """The operator's settings. `base_url` has no trailing slash; if it is empty, the request's Host header is used."""
 
     base_url: str = ""
     trusted_proxies: tuple[Network, ...] = ()

@@ -1,4 +1,4 @@
-"""The public market: the home page with its search, the page of a listing, robots.txt and the sitemaps."""
+"""The public market: the home page with its search, listings, sellers, robots.txt and the sitemaps."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -27,7 +27,7 @@ _MAX_REMEMBERED = 1_000  # forms
 
 
 class SentMessages:
-    """The forms that sent messages recently, so that a double click sends one message. Other processes have others."""
+    """The forms that sent messages recently, so that a double click sends one message. Each process has its own."""
 
     def __init__(self) -> None:
         self._tasks: dict[bytes, asyncio.Task[None]] = {}

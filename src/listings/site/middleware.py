@@ -96,7 +96,7 @@ class _Body:
         self._budget.change(self._owner, self._reserved)
 
     def release(self) -> None:
-        """Leave the room to others."""
+        """Release the reserved bytes."""
         if self._reserved:
             self._budget.change(self._owner, -self._reserved)
 

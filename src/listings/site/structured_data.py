@@ -36,7 +36,7 @@ def _product(listing: Listing) -> dict[str, Any]:
     return {"@type": "Product", **_thing(listing), "category": listing.category}
 
 
-def _services(listing: Listing) -> dict[str, Any]:
+def _service(listing: Listing) -> dict[str, Any]:
     area = {"@type": "AdministrativeArea", "name": listing.region} if listing.region else None
     return {"@type": "Service", **_thing(listing), "serviceType": listing.category, "areaServed": area}
 
@@ -65,7 +65,7 @@ def _job(listing: Listing) -> dict[str, Any]:
 
 _BUILDERS: Mapping[str, Callable[[Listing], dict[str, Any]]] = {
     "product": _product,
-    "service": _services,
+    "service": _service,
     "rental": _accommodation,
     "job": _job,
 }

@@ -1,4 +1,4 @@
-"""Client IP address, scheme and host of a request. Forwarded headers count only if a trusted proxy sends them."""
+"""Client IP address, scheme and host of a request. Forwarded headers are used only if a trusted proxy sends them."""
 
 from functools import lru_cache
 from ipaddress import ip_address

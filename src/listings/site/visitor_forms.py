@@ -22,7 +22,7 @@ _INTERVAL_SECONDS = 0.002  # more than a form takes, so that a flood of them lea
 
 
 async def read_visitor_form(request: Request) -> FormData:
-    """Return the submitted form, which is URL-encoded. Forms of all visitors are read one after the other.
+    """Return the submitted form, which is URL-encoded. At most one form starts to be read every 2 ms.
 
     Raises Problem: body_too_large, malformed_request (too many fields), or insecure_connection if others could read the
     form on the network.

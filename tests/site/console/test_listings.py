@@ -381,7 +381,7 @@ def test_a_paused_listing_links_to_its_page(harness: Harness, alice: Tab) -> Non
     path = f"/listings/{listing_id}"
     assert "View page Resume" in alice.get(f"/console{path}").text
     assert path in alice.page.values("a", "href")
-    assert "Paused: only you see this page." in alice.get(path).text
+    assert "Paused: only you can see this page." in alice.get(path).text
     assert alice.reply.headers["cache-control"] == "private, no-cache"
     harness.run(harness.services.market.write_views())
     assert load_listing(harness, listing_id).view_count == 0

@@ -458,7 +458,7 @@ def test_only_the_owner_sees_a_paused_listing(harness: Harness) -> None:
     tab = open_console(harness)
     body = b'{"title": "Lamp", "content": "A lamp.", "is_active": false}'
     path = f"/listings/{fetch(harness, issue_key(harness), method='POST', body=body).json()['id']}"
-    assert "Paused: only you see this page." in tab.get(path).text
+    assert "Paused: only you can see this page." in tab.get(path).text
     assert tab.page.values("meta", "content", name="robots") == ["noindex"]
     for visitor in (Tab(harness), open_console(harness, "bob@example.com")):
         assert visitor.get(path).reply.status == 404

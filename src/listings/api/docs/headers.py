@@ -16,7 +16,7 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
     "X-Request-Id": (
         (
             "Your own id for the request, which the response repeats: 1 to 128 visible ASCII characters. The service "
-            "replaces any other value by a generated id."
+            "replaces any other value with a generated id."
         ),
         _STRING,
         "import-2026-11-21-0042",

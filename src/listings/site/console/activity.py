@@ -31,23 +31,18 @@ _CHANGING = {"created", "updated", "deleted", "restored", "reverted"}  # outcome
 
 
 class ActivityEntry(NamedTuple):
-    """An event as a sentence; `listing_id` is 0 unless the event is about one listing, and `title` is its title now.
-
-    The listing comes after `what`, and `rest` after the listing. `changes` are the first ones of its change set, `more`
-    is the number of further changed listings, `undo_url` is "" if it can't be undone, and `undo_id` is the id of the
-    undo that it is, or 0.
-    """
+    """An event as a sentence: `who`, `what`, the listing, `rest`."""
 
     moment: int
     who: str
     what: str
-    listing_id: int
+    listing_id: int  # 0 unless the event is about one listing
     rest: str = ""
-    title: str = ""
-    changes: Sequence[ChangedListing] = ()
-    more: int = 0
-    undo_url: str = ""
-    undo_id: int = 0
+    title: str = ""  # of the listing, as it is now
+    changes: Sequence[ChangedListing] = ()  # the first ones of the change set
+    more: int = 0  # the number of further changed listings
+    undo_url: str = ""  # "" if the event can't be undone
+    undo_id: int = 0  # the revert that this event reports, or 0
 
     @property
     def listing(self) -> str:

@@ -66,7 +66,7 @@ async def show_results(request: Request, search: Search) -> Response:
 
 
 async def _suggest(services: Services, search: Search, query: MarketQuery) -> dict[str, Search | None]:
-    """Return the search with words that find something, and that of the nearest category."""
+    """Return the searches to suggest: with corrected words, and in the nearest category."""
     text, category = await services.market.suggest(query)
     return {
         "suggested": search.replace(q=text) if text is not None else None,

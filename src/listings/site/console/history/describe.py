@@ -43,7 +43,7 @@ class ChangedListing(NamedTuple):
 
 
 class KeptListing(NamedTuple):
-    """A conflict: what of a listing stays as it is, the reason, and the listing that has its external ID, if any."""
+    """A conflict: the fields that are kept, the reason, and the listing that has the external ID, if any."""
 
     listing_id: int
     title: str
