@@ -65,6 +65,7 @@ async def prepare(services: Services, folder: Path) -> Demo:
         keys[role.variable], caller = await _ensure_key(services, account, saved.get(role.variable))
         first.append(await _ensure_listings(services, caller, seller.listings))
     await asyncio.gather(*(_ensure_seller(services, seller) for seller in sellers[len(_ROLES) :]))
+    await services.market.index()  # so that the first visitor of the market sees them
     return Demo(keys, password, sellers[0].email, first[0])
 
 
