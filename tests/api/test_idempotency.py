@@ -1,6 +1,6 @@
 """Idempotency-Key: a repeated create or batch is carried out once (decision G36)."""
 
-import signal
+import asyncio
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +17,12 @@ from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
 from tests.api.helpers import LISTINGS, assert_error, get_ids, with_key
-from tests.cli.commands import DEADLINE, Program, demo_environment
+from tests.cli.commands import DEADLINE
 from tests.conftest import Client
 from tests.harness import MONTH, Harness, Reply, fetch
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
+from tests.torture.services import RestartableService, create_people
 
 pytestmark = pytest.mark.uncovered
 
@@ -309,13 +310,16 @@ def test_a_replay_needs_a_plan(harness: Harness) -> None:
 # Crashes
 
 
-def get_demo_key(folder: Path) -> str:
-    return demo_environment(folder)["API_KEY"]
+def start(service: RestartableService) -> Connection:
+    """Start the service, and connect to it when it is ready."""
+    service.start()
+    asyncio.run(service.wait_until_ready())
+    return Connection(service)
 
 
-def read_titles(folder: Path) -> list[str]:
+def read_titles(database: Path) -> list[str]:
     """Return the titles of all listings on disk."""
-    connection = apsw.Connection(f"{folder}/data/listings.db", flags=apsw.SQLITE_OPEN_READONLY)
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_timeout(DEADLINE * 1000)
         return [str(row[0]) for row in connection.execute("SELECT title FROM listings").fetchall()]
@@ -323,9 +327,9 @@ def read_titles(folder: Path) -> list[str]:
         connection.close()
 
 
-def wait_for_title(folder: Path, title: str) -> None:
+def wait_for_title(database: Path, title: str) -> None:
     deadline = time.monotonic() + DEADLINE
-    while title not in read_titles(folder):
+    while title not in read_titles(database):
         assert time.monotonic() < deadline
 
 
@@ -333,27 +337,26 @@ def wait_for_title(folder: Path, title: str) -> None:
 @pytest.mark.slow
 def test_a_retry_after_a_kill_creates_each_listing_once(tmp_path: Path) -> None:
     # In every other round the kill comes when the listing is on disk and its response has not been read.
-    program = Program(tmp_path, LISTINGS_LOG_LEVEL="error")
     replayed = {}
-    for number in range(6):
-        title = f"Lamp {number}"
-        body = b'{"title": "%b", "content": "Brass."}' % title.encode()
-        with program.serve("--demo") as serving:
-            key = get_demo_key(tmp_path)
-            sent = raw_request("POST", LISTINGS, key, b"Idempotency-Key: k%d" % number, body=body)
-            with Connection(serving).send(sent):
+    with RestartableService(tmp_path) as service:
+        (alice,) = asyncio.run(create_people(tmp_path, 1))
+        for number in range(6):
+            title = f"Lamp {number}"
+            body = b'{"title": "%b", "content": "Brass."}' % title.encode()
+            sent = raw_request("POST", LISTINGS, alice.key, b"Idempotency-Key: k%d" % number, body=body)
+            with start(service).send(sent):
                 if number % 2:
-                    wait_for_title(tmp_path, title)
+                    wait_for_title(service.database, title)
                 else:
                     time.sleep(number / 2000)  # varies the moment of the kill
-                serving.process.send_signal(signal.SIGKILL)
-                serving.process.wait(DEADLINE)
-        with program.serve("--demo") as serving, Connection(serving).send(sent, sent) as connection:
-            responses = [connection.read_response(), connection.read_response()]
-            assert [response.status for response in responses] == [201, 201]
-            assert responses[0].body == responses[1].body
-            replayed[number] = "idempotent-replayed" in responses[0].headers
-            assert serving.read(key, responses[0].json()["id"]).json()["title"] == title
-    titles = Counter(title for title in read_titles(tmp_path) if title.startswith("Lamp "))
-    assert titles == {f"Lamp {number}": 1 for number in range(6)}
+                service.kill()
+            with start(service).send(sent, sent) as connection:
+                responses = [connection.read_response(), connection.read_response()]
+                assert [response.status for response in responses] == [201, 201]
+                assert responses[0].body == responses[1].body
+                replayed[number] = "idempotent-replayed" in responses[0].headers
+                stored = raw_request("GET", f"{LISTINGS}/{responses[0].json()['id']}", alice.key)
+                assert connection.send(stored).read_response().json()["title"] == title
+            service.kill()
+        assert Counter(read_titles(service.database)) == {f"Lamp {number}": 1 for number in range(6)}
     assert all(replayed[number] for number in range(1, 6, 2))

@@ -19,7 +19,7 @@ from listings.http.connection import ConnectionLimits, HttpConnection
 from tests.cli.commands import Program, Serving, demo_environment
 from tests.harness import TIMEOUT, RunningService
 from tests.http import timeouts
-from tests.http.raw import Connection, request
+from tests.http.raw import Connection, HasAddress, request
 
 pytestmark = pytest.mark.alone
 ROOT = Path(__file__).parents[2]
@@ -173,7 +173,7 @@ class Timing(NamedTuple):
         return compute_p99(self.latencies_ms)
 
 
-def steady_client(serving: Serving, key: str, seconds: float = DEADLINE + 1.0, rate: int = RATE) -> Timing:
+def steady_client(service: HasAddress, key: str, seconds: float = DEADLINE + 1.0, rate: int = RATE) -> Timing:
     """Send `rate` requests per second on one connection, and measure the latency of each.
 
     A shared machine stalls for milliseconds several times a second. The rate is high enough that these stalls are less
@@ -181,7 +181,7 @@ def steady_client(serving: Serving, key: str, seconds: float = DEADLINE + 1.0, r
     it had its own client.
     """
     latencies_ms, failed, message = [], 0, request("GET", f"{PATH}/1", key)
-    with Connection(serving) as connection:
+    with Connection(service) as connection:
         due = time.perf_counter()
         for _ in range(int(seconds * rate)):
             wait = due - time.perf_counter()

@@ -147,6 +147,10 @@ class RestartableService:
             self.process.close()
         self._port_holder.close()
 
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def start(self) -> None:
         """Start the service without waiting; see `wait_until_ready`."""
         if self.process is not None:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import apsw
 import asyncpg
@@ -67,12 +67,6 @@ _SKIP_IDS = (
     " ON CONFLICT (bucket) DO UPDATE SET last = excluded.last"
 )
 _SQLITE_NUMBERS = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}) "
-
-
-class Address(NamedTuple):
-    """The address of a service."""
-
-    base_url: str
 
 
 class Attack(NamedTuple):
@@ -229,11 +223,10 @@ class _Trial:
         self.service = service
         self.process = service.process
         self.key = neighbour.key
-        self.address = cast("Any", Address(f"http://127.0.0.1:{service.port}"))
 
     def measure(self, seconds: float) -> Timing:
         try:
-            return steady_client(self.address, self.key, seconds, _REQUESTS_PER_SECOND)
+            return steady_client(self.service, self.key, seconds, _REQUESTS_PER_SECOND)
         except (OSError, EOFError, ValueError, AssertionError):
             return Timing([1000 * seconds] * 2, 1)
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from tests.http import timeouts
 from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
@@ -30,12 +30,6 @@ _REACTION_SECONDS = 1.0  # until a low-priority process with 5,000 clients notic
 _MAX_GROWTH_MIB = 100.0
 _STORM_CLIENTS, _STORM_SECONDS = 200, 5.0
 _MAX_ROUNDS = 3  # a stall of the machine may spoil a round
-
-
-class Address(NamedTuple):
-    """The address of a service."""
-
-    base_url: str
 
 
 class Round(NamedTuple):
@@ -76,17 +70,17 @@ def _run_at_once() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
-def _run_good_clients(address: Address, key: str, seconds: float) -> Timing:
+def _run_good_clients(service: RestartableService, key: str, seconds: float) -> Timing:
     with ThreadPoolExecutor(_GOOD_CLIENTS, initializer=_run_at_once) as pool:
-        run = partial(steady_client, cast("Any", address), key, seconds, _REQUESTS_PER_SECOND)
+        run = partial(steady_client, service, key, seconds, _REQUESTS_PER_SECOND)
         timings = list(pool.map(lambda _: run(), range(_GOOD_CLIENTS)))
-    slowest = max(timings, key=lambda timing: timing.p99)
-    return slowest._replace(failed=sum(timing.failed for timing in timings))
+    latencies_ms = [latency for timing in timings for latency in timing.latencies_ms]
+    return Timing(latencies_ms, sum(timing.failed for timing in timings))
 
 
 def _run_round(service: RestartableService, key: str, clients: int) -> Round:
     assert service.process is not None
-    address, status = Address(f"http://127.0.0.1:{service.port}"), Path(f"/proc/{service.process.pid}/status")
+    status = Path(f"/proc/{service.process.pid}/status")
     command = [
         sys.executable,
         "-m",
@@ -100,20 +94,19 @@ def _run_round(service: RestartableService, key: str, clients: int) -> Round:
     ]
     before = _read_status_mib(status, "VmRSS")
     with busy_neighbour():
-        alone = _run_good_clients(address, key, _ROUND_SECONDS / 3)
+        alone = _run_good_clients(service, key, _ROUND_SECONDS / 3)
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as slow:
-            with_slow = _run_good_clients(address, key, _ROUND_SECONDS)
+            with_slow = _run_good_clients(service, key, _ROUND_SECONDS)
             out, _ = slow.communicate(timeout=120)
     return Round(alone, with_slow, json.loads(out), _read_status_mib(status, "VmHWM") - before)
 
 
 def _run_storm(service: RestartableService, key: str) -> Storm:
-    address = Address(f"http://127.0.0.1:{service.port}")
     numbers = service.port, _STORM_CLIENTS, _STORM_SECONDS + 1
     command = [sys.executable, "-m", "tests.http.sign_in_storm", *map(str, numbers)]
-    alone = _run_good_clients(address, key, _STORM_SECONDS)
+    alone = _run_good_clients(service, key, _STORM_SECONDS)
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as storm:
-        during = _run_good_clients(address, key, _STORM_SECONDS)
+        during = _run_good_clients(service, key, _STORM_SECONDS)
         out, _ = storm.communicate(timeout=120)
     return Storm(alone, during, json.loads(out))
 
