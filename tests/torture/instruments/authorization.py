@@ -378,7 +378,7 @@ INSTRUMENT = Instrument(
     11,
     "authorization: every endpoint, caller, access, header and listing",
     "600 combinations on each engine, each as specified",
-    1,
+    0.5,
     run,
     control,
     short_fraction=0.2,

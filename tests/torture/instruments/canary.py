@@ -292,7 +292,7 @@ INSTRUMENT = Instrument(
     12,
     "canary: search for keys, passwords, session tokens and erased values after a whole session",
     "found nowhere: logs, database, backup, metrics, responses, process list",
-    1,
+    0.5,
     run,
     control,
 )

@@ -124,7 +124,7 @@ INSTRUMENT = Instrument(
     5,
     "disjoint updates: 8 writers change different fields of one listing",
     "20,000 on each engine: 0 lost",
-    2,
+    1,
     run,
     control,
     short_fraction=0.02,

@@ -260,7 +260,7 @@ INSTRUMENT = Instrument(
     "failing disk: EIO at fsync, read-only, full; damaged pages; removed files",
     "0 acknowledged writes lost, writes get only 503 and reads 200, recovery within 2 s, damage reported by `doctor`"
     " and at startup",
-    3,
+    2,
     run,
     control,
 )

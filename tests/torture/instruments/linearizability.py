@@ -252,7 +252,7 @@ INSTRUMENT = Instrument(
     4,
     "linearizability: 8 clients on 3 listings, kills, a Wing-Gong/Lowe checker",
     "200 histories of 300 operations on each engine: 0 violations",
-    3.5,
+    2,
     run,
     control,
     short_fraction=0.02,

@@ -207,7 +207,7 @@ INSTRUMENT = Instrument(
     10,
     "large requests: bodies, heads and arrays far beyond the limits, in 512 MiB",
     "the correct status each time, peak at most +50 MiB",
-    2,
+    1,
     run,
     control,
 )

@@ -172,7 +172,7 @@ INSTRUMENT = Instrument(
     13,
     "PostgreSQL: crashes, ended sessions, failover to a standby, with 16 writers",
     "0 acknowledged writes lost, only 503, recovery within 5 s (crash) and 15 s (promotion)",
-    2.5,
+    1.5,
     run,
     control,
 )

@@ -253,7 +253,7 @@ INSTRUMENT = Instrument(
     2,
     "power cut: writes and syncs recorded, cut anywhere, unsynced writes dropped or torn",
     "10,000 states: 0 acknowledged writes lost, 0 damaged, every revert continued",
-    2,
+    1.5,
     run,
     control,
     short_fraction=0.03,

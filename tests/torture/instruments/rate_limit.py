@@ -206,7 +206,7 @@ INSTRUMENT = Instrument(
     6,
     "rate limit: processes, 200 connections, both headers, stepped clocks, restarts, Redis killed",
     "exactly 1,000 accepted: 0 over, 0 under",
-    1,
+    0.5,
     run,
     control,
 )

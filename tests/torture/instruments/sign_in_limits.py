@@ -165,7 +165,7 @@ INSTRUMENT = Instrument(
     "limits of sign-ins: attackers on 30 networks, and the owner's browser",
     "4,000 attempts on each engine: no more guesses than G38 permits, the owner never kept out, every 429 with"
     " Retry-After",
-    1,
+    0.5,
     run,
     control,
     short_fraction=0.1,

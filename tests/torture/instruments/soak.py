@@ -34,7 +34,7 @@ from tests.torture.services import RestartableService, create_people
 CLIENTS = 16
 _ERRORS, _ABORTS = 0.05, 0.01  # fractions of the requests
 _MAX_LIVE_LISTINGS = 50  # per client; each create then replaces one
-_FULL_MINUTES = 10.0
+_FULL_MINUTES = 19.0
 _SHORT_SECONDS = 5.0
 _MIN_SLOPE_SECONDS = 240.0  # duration of a run whose slope is meaningful
 _MAX_SLOPE_MIB_PER_HOUR = 1.0

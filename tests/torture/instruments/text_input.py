@@ -250,7 +250,7 @@ INSTRUMENT = Instrument(
     "JSON and text in every field, and in CSV",
     "250 JSON texts and 400 strings on each engine: 0 wrongly accepted, no 5xx, the same bytes returned,"
     " no formula in an export, every value read again",
-    1,
+    0.5,
     run,
     control,
     short_fraction=0.1,
