@@ -29,6 +29,7 @@ _GOOD_CLIENTS, _REQUESTS_PER_SECOND = 3, 60  # the rate is per client
 _REACTION_SECONDS = 1.0  # until a low-priority process with 5,000 clients notices that a connection was closed
 _MAX_GROWTH_MIB = 100.0
 _STORM_CLIENTS, _STORM_SECONDS = 200, 5.0
+_MAX_RATIO = 2  # of p99
 _MAX_ROUNDS = 3  # a stall of the machine may spoil a round
 
 
@@ -48,13 +49,23 @@ class Round(NamedTuple):
 class Storm(NamedTuple):
     """Good clients alone and during a storm of sign-ins, and the number of its responses by status."""
 
-    alone: Timing
-    during: Timing
+    alone: list[Timing]
+    during: list[Timing]
     statuses: dict[str, int]
 
     @property
     def meets_target(self) -> bool:
-        return self.during.p99 <= 2 * self.alone.p99
+        of_slowest = _find_slowest(self.during).p99 <= 2 * _find_slowest(self.alone).p99 + 1
+        return of_slowest and self.ratio <= _MAX_RATIO
+
+    @property
+    def ratio(self) -> float:
+        """The p99 of all requests during the storm, relative to that without."""
+        return _merge(self.during).p99 / _merge(self.alone).p99
+
+    def __str__(self) -> str:
+        slowest = f"slowest client {_find_slowest(self.alone).p99:.1f} and {_find_slowest(self.during).p99:.1f} ms"
+        return f"{_merge(self.alone).p99:.1f} ms without, {_merge(self.during).p99:.1f} ms with them ({slowest})"
 
 
 class Results(NamedTuple):
@@ -70,12 +81,20 @@ def _run_at_once() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
-def _run_good_clients(service: RestartableService, key: str, seconds: float) -> Timing:
-    with ThreadPoolExecutor(_GOOD_CLIENTS, initializer=_run_at_once) as pool:
-        run = partial(steady_client, service, key, seconds, _REQUESTS_PER_SECOND)
-        timings = list(pool.map(lambda _: run(), range(_GOOD_CLIENTS)))
+def _merge(timings: list[Timing]) -> Timing:
     latencies_ms = [latency for timing in timings for latency in timing.latencies_ms]
     return Timing(latencies_ms, sum(timing.failed for timing in timings))
+
+
+def _find_slowest(timings: list[Timing]) -> Timing:
+    slowest = max(timings, key=lambda timing: timing.p99)
+    return slowest._replace(failed=sum(timing.failed for timing in timings))
+
+
+def _run_good_clients(service: RestartableService, key: str, seconds: float) -> list[Timing]:
+    with ThreadPoolExecutor(_GOOD_CLIENTS, initializer=_run_at_once) as pool:
+        run = partial(steady_client, service, key, seconds, _REQUESTS_PER_SECOND)
+        return list(pool.map(lambda _: run(), range(_GOOD_CLIENTS)))
 
 
 def _run_round(service: RestartableService, key: str, clients: int) -> Round:
@@ -94,9 +113,9 @@ def _run_round(service: RestartableService, key: str, clients: int) -> Round:
     ]
     before = _read_status_mib(status, "VmRSS")
     with busy_neighbour():
-        alone = _run_good_clients(service, key, _ROUND_SECONDS / 3)
+        alone = _find_slowest(_run_good_clients(service, key, _ROUND_SECONDS / 3))
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as slow:
-            with_slow = _run_good_clients(service, key, _ROUND_SECONDS)
+            with_slow = _find_slowest(_run_good_clients(service, key, _ROUND_SECONDS))
             out, _ = slow.communicate(timeout=120)
     return Round(alone, with_slow, json.loads(out), _read_status_mib(status, "VmHWM") - before)
 
@@ -167,10 +186,11 @@ def find_failures(results: list[Round], clients: int) -> list[str]:
 
 def find_storm_failures(storms: list[Storm]) -> list[str]:
     """Return the deviations from the target in the storms of sign-ins."""
-    failures = [f"{it.during.failed} good requests failed" for it in storms if it.during.failed]
+    failed = [_merge(it.during).failed for it in storms]
+    failures = [f"{count} good requests failed" for count in failed if count]
     failures += [f"sign-ins got {it.statuses}" for it in storms if not {"403"} <= it.statuses.keys() <= {"403", "503"}]
     if not any(it.meets_target for it in storms):
-        failures += [f"p99 is {it.during.p99:.1f} ms in a storm, {it.alone.p99:.1f} ms without" for it in storms]
+        failures += [f"p99 in a storm: {it}" for it in storms]
     return failures
 
 
@@ -181,10 +201,10 @@ def run(scale: Scale) -> Outcome:
     best = min(results, key=lambda it: it.with_slow.p99 - 2 * it.alone.p99)
     times = f"p99 {best.alone.p99:.1f} ms without them, {best.with_slow.p99:.1f} ms with them"
     longest = max(max(seconds) for it in results for seconds in it.held_seconds.values())
-    storm = min(storms, key=lambda it: it.during.p99 / it.alone.p99)
+    storm = min(storms, key=lambda it: (not it.meets_target, it.ratio))
     summary = (
         f"{clients:,} of each of 5 kinds: {times}, longest {longest:.1f} s, memory {results[0].growth:+.0f} MiB; "
-        f"{_STORM_CLIENTS} sign-ins at once: {storm.alone.p99:.1f} ms without, {storm.during.p99:.1f} ms with them"
+        f"{_STORM_CLIENTS} sign-ins at once: {storm}"
     )
     failures = find_failures(results, clients) + find_storm_failures(storms)
     return Outcome(summary, failures, clients >= CLIENTS_PER_KIND)
@@ -203,8 +223,8 @@ def control(scale: Scale) -> Outcome:
 INSTRUMENT = Instrument(
     9,
     "clients that send headers or bodies slowly, send nothing, stay idle, or read slowly; 200 sign-ins at once",
-    "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms (sign-ins: 2 × alone); "
-    "cut off in time; memory at most +100 MiB",
+    "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms (sign-ins: 2 × alone, the"
+    " slowest client 1 ms more); cut off in time; memory at most +100 MiB",
     3,
     run,
     control,
