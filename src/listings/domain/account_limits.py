@@ -58,7 +58,7 @@ NO_GROWTH = AccountSize(0, 0)
 
 def measure_new(new: NewListing) -> AccountSize:
     """Return the size of a new listing."""
-    return AccountSize(1, _count_text_bytes(new))
+    return AccountSize(1, count_text_bytes(new))
 
 
 def measure_imported(listing: Listing | None, decision: ImportedListing | Mapping[str, Any]) -> AccountSize:
@@ -79,12 +79,14 @@ def measure_growth(listing: Listing, changes: Mapping[str, Any]) -> AccountSize:
 def _measure(listing: Listing) -> AccountSize:
     if listing.deleted_at is not None:
         return NO_GROWTH
-    return AccountSize(1, _count_text_bytes(listing))
+    return AccountSize(1, count_text_bytes(listing))
 
 
-def _count_text_bytes(one: Listing | NewListing) -> int:
-    return _count_bytes(one.title) + _count_bytes(one.content) + _count_bytes(one.images)
+def count_text_bytes(one: Listing | NewListing) -> int:
+    """Return the bytes of a listing's texts in UTF-8: title, content and image URLs."""
+    return count_bytes(one.title) + count_bytes(one.content) + count_bytes(one.images)
 
 
-def _count_bytes(text: str) -> int:
+def count_bytes(text: str) -> int:
+    """Return the bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())

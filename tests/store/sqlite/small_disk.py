@@ -1,6 +1,7 @@
 """Back up and restore on a disk that is too small: `python -m tests.store.sqlite.small_disk FOLDER ELSEWHERE`.
 
-FOLDER is on the small disk. Prints the error message of each operation, then the names of the files in FOLDER.
+FOLDER is on the small disk. Prints the error message of each operation, then the names of the files in FOLDER, and the
+state of its databases.
 """
 
 import shutil
@@ -44,7 +45,8 @@ def main(folder: Path, elsewhere: Path) -> None:
     for operation in operations:
         print(get_message(operation))  # noqa: T201 - the test reads it
     print(*sorted(path.name for path in folder.iterdir()))  # noqa: T201
-    print(databases.is_sound(small), len(databases.rows(small, "SELECT id FROM listings")))  # noqa: T201
+    for database in (small, folder / "tiny.db"):
+        print(databases.is_sound(database), len(databases.rows(database, "SELECT id FROM listings")))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -243,6 +243,24 @@ def test_the_connection_is_reopened_after_a_disk_error(path: Path) -> None:
     assert connections[0] is not connections[1]
 
 
+def test_damage_found_while_the_connection_is_reopened_is_reported(path: Path) -> None:
+    def fail(_: apsw.Connection) -> None:
+        raise apsw.IOError("disk I/O error")
+
+    async def use(writer: Writer) -> None:
+        await writer.run(insert("a"))
+        with pytest.raises(Unavailable):
+            await writer.run(fail)
+        with path.open("r+b") as file:
+            file.write(b"not a database")
+        assert not writer.lock.is_damaged
+        with pytest.raises(Unavailable):
+            await writer.run(insert("b"))
+        assert writer.lock.is_damaged
+
+    run_with_writer(path, use)
+
+
 def test_a_database_locked_by_another_program_is_unavailable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("listings.store.sqlite.connections.WRITER_BUSY_TIMEOUT_MS", 10)
     other = apsw.Connection(str(path))

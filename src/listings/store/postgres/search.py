@@ -13,6 +13,7 @@ import msgspec
 
 from listings.contract.listings import MAX_COUNTED, MAX_LIST_BYTES, ROW_BYTES
 from listings.domain import tokenizer
+from listings.domain.account_limits import count_bytes
 from listings.domain.model import MAX_ID, ListingQuery, SortKey
 from listings.store import search_sql
 from listings.store.mapping import Partition
@@ -111,11 +112,7 @@ async def _find(session: Session, partition: Partition, query: ListingQuery) -> 
 
 def measure(rows: Rows) -> int:
     """Return the approximate size of listings in bytes."""
-    return sum(ROW_BYTES + len(row["title"]) + _count_bytes(row["content"]) + len(row["images"]) for row in rows)
-
-
-def _count_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+    return sum(ROW_BYTES + len(row["title"]) + count_bytes(row["content"]) + len(row["images"]) for row in rows)
 
 
 async def _collect(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:

@@ -299,7 +299,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         async def run() -> T:
             try:
                 async with self._write_turns.take(bucket):
-                    self._writes.discard(task)  # from now on, the write itself is in it
+                    self._writes.discard(task)  # `write` adds a task of its own, so this one would count twice
                     return await write
             finally:
                 write.close()  # if its turn has not come

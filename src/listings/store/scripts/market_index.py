@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from listings.contract.market import IndexResult
 from listings.domain import timestamps
+from listings.domain.account_limits import count_text_bytes
 from listings.domain.market import words as market_words
 from listings.domain.market.regions import fold_region
 from listings.domain.model import Listing, bucket_of
@@ -156,11 +157,6 @@ def build_set_entry(*more_columns: str) -> str:
     return f"INSERT INTO market ({', '.join(columns)}) VALUES ({numbers}) ON CONFLICT (serial) DO UPDATE SET {updates}"
 
 
-def count_bytes(listing: Listing) -> int:
-    """Return the number of bytes of the title and content."""
-    return len(listing.title.encode()) + len(listing.content.encode())
-
-
 def read_in_order(ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
     """Return listings in this order until their texts reach `max_bytes`. The last one may exceed the limit."""
     found: list[Listing] = []
@@ -169,7 +165,7 @@ def read_in_order(ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
             break
         rows = yield Query(GET_LISTING, (bucket_of(listing_id), listing_id))
         found.append(build_listing(rows[0]))
-        max_bytes -= count_bytes(found[-1])
+        max_bytes -= count_text_bytes(found[-1])
     return found
 
 
@@ -259,7 +255,7 @@ class _Changes:
     def _record(self, listing: Listing, before: Entry | None, disabled_at: int | None) -> EntryChange | None:
         """Return the listing's new entry, or None if it has none and needs none."""
         self.done += 1
-        self._bytes += count_bytes(listing)
+        self._bytes += count_text_bytes(listing)
         self._versions[listing.id] = listing.version
         state = choose_state(listing, disabled_at)
         if state == WITHHELD:

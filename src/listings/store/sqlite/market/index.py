@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
 
+from listings.domain.account_limits import count_text_bytes
 from listings.domain.model import Listing
 from listings.store import sql
 from listings.store.mapping import build_listing
 from listings.store.market import entries
 from listings.store.market.entries import SHOWN
-from listings.store.scripts.market_index import EntryChange, build_set_entry, count_bytes, read_in_order
+from listings.store.scripts.market_index import EntryChange, build_set_entry, read_in_order
 from listings.store.scripts.script import QueryMany, Script
 from listings.store.sqlite.market.search import build_price_rowid
 from listings.store.sqlite.script_runner import Read
@@ -54,7 +55,7 @@ async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
         for listing in map(build_listing, rows):
             listings.append(listing)
             words[listing.id, listing.version] = _build_words(listing, version)
-            size += count_bytes(listing)
+            size += count_text_bytes(listing)
         has_more = bool(rows)
         seconds += perf_counter() - began
         await asyncio.sleep(0)
