@@ -425,6 +425,9 @@ def test_a_request_after_connection_close_is_ignored(running: RunningService) ->
         assert connection.is_closed()
 
 
+READ_BYTES = 256_000  # that uvloop reads at a time, at most
+
+
 class PipelineCounter:
     """An application with empty responses that records the longest pipeline."""
 
@@ -436,20 +439,24 @@ class PipelineCounter:
         await exchange.respond(200, b"content-length: 0\r\n", b"")
 
 
-def test_reading_pauses_while_responses_are_pending(tmp_path: Path) -> None:
-    message, count, read_bytes = request("GET", "/", None, b"X-A: " + b"a" * 4000), 4000, 256_000
-    counter = PipelineCounter()
-    with RunningService(tmp_path) as service:
-        service.replace_application(counter)
+def send_pipeline(folder: Path, application: Any, message: bytes, count: int) -> None:
+    """Send this many requests on one connection, while the responses are read."""
+    with RunningService(folder) as service:
+        service.replace_application(application)
         with Connection(service) as connection, ThreadPoolExecutor(1) as sender:
             sending = sender.submit(connection.socket.sendall, message * count)
             assert all(connection.read_response().status == 200 for _ in range(count))
             sending.result()
-    assert 8 < counter.max_waiting <= 2 * read_bytes / len(message)
+
+
+def test_reading_pauses_while_responses_are_pending(tmp_path: Path) -> None:
+    message, counter = request("GET", "/", None, b"X-A: " + b"a" * 4000), PipelineCounter()
+    send_pipeline(tmp_path, counter, message, 4000)
+    assert 8 < counter.max_waiting <= 2 * READ_BYTES / len(message)
 
 
 class SlowReader:
-    """An application that waits after it has received a body; it measures how many bytes wait behind it."""
+    """An application that waits after it has received a body. It records how many bytes are unparsed then."""
 
     def __init__(self) -> None:
         self.max_waiting = 0
@@ -462,15 +469,9 @@ class SlowReader:
 
 
 def test_no_more_is_read_behind_a_body_that_is_complete(tmp_path: Path) -> None:
-    message, count, read_bytes = request("POST", "/", None, b"X-A: " + b"a" * 4000, body=b"1"), 500, 256_000
-    application = SlowReader()
-    with RunningService(tmp_path) as service:
-        service.replace_application(application)
-        with Connection(service) as connection, ThreadPoolExecutor(1) as sender:
-            sending = sender.submit(connection.socket.sendall, message * count)
-            assert all(connection.read_response().status == 200 for _ in range(count))
-            sending.result()
-    assert read_bytes / 4 < application.max_waiting <= 2 * read_bytes
+    message, reader = request("POST", "/", None, b"X-A: " + b"a" * 4000, body=b"1"), SlowReader()
+    send_pipeline(tmp_path, reader, message, 500)
+    assert READ_BYTES / 4 < reader.max_waiting <= 2 * READ_BYTES
 
 
 @pytest.mark.parametrize("head", [b"", b"Connection: Upgrade\r\nUpgrade: x\r\n"], ids=["short", "upgrades"])

@@ -7,8 +7,8 @@ import msgspec
 
 from listings.domain.model import Account
 
-OPERATOR = 0  # key_id of the command line
-CONSOLE = -1  # key_id of a member
+OPERATOR = 0  # the `key_id` of the command line; those of API keys start at 1
+CONSOLE = -1  # the `key_id` of a member
 
 
 class Actor(NamedTuple):

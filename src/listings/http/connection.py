@@ -338,7 +338,7 @@ class HttpConnection(BaseConnection):
         """Add a part of the body."""
         exchange = self._arriving
         if self._is_chunked:
-            self._framing_bytes -= len(body) + len(hex(len(body))) + 2  # n in hexadecimal digits, and two line breaks
+            self._framing_bytes -= len(body) + len(f"{len(body):x}") + 4  # the chunk with its size and two line breaks
         if exchange.response_complete:
             self._discard(len(body))
             return

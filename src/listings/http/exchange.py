@@ -156,7 +156,7 @@ class HttpExchange(BaseExchange):
             self._connection.fail(self)
 
     async def receive(self) -> Any:
-        """Receive an ASGI message. uvicorn's method would also read further requests behind a complete body."""
+        """Receive an ASGI message. Unlike uvicorn's method, it does not resume reading after the end of the body."""
         if self.more_body or self.waiting_for_100_continue:
             return await super().receive()
         if not self._has_ended():

@@ -1,4 +1,4 @@
-"""The Host header: its syntax (RFC 9110, 7.2; RFC 3986, 3.2.2), and the host that links have."""
+"""The syntax of a Host header (RFC 9110, 7.2; RFC 3986, 3.2.2), and the host to use in links."""
 
 import re
 from ipaddress import AddressValueError, IPv6Address
@@ -16,7 +16,7 @@ _IN_LINKS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0
 
 
 def choose_host(value: str) -> str:
-    """Return a Host header, with its port if it has one, or "localhost" if links must not contain it."""
+    """Return the host to use in links: the Host header, or "localhost" if it is not safe in a link."""
     return value if _IN_LINKS.fullmatch(value) else "localhost"
 
 
