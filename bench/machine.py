@@ -55,11 +55,11 @@ def get_processor_seconds(pid: int) -> float:
 
 def list_processes(pid: int) -> list[int]:
     """Return the ids of a process and of all its descendants."""
-    kind_ = [pid]
+    pids = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            kind_ += [number for child in task.read_text("ascii").split() for number in list_processes(int(child))]
-    return kind_
+            pids += [number for child in task.read_text("ascii").split() for number in list_processes(int(child))]
+    return pids
 
 
 def describe_machine(cores: tuple[int, int], folder: Path) -> Mapping[str, str]:
@@ -86,9 +86,9 @@ def find_file_system(folder: Path, mounts: str) -> str:
     """Return the type of the file system of a folder, from the text of /proc/mounts."""
     best, kind = "", "an unknown file system"
     for line in mounts.splitlines():
-        _, mount_point, kind_, *_ = line.split()
+        _, mount_point, pids, *_ = line.split()
         if len(mount_point) >= len(best) and folder.resolve().is_relative_to(mount_point):
-            best, kind = mount_point, kind_
+            best, kind = mount_point, pids
     return kind
 
 
@@ -112,5 +112,5 @@ def _memory() -> str:
 
 def _entry(path: Path, name: str) -> str:
     """Return the first value of a name in a file of `name: value` lines."""
-    kind_ = re.search(rf"^{name}\s*:\s*(.*)$", path.read_text("utf-8"), re.MULTILINE)
-    return kind_[1] if kind_ is not None else ""
+    pids = re.search(rf"^{name}\s*:\s*(.*)$", path.read_text("utf-8"), re.MULTILINE)
+    return pids[1] if pids is not None else ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Coroutine
 from pathlib import Path
@@ -16,6 +17,7 @@ from listings.domain.model import Caller, Listing, NewListing, bucket_of
 from listings.store.sqlite import database, store
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
+from tests.processes import list_open_files
 
 LONG = "Brass. " * 10_000 + "\x01💡"  # 70 kB
 CHANGES = "/api/v1/changes"
@@ -45,8 +47,8 @@ def list_listings(harness: Harness, person: Person) -> list[Listing]:
 
 def count_files(folder: Path) -> int:
     """Count the unlinked files of this process in a folder."""
-    links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
-    return sum(link.startswith(f"{folder}/") and link.endswith("(deleted)") for link in links)
+    files = list_open_files(os.getpid()).values()
+    return sum(file.startswith(f"{folder}/") and file.endswith("(deleted)") for file in files)
 
 
 async def wait_for_closed_files(folder: Path) -> None:

@@ -24,6 +24,7 @@ from tests.cli.commands import DEADLINE, Program, Serving
 from tests.harness import Cast, RunningService
 from tests.http.raw import Connection, request
 from tests.postgres_server import PostgresServer
+from tests.processes import list_open_files
 
 LISTINGS = "/api/v1/listings"
 LISTING = "/api/v1/listings/{id}"
@@ -341,8 +342,8 @@ def test_version_process_and_garbage_collector_are_reported(measured: Measured) 
 
 def find_listening_ports(serving: Serving) -> list[int]:
     """Return the TCP ports on which a program listens."""
-    links = [str(link.readlink()) for link in Path(f"/proc/{serving.process.pid}/fd").iterdir()]
-    inodes = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
+    files = list_open_files(serving.process.pid).values()
+    inodes = {file.removeprefix("socket:[").rstrip("]") for file in files if file.startswith("socket:")}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]
     return sorted(int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes)
 

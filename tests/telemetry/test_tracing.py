@@ -22,6 +22,7 @@ from listings.telemetry.logs import RequestLine
 from listings.telemetry.tracing import Tracing
 from tests.cli.commands import DEADLINE, Program, clean_environment
 from tests.http.raw import Connection, request
+from tests.processes import list_thread_names
 
 LISTINGS = "/api/v1/listings"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -360,8 +361,7 @@ def test_without_tracing_the_extra_is_not_needed(tmp_path: Path) -> None:
 def test_without_tracing_nothing_is_loaded_exported_or_logged(tmp_path: Path, collector: Collector) -> None:
     with Program(tmp_path, **collector.environment | {"LISTINGS_TRACING": "off"}).serve() as serving:
         serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
-        maps = Path(f"/proc/{serving.process.pid}/task").iterdir()
-        threads = {(task / "comm").read_text("utf-8") for task in maps}
+        threads = list_thread_names(serving.process.pid)
         outcome = serving.stop()
     assert not [name for name in threads if "Otel" in name]
     assert "trace_id" not in outcome.err

@@ -9,6 +9,7 @@ from listings.domain.errors import Problem
 from listings.store.sqlite.maintenance.backup import back_up
 from listings.store.sqlite.maintenance.migrate import migrate
 from listings.store.sqlite.maintenance.restore import restore
+from tests.processes import list_open_files
 from tests.torture.services import RestartableService, create_people
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
@@ -73,8 +74,8 @@ async def _delete_database(service: RestartableService, workload: Workload) -> N
 
 def copy_deleted_database(process_id: int, target: Path) -> None:
     """Copy a deleted database from the open files of the process that uses it, as the documentation describes."""
-    files = Path(f"/proc/{process_id}/fd").iterdir()
-    deleted = next(file for file in files if str(file.readlink()).endswith("listings.db (deleted)"))
+    files = list_open_files(process_id)
+    deleted = next(link for link, file in files.items() if file.endswith("listings.db (deleted)"))
     shutil.copyfile(deleted, target)
 
 
