@@ -16,11 +16,11 @@ PATH = "/api/v1/listings"
 class Expectation(Enum):
     """The expected outcome of a shape."""
 
-    SERVED = "served"  # all requests are served, in order
-    REJECTED = "rejected"  # it gets 4xx or 505, the connection closes, and no later request is served
-    EITHER = "either"
-    CUT = "cut"  # the client disconnects before its end: it gets no response and has no effect
-    ANY = "any"  # random bytes: the service must only survive them
+    SERVED = "to be served"  # all requests are served, in order
+    REJECTED = "to be rejected"  # it gets 4xx or 505, the connection closes, and no later request is served
+    EITHER = "to be served or rejected"
+    CUT = "cut off"  # the client disconnects before its end: it gets no response and has no effect
+    ANY = "with random bytes"  # random bytes: the service must only survive them
 
 
 class Shape(NamedTuple):

@@ -34,6 +34,7 @@ _MIN_READ_RATE = 16 * 1024  # bytes per second that a client must take, on avera
 _HURRIED_SECONDS = 2.0  # the write deadline while clients leave too many bytes unread
 _REQUEST_LINE_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
 _MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
+_FRAGMENT = ord("#")  # an integer: `bytes in bytes` raises and clears a TypeError first, in 2,000 instructions
 _NO_LINGER = struct.pack("ii", 1, 0)
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
 _MAX_PARSED_BYTES = 2048  # at a time: a hundred of the shortest requests, parsed in 3 ms if not compiled
@@ -623,7 +624,7 @@ class HttpConnection(BaseConnection):
 
 def _split_target(target: bytes) -> tuple[bytes, str, bytes]:
     """Split a request target of any form into raw path, path to route by, and query (RFC 9112, 3.2)."""
-    if target.startswith(b"/") and b"#" not in target:
+    if target.startswith(b"/") and _FRAGMENT not in target:
         raw, _, query = target.partition(b"?")
     elif target == b"*":
         raw, query = target, b""

@@ -186,7 +186,7 @@ def run(scale: Scale) -> Outcome:
         f"{scenario_run.scenario.name}: {failure}" for scenario_run in runs for failure in scenario_run.failures
     ]
     summary = ", ".join(
-        f"{it.scenario.name} {it.accepted:,}" + f" + {it.unknown} lost" * bool(it.unknown) for it in runs
+        f"{it.scenario.name} {it.accepted:,}" + f" ({it.unknown} without a response)" * bool(it.unknown) for it in runs
     )
     return Outcome(f"{sum(it.requests for it in runs):,} requests; accepted: {summary}", failures, is_full)
 
