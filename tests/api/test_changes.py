@@ -147,7 +147,7 @@ def test_an_id_that_no_change_set_has_or_that_is_purged_is_410_with_the_way_to_b
         replies, ("There is no change 3", "Some changes after 1 are no longer stored"), strict=True
     ):
         assert (reply.status, reply.headers["x-error-code"]) == (410, "changes_gone")
-        assert f"{problem}. Begin again: request limit=0" in reply.json()["error"]
+        assert f"{problem}. Start over: request limit=0" in reply.json()["error"]
     assert [one["id"] for one in alice.changes("?after=2")["change_sets"]] == [3]
     assert [one["id"] for one in alice.history(lamp)["change_sets"]] == [3]
 

@@ -162,7 +162,7 @@ def test_an_invalid_email_is_rejected(cli: Cli, email: str) -> None:
 
 def test_errors_quote_at_most_forty_characters(cli: Cli) -> None:
     error = cli.get_error("account", "create", "--name", "n" * 201, "--email", "alice@example.com")
-    assert error == f"A name must have 1 to 200 printable characters, got {'n' * 40!r}"
+    assert error == f"A name must have 1 to 200 printable characters, not only spaces, got {'n' * 40!r}"
     assert cli.get_error("account", "create", "--name", "alice", "--email", "e" * 41) == (
         f"{'e' * 40!r} is not an email address"
     )

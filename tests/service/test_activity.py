@@ -72,6 +72,7 @@ def test_changes_by_the_operator_record_the_operator(harness: Harness, alice: Pe
     harness.run(services.moderation.restore(listing_id, active=True))
     harness.run(services.accounts.extend_plan(str(alice.account.id), 1))
     harness.run(services.accounts.rename(str(alice.account.id), "Alice's Attic"))
+    harness.run(services.accounts.enable(str(alice.account.id)))  # it is enabled, so no event
     harness.run(services.keys.rotate(alice.key_id, 0))
     harness.run(services.keys.revoke(alice.key_id))
     events = [event for event in read_activity(harness, alice) if event.actor == OPERATOR]

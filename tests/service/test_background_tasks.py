@@ -99,7 +99,63 @@ def test_a_job_that_fails_when_cancelled_still_stops(
 
     monkeypatch.setattr("listings.service.background_tasks._MARKET_SECONDS", 0)
     assert harness.run(stops_when_cancelled())
-    assert "A maintenance job failed" in caplog.text
+    assert "fail_on_cancel failed" in caplog.text
+
+
+def test_after_a_cancellation_no_further_job_runs(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    purged: list[bool] = []
+
+    async def run_and_cancel() -> None:
+        started = asyncio.Event()
+
+        async def fail_on_cancel() -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("failed on cancel")
+
+        async def purge() -> None:
+            purged.append(True)
+
+        monkeypatch.setattr(harness.services.usage, "write", fail_on_cancel)
+        monkeypatch.setattr(harness.services.sessions, "purge", purge)
+        task = asyncio.create_task(harness.services.run_background_tasks())
+        await started.wait()
+        task.cancel()
+        await asyncio.wait([task], timeout=TIMEOUT)
+
+    monkeypatch.setattr("listings.service.background_tasks._PURGE_SECONDS", 0)
+    harness.run(run_and_cancel())
+    assert purged == []
+
+
+def test_a_failed_maintenance_of_the_limiter_is_started_again(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise ValueError("always fails")
+
+    assert harness.services.limiter is not None
+    monkeypatch.setattr(harness.services.limiter, "run_maintenance", fail)
+
+    async def run() -> None:
+        failed_twice = asyncio.Event()
+
+        async def pause(_: float) -> None:
+            await asyncio.sleep(0)
+            if caplog.text.count("always fails") > 1:
+                failed_twice.set()
+
+        set_pause(harness, monkeypatch, pause)
+        task = asyncio.create_task(harness.services.run_background_tasks())
+        await asyncio.wait_for(failed_twice.wait(), TIMEOUT)
+        assert not task.done()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    harness.run(run())
 
 
 def test_a_failing_job_is_logged_and_retried_with_the_others(
@@ -115,7 +171,7 @@ def test_a_failing_job_is_logged_and_retried_with_the_others(
     monkeypatch.setattr(harness.services.market, "write_views", fail)
     with caplog.at_level(logging.ERROR):
         harness.run(run_background_tasks(harness, monkeypatch, 3))
-    assert [record.message for record in caplog.records].count("A maintenance job failed") == 2
+    assert sum(record.message.endswith("fail failed") for record in caplog.records) == 2
     (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at == int(harness.clock.now)
 

@@ -242,6 +242,13 @@ def test_a_misspelt_word_is_corrected_if_that_finds_something(harness: Harness) 
     assert harness.run(market.suggest(MarketQuery(text="gutar", region="Wellington"))).text is None
 
 
+def test_the_first_six_words_are_suggested_without_the_others(harness: Harness) -> None:
+    alice, market, six = authenticate(harness), harness.services.market, "blue road bike strong carbon fork"
+    add_listing(harness, alice, title=six)
+    harness.run(market.index())
+    assert harness.run(market.suggest(MarketQuery(text=f"{six} unicorn"))).text == six
+
+
 def test_the_category_of_the_rarest_word_is_suggested(harness: Harness) -> None:
     alice, market = authenticate(harness), harness.services.market
     for title, category in (("Old guitar", "Music"), ("Guitar strings", "Music"), ("Guitar book", "Books")):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service.keys import IssuedKey
 from tests.harness import MONTH, Harness
@@ -91,6 +92,8 @@ def test_a_rotated_key_stays_valid_for_the_grace_period(harness: Harness, alice:
     old = harness.run(harness.services.member_keys.create(member, "warehouse"))
     new = harness.run(harness.services.member_keys.rotate(member, old.key.id, 3600))
     assert new.key.name == "warehouse"
+    with pytest.raises(Problem, match=r"already rotated: create a new one$"):
+        harness.run(harness.services.member_keys.rotate(member, old.key.id, 0))
     statuses = [harness.fetch("GET", "/api/v1/listings", key=key.secret).status for key in (old, new)]
     harness.clock.advance(3600)
     statuses += [harness.fetch("GET", "/api/v1/listings", key=key.secret).status for key in (old, new)]

@@ -89,6 +89,13 @@ def test_a_buyers_name_and_address_fit_into_the_headers(harness: Harness, alice:
     assert "\r\n> Hi\r\n" in mailbox.text
 
 
+def test_a_message_keeps_all_characters_except_controls(harness: Harness, alice: Person, mailbox: Mailbox) -> None:
+    family = "\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}"
+    write(harness, create(harness, alice), ANA._replace(text=f"10\xa0km\ra\u3000b\u2028{family}\ud800\x1b!"))
+    deliver(harness)
+    assert f"\r\n> 10\xa0km\r\n> a\u3000b\r\n> {family}!\r\n" in mailbox.text
+
+
 @pytest.mark.parametrize(("limit", "per"), [(5, "network"), (20, "listing"), (50, "seller")])
 def test_messages_are_limited(harness: Harness, alice: Person, limit: int, per: str) -> None:
     listings = [create(harness, alice) for _ in range(3 if per == "seller" else 1)]

@@ -24,6 +24,11 @@ SECRET = "whsec_of_the_tests"
 RETURN_URL = "https://market.example/console/plan"
 
 
+def build_metadata(months: int, monthly: int = 4_900) -> dict[str, str]:
+    """Return what a checkout was started with."""
+    return {"months": str(months), "amount": str(months * monthly), "currency": "nzd"}
+
+
 class Shop:
     """A harness that takes Stripe payments, and an account that pays."""
 
@@ -37,7 +42,7 @@ class Shop:
             "object": "checkout.session",
             "payment_status": "paid",
             "client_reference_id": str(self.alice.account.id),
-            "metadata": {"months": "2"},
+            "metadata": build_metadata(2),
             "currency": "nzd",
             "amount_total": 9_800,
         }
@@ -82,8 +87,13 @@ def test_a_paid_checkout_extends_an_expired_plan_from_now(shop: Shop) -> None:
 def test_an_active_plan_is_extended_from_its_end(shop: Shop) -> None:
     shop.receive(shop.build_event())
     first = shop.paid_until
-    shop.receive(shop.build_event(id="cs_2", metadata={"months": "1"}, amount_total=4_900))
+    shop.receive(shop.build_event(id="cs_2", metadata=build_metadata(1), amount_total=4_900))
     assert shop.paid_until == timestamps.add_months(first, 1)
+
+
+def test_a_checkout_that_was_started_at_another_price_is_accepted(shop: Shop) -> None:
+    shop.receive(shop.build_event(metadata=build_metadata(2, monthly=3_900), amount_total=7_800))
+    assert shop.paid_until == timestamps.add_months(shop.harness.clock.now, 2)
 
 
 def test_a_repeated_event_changes_nothing(shop: Shop) -> None:
@@ -117,7 +127,7 @@ def test_an_old_event_is_rejected(shop: Shop) -> None:
 def test_a_signed_body_that_is_not_an_event_is_rejected(shop: Shop, body: bytes) -> None:
     text = body.decode("utf-8", "replace")
     header = WebhookSignature.generate_signature_header(text, SECRET, int(time.time()))
-    shop.reject(body, **{"stripe-signature": header})
+    assert "not signed" not in shop.reject(body, **{"stripe-signature": header})
 
 
 @pytest.mark.parametrize(
@@ -126,10 +136,12 @@ def test_a_signed_body_that_is_not_an_event_is_rejected(shop: Shop, body: bytes)
         {"amount_total": 9_799},
         {"amount_total": None},
         {"currency": "usd"},
-        {"metadata": {"months": "3"}},
-        {"metadata": {"months": "0"}, "amount_total": 0},
-        {"metadata": {"months": "25"}, "amount_total": 25 * 4_900},
-        {"metadata": {"months": "x"}},
+        {"metadata": build_metadata(3)},
+        {"metadata": build_metadata(0), "amount_total": 0},
+        {"metadata": build_metadata(25), "amount_total": 25 * 4_900},
+        {"metadata": build_metadata(2) | {"months": "x"}},
+        {"metadata": build_metadata(2) | {"amount": "x"}},
+        {"metadata": {"months": "2"}},
         {"metadata": {}},
         {"metadata": None},
         {"client_reference_id": None},
@@ -233,6 +245,8 @@ def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:
         "line_items[0][price_data][product_data][name]": "Listings Business plan, one month",
         "client_reference_id": str(alice.id),
         "metadata[months]": "3",
+        "metadata[amount]": "14700",
+        "metadata[currency]": "nzd",
         "customer_email": alice.email,
         "adaptive_pricing[enabled]": "false",
         "success_url": RETURN_URL,
@@ -245,7 +259,8 @@ def test_a_currency_without_cents_is_charged_in_whole_units(harness: Harness) ->
     session = {"id": "cs_1", "object": "checkout.session", "url": "https://checkout.stripe.example/c/pay/cs_1"}
     with run_fake_stripe(200, session, PlanTerms(500_000, "jpy")) as payments:
         harness.run(payments.start_checkout(alice, 1, RETURN_URL))
-        body = {"id": "cs_1", "payment_status": "paid", "client_reference_id": "1", "metadata": {"months": "2"}}
+        body: dict[str, Any] = {"id": "cs_1", "payment_status": "paid", "client_reference_id": "1"}
+        body |= {"metadata": {"months": "2", "amount": "10000", "currency": "jpy"}}
         checkout = body | {"currency": "jpy", "amount_total": 10_000}
         event = json.dumps({"type": "checkout.session.completed", "data": {"object": checkout}}).encode()
         paid = payments.handle_event(sign(event), event)

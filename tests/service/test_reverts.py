@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from listings.contract.history import OPERATOR
-from listings.contract.reverts import Revert, RevertRequest
+from listings.contract.reverts import Revert, RevertPosition, RevertRequest, RevertStep
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import bucket_of
 from listings.domain.reverts import RevertScope
@@ -117,6 +117,23 @@ def test_a_revert_that_starts_during_a_run_joins_it(harness: Harness, store: Wat
     harness.run(harness.services.reverts.run())
     first, second = alice.account.id, bob.account.id
     assert store.steps == [first, first, first, second, first, second, first]
+    assert [count_listings(harness, person) for person in (alice, bob)] == [0, 0]
+
+
+def test_a_revert_that_another_process_left_joins_the_run_again(harness: Harness, store: Watched) -> None:
+    alice = harness.person("alice")
+    create(harness, alice, 6)
+    harness.run(start(harness, alice))
+    [(bob, revert)] = begin(harness, "bob")
+
+    async def lease_bobs(account_id: int) -> None:
+        harness.clock.advance(1)
+        if account_id == bob.account.id and store.steps.count(account_id) == 1:
+            step = RevertStep(RevertPosition(0, 0), [], RevertPosition(0, 0), is_last=False)  # only takes the lease
+            await harness.store.advance_revert(revert.key, step, b"another process", int(harness.clock()))
+
+    store.before_step = lease_bobs
+    harness.run(harness.services.reverts.run())
     assert [count_listings(harness, person) for person in (alice, bob)] == [0, 0]
 
 

@@ -114,7 +114,7 @@ async def list_listing_changes(services: Services, request: Request) -> Response
     """GET /api/v1/listings/{id}/changes."""
     before, count = params.parse_history(request.query, strict=request.strict)
     listing_id = codec.parse_listing_id(request.segment)
-    await services.listings.require_owner(request.caller, listing_id)
+    await services.listings.require_own(request.caller, listing_id)
     page = await services.changes.read_of_listing(listing_id, before, count)
     actors = await services.changes.list_actors(request.caller.account_id)
     return await codec.build_history_response(page, actors, before)

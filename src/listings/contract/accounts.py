@@ -65,8 +65,8 @@ class AccountStore(Protocol):
         """Write the changes that the pure function `decide` returns for an account.
 
         Return the updated account, or None if it does not exist. If an actor is given, and the plan now ends later than
-        before and in the future, the account's request for the plan is deleted. An account that is enabled is no longer
-        a closed one, which would be erased.
+        before and in the future, the account's request for the plan is deleted. Enabling a closed account cancels its
+        erasure.
         """
 
     async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:

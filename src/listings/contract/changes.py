@@ -7,6 +7,7 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem
 
 END = 2**31 - 1
+"""The number in a position after a whole change set."""
 
 
 class ChangePosition(NamedTuple):
@@ -17,7 +18,7 @@ class ChangePosition(NamedTuple):
 
 
 class EditState(NamedTuple):
-    """The last change set of an account, and the last one that is deleted."""
+    """The numbers of an account's last change set, and of the last one that was deleted (0 for none)."""
 
     edit_revision: int
     purged_revision: int
@@ -29,8 +30,8 @@ class EditState(NamedTuple):
             problem = f"Some changes after {after} are no longer stored" if is_purged else f"There is no change {after}"
             raise Problem(
                 "changes_gone",
-                f"{problem}. Begin again: request limit=0 and note last, read all listings with status=all, "
-                "then request the changes after last",
+                f"{problem}. Start over: request limit=0 and store the last id, read all listings with status=all, "
+                "then request the changes after that id",
             )
 
 

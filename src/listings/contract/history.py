@@ -59,10 +59,10 @@ class Event(msgspec.Struct, frozen=True):
     - `moment` is a Unix time in seconds, and `actor` is the `key_id` of an `Actor`.
     - `subject` is the id of the listing or key, the edit revision of a batch, or the first edit revision of an import
       or a revert, which is its id. It is 0 if there is none.
-    - `detail` is JSON, or an empty string. Its content depends on the kind: the names of the changed fields, the ids of
-      the listings that a batch created, updated, deleted or restored, the numbers of listings that an import created
-      and updated, the numbers of listings that a revert changed and of its conflicts, the new values of the account's
-      fields, or the id of the key that the new one replaces.
+    - `detail` is JSON, or an empty string. Its content depends on the kind:
+      `updated`: the names of the fields. `batch`: the ids of the listings by kind of edit. `import`: the numbers of
+      created and updated listings. `reverted`: the counts of the revert. `account_changed`: the new values.
+      `key_rotated`: the id of the old key. `plan_paid`: the months, the new end of the plan, and the provider.
     - `change` is the change set of the event, the first one of an import or a revert, or 0 if there is none.
     """
 
@@ -100,7 +100,7 @@ class UsageKey(NamedTuple):
 
 
 class UsageCount(NamedTuple):
-    """The number of responses with one status that a key received in one hour or day (counted from 1970, UTC)."""
+    """The number of responses with one status that a key received in one hour or day, counted from 1970 (UTC)."""
 
     period: int
     key_id: int
@@ -201,7 +201,7 @@ class Report(NamedTuple):
     - `requests` are those with a valid key. `rejected_requests` are the ones with a status of 400 or more.
     - `rejections` are the stored rejected requests by error code, the most common one first.
     - `new_listings` and `market_listings` are those of the market. They are None if it is closed.
-    - `plan_requests` are open requests for the Business plan. Mails that were given up are stored for 30 days.
+    - `plan_requests` are open requests for the Business plan. `given_up_mails` are those of the last 30 days.
     - `database_bytes` is the size of the database. On Citus, it is that of the coordinator.
     """
 

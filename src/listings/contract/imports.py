@@ -81,12 +81,12 @@ class ImportStore(Protocol):
         """Return the progress of an import, or None if it was never started."""
 
     async def begin_import(
-        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+        self, key: ImportKey, expected: ImportProgress | None, started_at: int, last_id: int
     ) -> ImportProgress | None:
         """Start an import of an existing account from the beginning and return its progress.
 
         Ids up to `last_id`, which is 0 or an id in the account's bucket, are not given to new listings from now on.
-        Return None and write nothing if the progress is not `found`, because another process started the import.
+        Return None and write nothing if the stored progress is not `expected`: another process started the import.
         """
 
     async def import_listings(

@@ -49,7 +49,7 @@ class PutStep(NamedTuple):
     """Change the account's listing with an external id, or create it if there is none."""
 
     external_id: str
-    create: AddStep | Problem  # a Problem: none can be created
+    create: AddStep | Problem  # a Problem if the fields are invalid for a new listing
     decide: Decide
 
 
@@ -162,7 +162,7 @@ class ListingStore(Protocol):
         """Return the listing like `get_listing`, with the account's revision from the same snapshot."""
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
-        """Return the number of the account's listings by status."""
+        """Return the number of the account's listings by status, and the size of their text."""
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
         """Return the account's listings that match a query, in the order of the query and then by id.
@@ -178,7 +178,7 @@ class ListingStore(Protocol):
     ) -> AbstractAsyncContextManager[FoundPieces]:
         """Read a list of any size like `find_listings`, in pieces, from a snapshot that is held in the context.
 
-        Other work can run between two pieces.
+        Other work can run between two pieces. A search for terms may yield more listings than the query's limit.
         """
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:

@@ -17,7 +17,7 @@ class OwnAccountStore(Protocol):
         """Return the account and the email address of a token, or None if it is unknown or has expired."""
 
     async def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Account | None:
-        """Delete a token, and set the account's email address to the token's, which is then confirmed.
+        """Set an account's email address to that of its token, mark it as confirmed, and delete its email tokens.
 
         A changed address invalidates invitations and queues the notice. Return None and store nothing if the token is
         unknown or has expired, or another account has the address.
@@ -27,8 +27,8 @@ class OwnAccountStore(Protocol):
     async def change_email(self, account_id: int, email: str, actor: Actor) -> Account | None:
         """Change the email address of an account without a confirmation. It invalidates invitations.
 
-        Return None and store nothing if another account has the address.
-        Raises Problem("account_disabled") if the address would change and the account is disabled.
+        The address must be a new one. Return None and store nothing if another account has it.
+        Raises Problem("account_disabled").
         """
 
     async def get_confirmed_email(self, account_id: int) -> str | None:

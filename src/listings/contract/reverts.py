@@ -11,17 +11,20 @@ from listings.domain.changes import Change
 from listings.domain.reverts import ConflictReason, RevertKind, RevertScope
 
 MAX_FIRST_LISTINGS = 200
-"""Listings that the first transaction of a revert changes at most, like a step of an import.
+"""Maximum number of listings in the first transaction of a revert, the same as in a step of an import.
 
 If one of them takes an external id, MAX_STEP_LISTINGS applies instead.
 """
 
 MAX_STEP_LISTINGS = 300
-"""Listings that each further transaction changes at most: 100,000 on PostgreSQL take 9 s (15 s in steps of 100)."""
+"""Maximum number of listings in each further transaction: 100,000 on PostgreSQL take 9 s (15 s in steps of 100)."""
 
 
 class RevertRequest(NamedTuple):
-    """A change set, an import, an earlier revert, or what a key wrote between two times (in seconds)."""
+    """What to revert: `subject` is the id of a change set, an import, an earlier revert or a key.
+
+    `since` and `until` limit the changes of a key (Unix times in seconds).
+    """
 
     kind: RevertKind
     subject: int
@@ -75,7 +78,7 @@ class RevertStep(NamedTuple):
 
 
 class RevertCounts(msgspec.Struct, frozen=True):
-    """The number of listings that a revert changed, that needed no change, and of its conflicts."""
+    """The number of listings that a revert changed, the number that needed no change, and the number of conflicts."""
 
     reverted: int = 0
     unchanged: int = 0
@@ -173,8 +176,9 @@ class RevertStore(Protocol):
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
         """Take the next step of a revert and store its progress. A step ends early if its values are large.
 
-        Return None if another worker, which is identified by some bytes, has taken a step in the last seconds; nothing
-        is written then. Also return None if the revert is not at the start of the step; only its lease is renewed then.
+        `worker` identifies the calling process. Return None if another one has taken a step in the last few seconds;
+        nothing is written then. Also return None if the revert is not at the start of the step; only its lease is
+        renewed then.
 
         Raises Problem("account_disabled"). The account is not erased during a step.
         """

@@ -45,8 +45,9 @@ class Store(
     - Each edit of a listing raises the account's revision by one, in the same transaction. All edits of a step of an
       import or a revert raise it once. The erasure of an account removes external ids without raising it.
     - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
-      one for a batch, and one for each step of an import or a revert. Without an actor, only a sign-up, a sign-in, an
-      accepted invitation and a payment store an event. A batch is one event, and so is an import or a revert.
+      one for a batch, and one for each step of an import or a revert. A batch is one event, and so is an import or a
+      revert. Without an actor, only a sign-up, a sign-in, an accepted invitation, a confirmed new email address and a
+      payment store an event.
     """
 
     async def open(self) -> None:

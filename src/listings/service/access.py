@@ -44,7 +44,7 @@ class Access:
         self._well_formed: set[bytes] = set()  # digests of well-formed keys from earlier requests
 
     async def authenticate(self, key: str | None) -> Caller:
-        """Return the caller that owns the key.
+        """Return the key and the state of its account.
 
         Raises Problem: api_key_required (no key), invalid_api_key (unknown, malformed, revoked or expired).
         """

@@ -84,8 +84,10 @@ class Accounts:
         return account
 
     async def enable(self, reference: str) -> Account:
-        """Enable an account, so that its keys work and its owner can sign in."""
-        account = await self._change(reference, lambda _: {"disabled_at": None})
+        """Enable an account, so that its keys work and its owner can sign in. An enabled one does not change."""
+        account = await self._change(
+            reference, lambda found: {} if found.disabled_at is None else {"disabled_at": None}
+        )
         _log.info("Enabled account %d", account.id)
         return account
 
@@ -162,7 +164,7 @@ class Accounts:
         return await self.find(str(account.id))
 
     async def _delete_listings(self, account: Account) -> bool:
-        """Delete the listings in batches until the account is enabled, and return whether there were any.
+        """Delete the listings in batches until the account is enabled, and return whether any was not deleted before.
 
         No actor is passed, because the erasure deletes the audit events anyway.
         """
@@ -170,7 +172,7 @@ class Accounts:
         now = int(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
-            return build_deletion(listing, now) if listing is not None else {}
+            return build_deletion(listing, now) if listing is not None else {}  # listings are never removed
 
         after, found = 0, False
         while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):
@@ -210,7 +212,8 @@ def validate_name(name: str) -> str:
     """Return the name of an account or a key unchanged. Raises Problem("invalid_request") if it is invalid."""
     if not 0 < len(name) <= _MAX_NAME_LENGTH or name.isspace() or not name.isprintable():
         raise Problem(
-            "invalid_request", f"A name must have 1 to {_MAX_NAME_LENGTH} printable characters, got {name[:40]!r}"
+            "invalid_request",
+            f"A name must have 1 to {_MAX_NAME_LENGTH} printable characters, not only spaces, got {name[:40]!r}",
         )
     return name
 

@@ -16,11 +16,12 @@ _log = logging.getLogger(__name__)
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
 _PURGE_SECONDS = 60
-_REPORT_SECONDS = 3600
+_HOURLY_SECONDS = 3600
 _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
 _MAIL_SECONDS = 2
 _REVERT_SECONDS = 1
+_LIMITER_SECONDS = 1  # until the limiter's maintenance is started again after an error
 _USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 
@@ -39,29 +40,38 @@ async def run_background_tasks(services: "Services", pause: Pause, *, market_ope
         group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
         group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
         group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
-        group.create_task(_repeat(pause, _REPORT_SECONDS, services.plan_requests.report, services.plan_reminders.queue))
+        group.create_task(_repeat(pause, _HOURLY_SECONDS, services.plan_requests.report, services.plan_reminders.queue))
         group.create_task(_repeat(pause, _PURGE_SECONDS, services.own_account.erase_closed))
         if services.mailer.is_on:
             group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         group.create_task(_repeat(pause, _REVERT_SECONDS, services.reverts.run))
         if services.limiter is not None:
-            group.create_task(services.limiter.run_maintenance())
+            maintain = services.limiter.run_maintenance  # runs until cancelled, unless it fails
+            group.create_task(_repeat(pause, _LIMITER_SECONDS, maintain, pauses_first=False))
         if market_open:
             group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.index))
 
 
-async def _repeat(pause: Pause, seconds: float, *jobs: Job) -> None:
+async def _repeat(pause: Pause, seconds: float, *jobs: Job, pauses_first: bool = True) -> None:
     """Pause and run the jobs, repeatedly, until cancelled.
 
-    A cancelled job may raise another exception instead, so the loop checks for the cancellation.
+    A cancelled job may raise another exception instead, so each one is followed by a check for the cancellation.
     """
     task = cast("asyncio.Task[None]", asyncio.current_task())
-    while not task.cancelling():
+    if pauses_first:
         await pause(seconds)
+    while True:
         for job in jobs:
-            try:
-                await job()
-            except Unavailable:
-                pass  # the next run tries again
-            except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
-                _log.exception("A maintenance job failed")
+            await _run(job)
+            if task.cancelling():
+                return
+        await pause(seconds)
+
+
+async def _run(job: Job) -> None:
+    try:
+        await job()
+    except Unavailable:
+        pass  # the next run tries again
+    except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
+        _log.exception("The background job %s failed", getattr(job, "__qualname__", job))

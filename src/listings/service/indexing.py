@@ -16,11 +16,11 @@ _MAX_PAUSE_SECONDS = 5.0
 
 
 async def run_index_steps(take_step: Callable[[int], Awaitable[IndexResult]], pause: Pause) -> int:
-    """Run index steps until nothing remains. Returns the number of listings indexed.
+    """Run index steps until nothing remains. Return the number of listings indexed.
 
     `take_step` receives the maximum number of listings. The size of a step limits the delay of a concurrent write, and
-    the pause after it limits the share of the time that indexing takes. The first step is small, because writes may
-    have started.
+    the pause after it limits the share of the time that indexing takes. The first step is small, because it is
+    unknown whether there are writes.
     """
     done, size = 0, _FIRST_STEP
     while True:

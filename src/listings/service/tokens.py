@@ -1,4 +1,4 @@
-"""Secret tokens of sessions and invitations. The database stores only their hashes."""
+"""Random tokens of sessions, invitations, links in emails and browsers. The database stores only their hashes."""
 
 import re
 import secrets

@@ -363,7 +363,7 @@ def run(scale: Scale) -> Outcome:
 def control(scale: Scale) -> Outcome:
     """Skip the check of the owner, then that of the access: only the cells that expect its error must fail."""
     cells, failures = sample_cells(scale.fraction), list[str]()
-    for module, name, code in ((rules, "require_owner", "not_owner"), (app, "require_write_access", _READ_ONLY[1])):
+    for module, name, code in ((rules, "require_own", "not_owner"), (app, "require_write_access", _READ_ONLY[1])):
         folder = scale.folder / code
         matrix = without_check(module, name, lambda folder=folder: run_matrix(folder, cells))  # type: ignore[misc]
         expected_failures = {cell for cell in cells if cell.expected[1] == code}

@@ -203,7 +203,8 @@ def run(scale: Scale) -> Outcome:
     longest = max(max(seconds) for it in results for seconds in it.held_seconds.values())
     storm = min(storms, key=lambda it: (not it.meets_target, it.ratio))
     summary = (
-        f"{clients:,} of each of 5 kinds: {times}, cut off after at most {longest:.1f} s, memory {results[0].growth:+.0f} MiB; "
+        f"{clients:,} of each of 5 kinds: {times}, cut off after at most {longest:.1f} s, "
+        f"memory {results[0].growth:+.0f} MiB; "
         f"{_STORM_CLIENTS} sign-ins at once: {storm}"
     )
     failures = find_failures(results, clients) + find_storm_failures(storms)

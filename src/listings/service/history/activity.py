@@ -51,7 +51,10 @@ class Activity:
         self._buckets = cycle(_PURGE_BUCKETS)
 
     async def list_page(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
-        """Return at most `count` events of the last 90 days, before a cursor if one is given."""
+        """Return at most `count` events of the last 90 days, before a cursor if one is given.
+
+        Creates that are older than 10,000 imported listings may follow on a later page, after older events.
+        """
         start = before if before is not None else LATEST
         oldest = int(self._clock()) - ACTIVITY_DAYS * DAY_SECONDS
         partition = (bucket_of(account.id), account.id)

@@ -5,6 +5,7 @@ clients hardly matters to the database, and writes do not have to notify anybody
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from listings.contract.changes import ChangeStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 
+_log = logging.getLogger(__name__)
+
 MAX_WAIT_SECONDS = 30  # proxies and clients commonly give up after 60, some after 30
 MAX_WAITS = 16
 """Waiting requests of one key in one process."""
@@ -22,7 +25,7 @@ _QUERY_SECONDS = 0.05  # between two queries; a client gets its response within 
 _RETRY_SECONDS = 1.0  # after a failed query
 
 UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
-"""Return when the client has left, or its response should be sent soon."""
+"""Waits until the client has disconnected, or its response must be sent soon because the service stops."""
 
 
 class Poll(NamedTuple):
@@ -115,7 +118,9 @@ class ChangeWaits:
             await asyncio.sleep(_QUERY_SECONDS)
             try:
                 found = await self._store.list_edit_revisions(self._waits.keys()) if self._waits else {}
-            except Unavailable:
+            except Exception as error:  # noqa: BLE001 - the waiting clients need the next query
+                if not isinstance(error, Unavailable):
+                    _log.exception("Reading the last change sets failed")
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             for account_id, edit_revision in found.items():

@@ -62,8 +62,8 @@ class Started(NamedTuple):
     replayed: bool
 
 
-class _Turn(NamedTuple):
-    """A revert that is being continued, and the page of changes at its position, if it has been read."""
+class _RunningRevert(NamedTuple):
+    """A revert that this process is running, and the page of changes at its position, if it has been read."""
 
     revert: Revert
     scan: RevertScan | None = None
@@ -150,55 +150,54 @@ class Reverts:
 
         Reverts that start meanwhile join about once a second.
         """
-        seen: set[RevertKey] = set()
-        turns = await self._list_turns(seen)
-        while turns:
+        running = await self._list_new([])
+        while running:
             second = int(self._clock())
-            turns = [following for turn in turns if (following := await self._try_turn(turn)) is not None]
+            running = [following for one in running if (following := await self._try_to_advance(one)) is not None]
             if int(self._clock()) != second:
-                turns += await self._list_turns(seen)
+                running += await self._list_new(running)
 
-    async def _list_turns(self, seen: set[RevertKey]) -> list[_Turn]:
-        """Return the unfinished reverts that have not been seen, and add them."""
+    async def _list_new(self, running: Sequence[_RunningRevert]) -> list[_RunningRevert]:
+        """Return the unfinished reverts that this process is not running."""
         found = await self._store.list_running_reverts(self._worker, int(self._clock()))
-        turns = [_Turn(revert) for revert in found if revert.key not in seen]
-        seen.update(turn.revert.key for turn in turns)
-        return turns
+        known = {one.revert.key for one in running}
+        return [_RunningRevert(revert) for revert in found if revert.key not in known]
 
-    async def _try_turn(self, turn: _Turn) -> _Turn | None:
-        """Take a turn. Return None if the revert does not continue in this run."""
+    async def _try_to_advance(self, running: _RunningRevert) -> _RunningRevert | None:
+        """Advance a revert, and log an unexpected error. Return None if this process does not continue it for now."""
         try:
-            return await self._take_turn(turn)
+            return await self._advance(running)
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - a bug must not stop the other reverts
             if not (isinstance(error, Problem) and error.code == "account_disabled"):
-                _log.exception("The revert %d of account %d failed", turn.revert.key.id, turn.revert.key.account_id)
+                key = running.revert.key
+                _log.exception("The revert %d of account %d failed", key.id, key.account_id)
         return None
 
     async def finish(self, revert: Revert) -> Revert:
         """Continue a revert until it is finished, here or in another process. Raises Problem("account_disabled")."""
         while revert.finished_at is None:
-            turn: _Turn | None = _Turn(revert)
-            while turn is not None:
-                turn = await self._take_turn(turn)
+            running: _RunningRevert | None = _RunningRevert(revert)
+            while running is not None:
+                running = await self._advance(running)
             revert = await self.get(revert.key.account_id, revert.key.id)
             if revert.finished_at is None:
                 await asyncio.sleep(_POLL_SECONDS)
         return revert
 
-    async def _take_turn(self, turn: _Turn) -> _Turn | None:
+    async def _advance(self, running: _RunningRevert) -> _RunningRevert | None:
         """Read a page of changes, or take a step. Return None at the end, or if another process has taken a step."""
-        revert, scan = turn
+        revert, scan = running
         if scan is None or not (scan.candidates or scan.is_last):
             position = revert.position if scan is None else scan.end
-            return _Turn(revert, await self._store.scan_revert(*revert.key[:2], revert.scope, position))
+            return _RunningRevert(revert, await self._store.scan_revert(*revert.key[:2], revert.scope, position))
         step = _cut_step(revert.position, scan, self._store.choose_revert_step_size())
         advanced = await self._store.advance_revert(revert.key, step, self._worker, int(self._clock()))
         await asyncio.sleep(_PAUSE_SECONDS)
         if advanced is None or advanced.finished_at is not None:
             return None
-        return _Turn(advanced, scan if advanced.position != scan.end else None)
+        return _RunningRevert(advanced, scan if advanced.position != scan.end else None)
 
     async def _find_scope(self, account_id: int, request: RevertRequest) -> RevertScope:
         partition = bucket_of(account_id), account_id
@@ -209,7 +208,7 @@ class Reverts:
         earlier = await self._store.get_revert(RevertKey(*partition, request.subject))
         if earlier is not None and earlier.finished_at is None:
             raise Problem("revert_running", f"Revert {request.subject} is not finished: try again later")
-        scope = await self._store.find_revert_scope(*partition, request)  # only now, so that no step is missing
+        scope = await self._store.find_revert_scope(*partition, request)  # after get_revert, so that no step is missing
         if earlier is None:
             raise _build_missing(request.subject)
         return scope
@@ -219,9 +218,11 @@ class Reverts:
         if request.subject not in keys | {CONSOLE, OPERATOR}:
             raise Problem("change_not_found", f"There is no key with the id {request.subject}")
         if request.since > self._clock() + _CLOCK_SECONDS:
-            raise Problem("invalid_request", "since must not be in the future: it is in UTC")
+            raise Problem("invalid_request", "since must not be in the future. Times are in UTC")
         if request.since < self._clock() - self._days * DAY_SECONDS:
-            raise Problem("changes_gone", f"Changes are stored for {self._days} days: since must be later")
+            raise Problem(
+                "changes_gone", f"since must be within the last {self._days} days, for which changes are stored"
+            )
 
     async def _scan_first(self, partition: tuple[int, int], scope: RevertScope, count: int) -> RevertScan:
         """Return the first changes to revert, at most `count`. `is_last` is set if there are no others."""

@@ -64,7 +64,7 @@ class LargePage:
     """A page of listings that is read in pieces. The cursor of the next page is known at the end."""
 
     def __init__(self, found: FoundPieces, query: ListingQuery) -> None:
-        """`found` has one listing more than the query's limit, if there are as many."""
+        """`found` has at least one listing more than the query's limit, if there are as many."""
         self._pieces, self.total = found
         self._query = query
         self.next_cursor: tuple[str | int, int] | None = None
@@ -149,16 +149,16 @@ class Listings:
 
     async def get(self, caller: Caller, listing_id: int) -> Listing:
         """Return the caller's listing. Raises Problem: listing_not_found (missing or deleted), not_owner."""
-        return steps.require_own(await self._store.get_listing(listing_id), caller)
+        return steps.require_own_undeleted(await self._store.get_listing(listing_id), caller)
 
-    async def require_owner(self, caller: Caller, listing_id: int) -> None:
+    async def require_own(self, caller: Caller, listing_id: int) -> None:
         """Check that the caller's listing exists, deleted or not. Raises Problem: listing_not_found, not_owner."""
-        steps.require_owner(await self._store.get_listing(listing_id), caller)
+        steps.require_own(await self._store.get_listing(listing_id), caller)
 
     async def get_with_revision(self, caller: Caller, listing_id: int) -> tuple[Listing, int]:
         """Like `get`, with the revision of the caller's listings at the time of the read."""
         listing, revision = await self._store.get_listing_and_revision(listing_id) or (None, 0)
-        return steps.require_own(listing, caller), revision
+        return steps.require_own_undeleted(listing, caller), revision
 
     async def find_own(self, caller: Caller, listing_id: int) -> Listing | None:
         """Return the caller's listing, even if deleted, or None if it is missing or has another owner."""
@@ -176,7 +176,7 @@ class Listings:
             actor = Actor(caller.key_id, int(now))
             step = AddStep(new, timestamps.format_timestamp(now))
             return await self._store.add_listing(caller.bucket, caller.account_id, step, record, actor)
-        earlier = await self._try(caller, self.steps.create(new), record)
+        earlier = await self._dry_run(caller, self.steps.create(new), record)
         return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
 
     async def update(
@@ -194,7 +194,7 @@ class Listings:
         """
         step = self.steps.update(caller, listing_id, change, options)
         if isinstance(change, Problem):
-            step.decide(await self._store.get_listing(listing_id))
+            step.decide(await self._store.get_listing(listing_id))  # always raises
         return await self._edit(caller, step, options)
 
     async def delete(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> None:
@@ -225,9 +225,11 @@ class Listings:
         if not options.dry_run:
             actor = Actor(caller.key_id, int(self._clock()))
             return await self._store.change_listing(step.listing_id, step.decide, actor)
-        return cast("Listing", await self._try(caller, step))
+        return cast("Listing", await self._dry_run(caller, step))
 
-    async def _try(self, caller: Caller, step: Step, record: IdempotencyRecord | None = None) -> int | Listing | str:
+    async def _dry_run(
+        self, caller: Caller, step: Step, record: IdempotencyRecord | None = None
+    ) -> int | Listing | str:
         """Run a step and roll it back. Return its result, or the stored one of an earlier write.
 
         Raises the Problem of the step.

@@ -74,7 +74,7 @@ class Steps:
         now = timestamps.format_timestamp(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
-            own = require_own(listing, caller)
+            own = require_own_undeleted(listing, caller)
             if isinstance(change, Problem):
                 raise change
             return find_changes(_require_version(own, options), change, now)
@@ -98,7 +98,7 @@ class Steps:
         now = self._clock()
 
         def decide(listing: Listing | None) -> ListingChange:
-            return build_deletion(_require_version(require_own(listing, caller), options), now)
+            return build_deletion(_require_version(require_own_undeleted(listing, caller), options), now)
 
         return ChangeStep(listing_id, decide)
 
@@ -107,7 +107,7 @@ class Steps:
         now = timestamps.format_timestamp(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
-            own = _require_version(require_owner(listing, caller), options)
+            own = _require_version(require_own(listing, caller), options)
             return find_changes(own, {"deleted_at": None}, now)
 
         return ChangeStep(listing_id, decide)
@@ -138,16 +138,16 @@ def build_deletion(listing: Listing, now: float) -> ListingChange:
     return find_changes(listing, {"is_active": False, "deleted_at": int(now)}, timestamps.format_timestamp(now))
 
 
-def require_own(listing: Listing | None, caller: Caller) -> Listing:
-    """Check in this order that a listing exists, is the caller's, and is not deleted (decisions G11 and G21)."""
-    own = require_owner(listing, caller)
+def require_own_undeleted(listing: Listing | None, caller: Caller) -> Listing:
+    """Return a listing if it exists, is the caller's, and is not deleted, checked in this order (G11 and G21)."""
+    own = require_own(listing, caller)
     if own.deleted_at is not None:
         raise Problem("listing_not_found", "Listing not found")
     return own
 
 
-def require_owner(listing: Listing | None, caller: Caller) -> Listing:
-    """Check that a listing exists and is the caller's, deleted or not."""
+def require_own(listing: Listing | None, caller: Caller) -> Listing:
+    """Return a listing if it exists and is the caller's, deleted or not."""
     if listing is None:
         raise Problem("listing_not_found", "Listing not found")
     if listing.account_id != caller.account_id:

@@ -1,6 +1,7 @@
 """Messages from buyers to sellers, which are sent by mail and stored only until then."""
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -90,7 +91,7 @@ def _validate(message: BuyerMessage) -> BuyerMessage:
     name, email = validate_name(message.name.strip()), message.email.strip()
     if len(email) > MAX_EMAIL_LENGTH or not _EMAIL.fullmatch(email):
         raise Problem("invalid_request", "Enter your email address, such as ana@example.com")
-    text = _remove_controls(message.text.replace("\r\n", "\n")).strip()
+    text = _remove_controls("\n".join(message.text.splitlines())).strip()
     if not text:
         raise Problem("invalid_request", "Enter a message")
     if len(text) > MAX_LENGTH:
@@ -99,4 +100,5 @@ def _validate(message: BuyerMessage) -> BuyerMessage:
 
 
 def _remove_controls(text: str) -> str:
-    return "".join(character for character in text if character.isprintable() or character in "\n\t")
+    """Remove control characters except line breaks and tabs, and unpaired surrogates, which UTF-8 can't encode."""
+    return "".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in {"Cc", "Cs"})

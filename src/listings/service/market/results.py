@@ -129,8 +129,8 @@ async def search(store: MarketStore, query: MarketQuery) -> MarketPage:
 async def search_backwards(store: MarketStore, query: MarketQuery) -> MarketPage:
     """Return the page of search results before the query's cursor; the first page if that one is not full."""
     one_more = msgspec.structs.replace(query, limit=query.limit + 1)
-    found = await _find_before(store, one_more)
-    if len(found) < query.limit or query.after is None:
+    found = await _find_before(store, one_more) if query.after is not None else []
+    if len(found) < query.limit:
         return await search(store, msgspec.structs.replace(query, after=None))
     entries = found[: query.limit][::-1]
     previous_cursor = entries[0].cursor if len(found) > query.limit else None

@@ -31,7 +31,8 @@ async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
     Words that occur in no listing are left out of the text. If words are misspelt, but the corrected ones never occur
     together, the text is the rarest of them.
     """
-    words = market_words.split_query(query.text)[:_MAX_WORDS]
+    typed = market_words.split_query(query.text)
+    words = typed[:_MAX_WORDS]
     corrected = market_words.split(" ".join([await _correct(store, word) for word in words]))
     matches = {word: await store.list_market_traits(MarketQuery(text=word), _MAX_SAMPLED) for word in corrected}
     known = [word for word in dict.fromkeys(corrected) if matches[word]]
@@ -40,7 +41,7 @@ async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
     rarest = min(known, key=lambda word: len(matches[word]))
     texts = [" ".join(known), rarest] if corrected != words else [" ".join(known)]
     return Suggestion(
-        await _choose_text(store, query, [it for it in texts if it != " ".join(words)]),
+        await _choose_text(store, query, [it for it in texts if it != " ".join(typed)]),
         _find_category(matches[rarest]),
     )
 

@@ -31,7 +31,7 @@ class Attempts:
         now = int(self._clock())
         ends_at = await self._store.count_attempt(limits, now)
         if ends_at is not None:
-            _log.warning("Too many attempts")
+            _log.warning("Rejected a request: too many %s", name)
             raise _too_many(name, max(1, ends_at - now))
 
 

@@ -67,7 +67,8 @@ class Invitations:
     async def accept(self, token: str, password: str, agent: str = "", *, device: str = "") -> str:
         """Set the password and sign in. Returns the session token.
 
-        If it replaces a password, the owner gets a notice by mail. Raises Problem: invitation_invalid, invalid_request.
+        If it replaces a password, the owner gets a notice by mail. Raises Problem: invitation_invalid,
+        invalid_request, or wrong_credentials if the account is disabled meanwhile.
         """
         account = await self.find(token)
         validate_password(password, account.name, account.email)

@@ -62,14 +62,18 @@ class MemberKeys:
         await self._require_allowed(member)
         if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:
             raise Problem("invalid_request", "The old key may stay valid for at most a year")
-        key = await self._find(member, key_id)
+        await self._find(member, key_id)
         async with self._one_at_a_time:
             if grace_seconds:
                 await self._require_room(member, "revoke one first, or let the old one stop working immediately")
             await self._use_form(member, form_id)
-            if self._keys.is_revoked_or_expired(key):
-                raise Problem("key_ended", "This key is revoked or has expired: create a new one")
-            return await self._keys.rotate(key_id, grace_seconds, CONSOLE)
+            try:
+                return await self._keys.rotate(key_id, grace_seconds, CONSOLE)
+            except Problem as problem:
+                if problem.code != "key_ended":
+                    raise
+                message = "This key is revoked, has expired or was already rotated: create a new one"
+                raise Problem("key_ended", message) from problem
 
     async def revoke(self, member: Member, key_id: int) -> ApiKey:
         """Revoke a key of the account permanently. Raises Problem("key_not_found")."""

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 MIN_LENGTH = 10  # characters
 MAX_BYTES = 1024  # of UTF-8
-_NICENESS = 10  # gets a tenth of the event loop's CPU time; above it, sign-ins would stop on a busy machine
+_NICENESS = 10  # a tenth of the event loop's CPU time; with a higher value, sign-ins would stop on a busy machine
 _MAX_PENDING = 256  # hashes, each of which takes about 20 ms
 _MIN_DISTINCT_CHARACTERS = 4
 

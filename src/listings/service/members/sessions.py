@@ -31,14 +31,14 @@ _TOUCH_SECONDS = 60  # between two updates of a session's last use
 _MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in the future is invalid
 _WRONG_CREDENTIALS = "Wrong email or password"
 _WRONG_PASSWORD = "The password is wrong"  # noqa: S105 - a message
-_MAX_ATTEMPTS = 10  # on an account, from one network or browser
-_MAX_ATTEMPTS_PER_NETWORK = 30
+_MAX_ATTEMPTS = 10  # on an account, from one network or browser, in 15 minutes
+_MAX_ATTEMPTS_PER_NETWORK = 30  # in 15 minutes
 _MAX_ATTEMPTS_FROM_ALL_NETWORKS = 100  # on an account, in an hour
 _MAX_DEVICES = 10  # per account
-_MAX_SIGN_UPS_PER_NETWORK = 10
-_MAX_RESETS_PER_NETWORK = 10
+_MAX_SIGN_UPS_PER_NETWORK = 10  # in 15 minutes
+_MAX_RESETS_PER_NETWORK = 10  # in 15 minutes
 _MAX_RESETS = 3  # per email, in an hour
-_MAX_MAILS = 5  # that a member makes us send, in an hour
+_MAX_MAILS = 5  # that are sent at a member's request, in an hour
 _MAX_AGENT_LENGTH = 200
 
 
@@ -50,7 +50,6 @@ class Member(msgspec.Struct, frozen=True):
 
     account: Account
     session_handle: str
-    signed_in_at: int
     confirmed_at: int
     csrf_secret: str
 
@@ -169,7 +168,7 @@ class Sessions:
         if now - session.seen_at >= _TOUCH_SECONDS:
             with suppress(Unavailable):
                 await self._store.touch_session(account.id, session.handle, now)
-        return Member(account, session.handle, session.created_at, session.confirmed_at, session.csrf_secret)
+        return Member(account, session.handle, session.confirmed_at, session.csrf_secret)
 
     async def sign_out(self, token: str) -> None:
         """End the session of a token, if there is one."""
@@ -312,7 +311,8 @@ class Sessions:
     ) -> str:
         """Start a session and return its token. The browser with the token `device` is remembered.
 
-        `hashed` is the checked hash. Raises Problem("wrong_credentials") if the password was changed since the check.
+        `hashed` is the checked hash. Raises Problem("wrong_credentials") if the password was changed, or the account
+        disabled, since the check.
         """
         token = create_token()
         new = NewSession(

@@ -34,7 +34,10 @@ class Payments:
         return await self._provider.start_checkout(account, months, return_url)
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused")."""
+        """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused").
+
+        The plan of a disabled account is extended too, and logged as an error, so that the operator can refund it.
+        """
         payment = self._provider.handle_event(headers, body)
         if payment is None:
             return

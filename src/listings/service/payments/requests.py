@@ -12,7 +12,7 @@ from listings.service.mail.composer import MailComposer
 
 _log = logging.getLogger(__name__)
 
-_REPORT_SECONDS = DAY_SECONDS - HOUR_SECONDS // 2  # the 24th hourly run reports, even if the clock was corrected
+_MIN_SECONDS_BETWEEN_REPORTS = DAY_SECONDS - HOUR_SECONDS // 2  # also after a correction of the clock
 
 
 class _Store(AccountStore, TaskStore, Protocol):
@@ -43,7 +43,7 @@ class PlanRequests:
 
     async def report(self) -> None:
         """Log the number of open requests once a day, in one of the processes."""
-        if not await self._store.claim_task("report plan requests", int(self._clock()), _REPORT_SECONDS):
+        if not await self._store.claim_task("report plan requests", int(self._clock()), _MIN_SECONDS_BETWEEN_REPORTS):
             return
         if found := await self._store.list_plan_requests():
             oldest = format_timestamp(found[0].requested_at)

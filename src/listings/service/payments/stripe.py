@@ -47,7 +47,7 @@ _UNSUPPORTED = {"bhd", "isk", "jod", "kwd", "omr", "tnd", "ugx"}  # three decima
 
 
 class StripeAccount(NamedTuple):
-    """The secrets of a Stripe account and the plan it is paid for. `url` replaces Stripe's API server in tests."""
+    """The secrets of a Stripe account, and the plan that sellers buy. `url` replaces Stripe's API server in tests."""
 
     secret_key: str
     webhook_secret: str
@@ -89,9 +89,14 @@ class StripePayments:
         try:
             self._client.construct_event(body, signature, self._account.webhook_secret, _MAX_EVENT_AGE_SECONDS)
             event = msgspec.json.decode(body, type=_Event)
-        except (*_INVALID_EVENT, stripe.SignatureVerificationError) as error:
+        except stripe.SignatureVerificationError as error:
             _log.warning("Rejected an event that is not from Stripe: %s", type(error).__name__)
             raise Problem("payment_refused", "The event is not signed by Stripe, or is too old") from error
+        except _INVALID_EVENT as failure:
+            _log.warning("Rejected an event of Stripe that can't be read: %s", type(failure).__name__)
+            raise Problem(
+                "payment_refused", "The event can't be read: its fields are not the expected ones"
+            ) from failure
         if event.type not in _PAID_EVENTS or event.data.object.payment_status != "paid":
             return None
         return self._parse_checkout(event.data.object)
@@ -104,7 +109,7 @@ class StripePayments:
             "mode": "payment",
             "line_items": [{"quantity": months, "price_data": price}],
             "client_reference_id": str(account.id),
-            "metadata": {"months": str(months)},
+            "metadata": {"months": str(months), "amount": str(self._monthly_units * months), "currency": plan.currency},
             "customer_email": account.email,
             "adaptive_pricing": {"enabled": False},  # the amount must stay the one that was requested
             "success_url": return_url,
@@ -114,9 +119,13 @@ class StripePayments:
     def _parse_checkout(self, checkout: "_Checkout") -> Payment:
         """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
-        months = _parse_number((checkout.metadata or {}).get("months"), MAX_MONTHS)
-        expected = (self._account.plan.currency, self._monthly_units * months)
-        if not (account_id and months) or (checkout.currency, checkout.amount_total) != expected:
+        metadata = checkout.metadata or {}  # as sent with the request; the price may have changed since
+        months, amount = (
+            _parse_number(metadata.get("months"), MAX_MONTHS),
+            _parse_number(metadata.get("amount"), MAX_ID),
+        )
+        paid = (checkout.currency, checkout.amount_total)
+        if not (account_id and months) or paid != (metadata.get("currency"), amount):
             _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)
             raise Problem("payment_refused", "The payment is not for a plan, or its amount is wrong")
         return Payment(self.name, checkout.id, account_id, months)
@@ -147,7 +156,8 @@ def _convert_to_units(plan: PlanTerms) -> int:
     currency = plan.currency
     if currency in _UNSUPPORTED:
         raise Problem(
-            "invalid_setting", f"LISTINGS_STRIPE_CURRENCY must have two decimal places or none, got {currency}"
+            "invalid_setting",
+            f"LISTINGS_STRIPE_CURRENCY must have two decimal places or none at Stripe, got {currency}",
         )
     if currency not in _WITHOUT_DECIMALS:
         return plan.monthly_cents

@@ -73,7 +73,7 @@ class ImportOptions(NamedTuple):
 
 
 class _IdSet:
-    """A bit set for mostly consecutive ids. A `set` of a million ids would take 100 MB."""
+    """A bit set for mostly consecutive ids of one bucket. A `set` of a million ids would take 100 MB."""
 
     def __init__(self) -> None:
         self._bits: dict[int, int] = {}

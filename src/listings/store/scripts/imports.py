@@ -30,11 +30,11 @@ class ScriptedImportStore(ScriptedStore):
 
     @transaction
     def begin_import(
-        self, key: ImportKey, found: ImportProgress | None, started_at: int, last_id: int
+        self, key: ImportKey, expected: ImportProgress | None, started_at: int, last_id: int
     ) -> Script[ImportProgress | None]:
         yield from _lock_account(key)
         yield from self.engine.lock_counter(key.bucket)
-        if _parse_progress((yield Query(sql.GET_IMPORT, astuple(key)))) != found:
+        if _parse_progress((yield Query(sql.GET_IMPORT, astuple(key)))) != expected:
             return None
         yield Query(sql.BEGIN_IMPORT, (*astuple(key), started_at))
         yield Query(sql.SKIP_SERIALS, (key.bucket, last_id // BUCKETS))
