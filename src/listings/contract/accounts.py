@@ -45,7 +45,7 @@ DecideRotation: TypeAlias = Callable[[ApiKey, Account, int | None], Rotation]
 
 
 class AccountStore(Protocol):
-    """Stores accounts, with the guarantees of `contract.store`."""
+    """Stores accounts, with the guarantees of `contract.store.Store`."""
 
     async def add_account(self, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
         """Store an account. Return None and store nothing if the email address is taken."""
@@ -86,7 +86,7 @@ class AccountStore(Protocol):
 
 
 class KeyStore(Protocol):
-    """Stores API keys, with the guarantees of `contract.store`.
+    """Stores API keys, with the guarantees of `contract.store.Store`.
 
     When a method that changes a key or its account returns, `find_caller` returns the new state in every process.
     """

@@ -51,7 +51,7 @@ class ListingChangePage(NamedTuple):
 
 
 class ChangeStore(Protocol):
-    """Stores change sets, with the guarantees of `contract.store`.
+    """Stores change sets, with the guarantees of `contract.store.Store`.
 
     The change sets of an account are numbered from 1, without gaps, in the order of their commits.
     """

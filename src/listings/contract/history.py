@@ -223,7 +223,7 @@ class Report(NamedTuple):
 
 
 class ReportStore(Protocol):
-    """Reads the report, with the guarantees of `contract.store`."""
+    """Reads the report, with the guarantees of `contract.store.Store`."""
 
     async def read_report(self, times: ReportTimes) -> Report:
         """Return the numbers of a period. Usage is stored by the hour, so `since` must be the start of an hour."""

@@ -75,7 +75,7 @@ class ImportBatch(NamedTuple):
 
 
 class ImportStore(Protocol):
-    """Stores imports, with the guarantees of `contract.store`."""
+    """Stores imports, with the guarantees of `contract.store.Store`."""
 
     async def find_import(self, key: ImportKey) -> ImportProgress | None:
         """Return the progress of an import, or None if it was never started."""

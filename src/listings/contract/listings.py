@@ -140,7 +140,7 @@ def measure_listings(listings: Sequence[Listing]) -> int:
 
 
 class ListingStore(Protocol):
-    """Stores listings, with the guarantees of `contract.store`.
+    """Stores listings, with the guarantees of `contract.store.Store`.
 
     A create, restore or import that would leave its account larger than `account_limits` is rejected with
     Problem("account_full"), in a batch as the result of its step. So is an update that brings the text of the account

@@ -24,7 +24,7 @@ class IndexResult(NamedTuple):
 
 
 class MarketStore(Protocol):
-    """Searches and indexes the public market, and indexes large accounts. Has the guarantees of `contract.store`."""
+    """Searches and indexes the public market and large accounts, with the guarantees of `contract.store.Store`."""
 
     async def search_market(self, query: MarketQuery) -> list[MarketEntry]:
         """Return the publicly visible listings of all accounts that match a query, as far as they are indexed.

@@ -51,7 +51,7 @@ class RateLimiter(Protocol):
         """Return the key's current state without counting a request. May raise Unavailable."""
 
     async def run_maintenance(self) -> None:
-        """Run background work until cancelled. Returns immediately if there is none."""
+        """Run background work until cancelled. Return immediately if there is none."""
 
     async def check(self) -> None:
         """Raise Unavailable if requests can't be counted, or can only be counted in memory because the disk is full."""

@@ -126,7 +126,7 @@ class RevertPreview(NamedTuple):
 
 
 class RevertStore(Protocol):
-    """Stores reverts, with the guarantees of `contract.store`.
+    """Stores reverts, with the guarantees of `contract.store.Store`.
 
     A revert stores change sets of the kind `reverted`. Their `import_id` is the id of the revert.
     """

@@ -39,7 +39,7 @@ class _Store(AccountStore, MemberStore, ListingStore, Protocol):
 
 
 class Accounts:
-    """The use cases of accounts."""
+    """Creates, changes, disables and erases accounts."""
 
     def __init__(self, store: _Store, clock: Callable[[], float]) -> None:
         self._store = store

@@ -31,7 +31,7 @@ class IssuedKey(msgspec.Struct, frozen=True):
 
 
 class Keys:
-    """The use cases of API keys."""
+    """Creates, rotates, revokes and lists API keys."""
 
     def __init__(self, store: KeyStore, accounts: Accounts, clock: Callable[[], float], composer: MailComposer) -> None:
         self._store = store

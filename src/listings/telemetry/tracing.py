@@ -50,7 +50,7 @@ class Tracing:
         self._extract_context = TraceContextTextMapPropagator().extract
 
     def record_response(self, line: RequestLine, context: Mapping[str, str]) -> str | None:
-        """Create the span of a request that has just ended. Returns the trace id, or None if it is not valid.
+        """Create the span of a request that has just ended. Return the trace id, or None if it is not valid.
 
         `context` has the client's traceparent and tracestate, which the trace continues.
         """

@@ -43,7 +43,7 @@ class ActivityPage(NamedTuple):
 
 
 class Activity:
-    """The use cases of the audit log."""
+    """Reads the audit log, and deletes its old events."""
 
     def __init__(self, store: HistoryStore, clock: Callable[[], float]) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class _ChangeStores(ChangeStore, KeyStore, Protocol):
 
 
 class Changes:
-    """The use cases of change sets (decision G45)."""
+    """Reads change sets, and deletes old ones (decision G45)."""
 
     def __init__(self, store: _ChangeStores, clock: Callable[[], float], days: int) -> None:
         """`days`: how long change sets are stored."""

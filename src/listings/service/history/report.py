@@ -10,7 +10,7 @@ _HOURS = 24
 
 
 class Reports:
-    """The use cases of the report."""
+    """Builds the report about all accounts."""
 
     def __init__(self, store: ReportStore, clock: Callable[[], float], *, market_open: bool) -> None:
         self._store = store

@@ -74,7 +74,7 @@ class _Stores(RevertStore, KeyStore, Protocol):
 
 
 class Reverts:
-    """The use cases of reverts. An account is given by its id."""
+    """Previews, starts and continues reverts. An account is given by its id."""
 
     def __init__(self, store: _Stores, clock: Callable[[], float], days: int) -> None:
         """`days`: how long change sets are stored."""

@@ -90,7 +90,7 @@ class _Store(HistoryStore, KeyStore, Protocol):
 
 
 class RequestUsage:
-    """The use cases of usage."""
+    """Counts responses and rejected requests per key, and returns the counts."""
 
     def __init__(self, store: _Store, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
         self._store = store

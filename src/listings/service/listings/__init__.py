@@ -91,7 +91,7 @@ class _Store(ListingStore, RevisionStore, Protocol):
 
 
 class Listings:
-    """The use cases of listings."""
+    """Reads and writes listings for their sellers."""
 
     def __init__(self, store: _Store, clock: Callable[[], float]) -> None:
         self.steps = Steps(clock)

@@ -35,7 +35,7 @@ class _Store(AccountStore, MailStore, AttemptStore, Protocol):
 
 
 class Messages:
-    """The use cases of messages from buyers."""
+    """Sends messages from buyers to sellers."""
 
     def __init__(self, store: _Store, market: Market, composer: MailComposer, clock: Callable[[], float]) -> None:
         self._store = store

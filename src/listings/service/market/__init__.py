@@ -77,7 +77,7 @@ class _Store(MarketStore, ListingStore, AccountStore, Protocol):
 
 
 class Market:
-    """The use cases of the public market."""
+    """Searches the public market, counts views, and keeps the indexes current."""
 
     def __init__(self, store: _Store, clock: Callable[[], float], pause: Pause) -> None:
         self._store = store
@@ -221,7 +221,7 @@ class Market:
         return done
 
     async def index_accounts(self) -> int:
-        """Add the listings of large accounts to the search index. Returns the number of listings added."""
+        """Add the listings of large accounts to the search index. Return the number of listings added."""
         return await run_index_steps(self._store.index_accounts, self._pause)
 
 

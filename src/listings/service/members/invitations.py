@@ -20,7 +20,7 @@ INVITATION_SECONDS = 7 * DAY_SECONDS
 
 
 class Invitations:
-    """The use cases of invitations."""
+    """Creates and accepts invitations, with which an owner sets a password."""
 
     def __init__(  # noqa: PLR0913 - its dependencies
         self,
@@ -65,7 +65,7 @@ class Invitations:
         return account
 
     async def accept(self, token: str, password: str, agent: str = "", *, device: str = "") -> str:
-        """Set the password and sign in. Returns the session token.
+        """Set the password and sign in. Return the session token.
 
         If it replaces a password, the owner gets a notice by mail. Raises Problem: invitation_invalid,
         invalid_request, or wrong_credentials if the account is disabled meanwhile.

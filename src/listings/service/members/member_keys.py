@@ -20,7 +20,7 @@ _MAX_GRACE_SECONDS = 365 * DAY_SECONDS
 
 
 class MemberKeys:
-    """The use cases of a member's own API keys."""
+    """Creates, rotates and revokes a member's own API keys."""
 
     def __init__(self, store: ListingStore, keys: Keys, sessions: Sessions, clock: Callable[[], float]) -> None:
         self._store = store

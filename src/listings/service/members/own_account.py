@@ -28,7 +28,7 @@ class _Store(OwnAccountStore, AccountStore, MailStore, TaskStore, Protocol):
 
 
 class OwnAccount:
-    """The use cases of the owner of an account."""
+    """Changes and closes an account for its owner."""
 
     def __init__(
         self, store: _Store, accounts: Accounts, sessions: Sessions, composer: MailComposer, clock: Callable[[], float]

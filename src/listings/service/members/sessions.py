@@ -73,7 +73,7 @@ class _Store(MemberStore, AttemptStore, AccountStore, OwnAccountStore, MailStore
 
 
 class Sessions:
-    """The use cases of signing up, signing in and sessions."""
+    """Signs sellers up and in, and reads and ends their sessions."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Sessions:
     async def sign_up(  # noqa: PLR0913 - the form's values, and what is known about the browser
         self, name: str, email: str, password: str, address: str, agent: str = "", *, device: str = ""
     ) -> str:
-        """Create an account without a plan, and sign in. Returns the session token.
+        """Create an account without a plan, and sign in. Return the session token.
 
         `address` is the client's IP address, `agent` its User-Agent, `device` the browser's token. Raises Problem:
         sign_up_closed, invalid_request, too_many_attempts, email_taken. Raises Unavailable like `sign_in`.
@@ -199,7 +199,7 @@ class Sessions:
         return ended
 
     async def end_others(self, member: Member) -> int:
-        """End all sessions of the account except the member's own. Returns the number of ended sessions."""
+        """End all sessions of the account except the member's own. Return the number of ended sessions."""
         count = await self._store.end_sessions(member.account.id, member.session_handle)
         _log.info("Ended %d other sessions of account %d", count, member.account.id)
         return count
@@ -212,7 +212,7 @@ class Sessions:
             await self._store.purge_attempts(now - MAX_SECONDS, now)
 
     async def confirm_password(self, member: Member, password: str) -> str:
-        """Confirm the password for sensitive actions. Returns the session's new token, which replaces the old one.
+        """Confirm the password for sensitive actions. Return the session's new token, which replaces the old one.
 
         Raises Problem: wrong_credentials, too_many_attempts.
         """
@@ -220,7 +220,7 @@ class Sessions:
         return await self._renew_session(member)
 
     async def change_password(self, member: Member, old: str, new: str, *, device: str = "") -> str:
-        """Set a new password, end all other sessions and forget all other devices. Returns the session's new token.
+        """Set a new password, end all other sessions and forget all other devices. Return the session's new token.
 
         The owner gets a notice by mail. Raises Problem: wrong_credentials, too_many_attempts, invalid_request.
         """

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Payments:
-    """The use cases of payments."""
+    """Starts checkouts, and extends plans when they are paid."""
 
     def __init__(self, store: HistoryStore, provider: PaymentProvider, clock: Callable[[], float]) -> None:
         self._store = store

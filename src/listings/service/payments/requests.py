@@ -20,7 +20,7 @@ class _Store(AccountStore, TaskStore, Protocol):
 
 
 class PlanRequests:
-    """The use cases of requests for the plan. An account has at most one open request."""
+    """Stores and reports requests for the plan. An account has at most one open request."""
 
     def __init__(self, store: _Store, clock: Callable[[], float], composer: MailComposer) -> None:
         self._store = store

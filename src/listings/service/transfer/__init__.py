@@ -18,7 +18,7 @@ _PAGE_SIZE = 200
 
 
 class Transfer:
-    """The use cases of imports and exports."""
+    """Imports and exports listings."""
 
     def __init__(self, store: TransferStore, clock: Callable[[], float]) -> None:
         self._store = store

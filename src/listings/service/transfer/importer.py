@@ -102,7 +102,7 @@ class Import:
     size: AccountSize = NO_GROWTH  # of the account after the earlier rows of a dry run
 
     async def run(self) -> ImportProgress:
-        """Import the remaining rows of the file. Returns the counts of all its rows, including earlier runs.
+        """Import the remaining rows of the file. Return the counts of all its rows, including earlier runs.
 
         Raises Problem: already_imported (unless `again`), import_conflict, invalid_request (not a valid file).
         """
@@ -345,7 +345,7 @@ class _RowErrors(list[str]):
     def parse_fields(
         self, parse: Callable[[fields.Body], tuple[T, list[str]]], content: Mapping[str, object]
     ) -> T | None:
-        """Parse the fields that the API accepts. Returns None if they are invalid."""
+        """Parse the fields that the API accepts. Return None if they are invalid."""
         try:
             return parse({name: content[name] for name in fields.FIELDS if name in content})[0]
         except Problem as problem:
@@ -353,7 +353,7 @@ class _RowErrors(list[str]):
             return None
 
     def parse_value(self, name: str, rule: Callable[[object], T], content: Mapping[str, object], default: T) -> T:
-        """Parse one of the other columns. Returns the default if it is absent or invalid."""
+        """Parse one of the other columns. Return the default if it is absent or invalid."""
         if content.get(name) is None:
             return default
         try:
@@ -363,7 +363,7 @@ class _RowErrors(list[str]):
             return default
 
     def parse_deletion(self, content: Mapping[str, object], now: str) -> int | None:
-        """Parse the column deleted_at to Unix time. Returns None if it is absent or invalid."""
+        """Parse the column deleted_at to Unix time. Return None if it is absent or invalid."""
         return self.parse_value(
             "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, now)), content, None
         )
