@@ -51,7 +51,7 @@ LATEST = ActivityCursor(2**62, 0, 2**62)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An audit event of an account. The event of a single edit of a listing is stored as its change set.
+    """An audit event of an account. That of a single edit of a listing is its change set, or its row if created.
 
     - `revision` is the account's revision after the event.
     - `number` is 0 for edits of listings, including batches, imports and reverts. Other events do not raise the
@@ -109,7 +109,7 @@ class UsageCount(NamedTuple):
 
 
 class RejectedRequest(msgspec.Struct, frozen=True):
-    """A rejected request. `microseconds` is a Unix time that is unique within a process."""
+    """A rejected request. `microseconds` is a Unix time, unique within a process unless its clock was set back."""
 
     account_id: int
     microseconds: int

@@ -18,10 +18,13 @@ class RevisionStore(Protocol):
     """The revisions with which a cache validates its entries."""
 
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
-        """Return both revisions of the account, from one snapshot: 0 at first, and higher after every edit."""
+        """Return both revisions of the account, from one snapshot. Both are 0 at first.
+
+        `revision` is higher after every edit, and `edit_revision` after every change set.
+        """
 
     async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
-        """Return the account's `revision` when any existing listing of it last changed, or a higher one.
+        """Return the `revision` that the account had after the last change of one of its listings, or a higher one.
 
         A cached response with a single listing is current if it was read at this revision or later. The creation of a
         listing does not count as a change.

@@ -38,7 +38,7 @@ class Store(
 
     Every method guarantees the following:
 
-    - It runs in one transaction. When a write returns, it is durable.
+    - It runs in one transaction, unless its docstring says otherwise. When a write returns, it is durable.
     - It may raise Unavailable. Errors of the database driver are never raised. The outcome of a write that raises
       Unavailable is unknown: it may or may not be stored.
     - Cancelling the caller does not roll back its write.

@@ -144,8 +144,8 @@ class Changes:
     async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
         """Return the first changes of each change set in `ids`, by id. Purged change sets are left out.
 
-        The list of a change set is empty if many large ones precede it. Raises Problem("changes_gone") if one is purged
-        at that moment.
+        The list of a change set is empty if 16 reads did not reach it: each run of consecutive ids takes one or more.
+        Raises Problem("changes_gone") if one is purged at that moment.
         """
         partition = (bucket_of(account_id), account_id)
         last, purged = await self._store.get_edit_state(*partition)

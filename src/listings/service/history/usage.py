@@ -160,7 +160,7 @@ class RequestUsage:
         )
 
     def _create_timestamp(self) -> int:
-        """Return a unique timestamp in microseconds. It follows the clock if that was set back by over a second."""
+        """Return a time in microseconds, higher than the last one unless the clock was set back by over a second."""
         now = int(self._clock() * MICROSECONDS_PER_SECOND)
         return now if self._last_rejection > now + MICROSECONDS_PER_SECOND else max(now, self._last_rejection + 1)
 

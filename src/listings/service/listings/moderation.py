@@ -50,7 +50,8 @@ class Moderation:
     async def restore(self, listing_id: int, *, active: bool) -> Listing:
         """Restore a deleted listing on behalf of its owner, as inactive (decision G12) or as active.
 
-        Raises Problem: listing_not_found, invalid_request (it is not deleted, so its owner decides on its state).
+        Raises Problem: listing_not_found, account_full, external_id_taken, invalid_request (it is not deleted, so its
+        owner decides on its state).
         """
         now = int(self._clock())
         updated_at = timestamps.format_timestamp(now)
