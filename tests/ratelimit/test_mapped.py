@@ -1,11 +1,15 @@
 """The mapped limiter: exactness across threads and processes, persistence, clocks, full disks and the file format."""
 
 import asyncio
+import errno
 import os
 import random
+import resource
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -267,6 +271,46 @@ def test_on_a_full_disk_new_keys_are_counted_in_memory_until_there_is_room(tmp_p
         assert outcome.stderr.count(message) == 1
 
 
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let this process write no file beyond this size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def count_descriptors(database: Path) -> int:
+    """Return how many descriptors of files in the folder of the database this process has, even of deleted ones."""
+    paths = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of the listing itself
+            paths.append(str(link.readlink()))
+    return sum(path.startswith(f"{database.parent}/") for path in paths)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_failed_replacement_leaves_no_descriptor_and_no_lock(
+    database: Path, machine: Machine, *, is_damaged: bool
+) -> None:
+    small, large = Limiter(database, machine), Limiter(database, machine, limit=5_000)
+    assert count_accepted(small, 3) == 3
+    small.close()
+    content = first_log_file(database).read_bytes()
+    if is_damaged:
+        first_log_file(database).write_bytes(b"damaged")
+    with pytest.raises(Unavailable, match="File too large") as failure, largest_file(4096):
+        large.hit()
+    assert failure.tb is not None  # its frames still refer to the files
+    assert count_descriptors(database) == 0
+    assert find_lock(first_log_file(database)) is None
+    assert [path.name for path in database.parent.iterdir()] == ["listings.db.limits-0000"]
+    first_log_file(database).write_bytes(content)
+    assert count_accepted(large, 5_000) == 5_000 - 3
+
+
 # Truncation in place, which would kill the process at the next access
 
 
@@ -311,6 +355,47 @@ def test_a_history_is_imported_although_the_log_was_truncated(database: Path, ma
     os.truncate(first_log_file(database), 4096)
     asyncio.run(limiter.import_history(KEY, [20.0, 10.0]))
     assert list_ages(limiter) == {KEY: [20.0, 10.0]}
+
+
+def test_a_truncated_log_that_cannot_be_deleted_is_closed(
+    database: Path, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = database.parent / "data" / "listings.db"
+    database.parent.mkdir()
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    for use in (poll, import_one):
+        asyncio.run(limiter.hit(KEY))
+        os.truncate(first_log_file(database), 0)
+        folder = database.parent.rename(database.parent.with_name("moved"))
+        database.parent.touch()
+        use(limiter)
+        assert count_descriptors(folder / "listings.db") == 0
+        database.parent.unlink()
+        folder.rename(database.parent)
+    assert caplog.messages == [f"The rate limit file {first_log_file(database)} can't be used: Not a directory"]
+    asyncio.run(limiter.close())
+
+
+def import_one(limiter: MappedLimiter) -> None:
+    with pytest.raises(Unavailable, match="can't be counted: Not a directory"):
+        asyncio.run(limiter.import_history(KEY, [1.0]))
+
+
+def test_a_failing_maintenance_is_logged_until_it_succeeds(
+    database: Path, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    asyncio.run(limiter.hit(KEY))
+
+    def fail(_: MappedFile) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    for act, count in ((fail, 1), (fail, 1), (MappedFile.update_mode, 1), (fail, 2)):
+        limiter._for_each_file(act)  # noqa: SLF001 - it runs every 50 ms
+        assert (
+            caplog.messages
+            == [f"The rate limit file {first_log_file(database)} can't be used: No locks available"] * count
+        )
 
 
 # File format, which several releases may share during an upgrade
@@ -419,6 +504,17 @@ def test_keys_and_ages_of_all_files_are_listed(database: Path, machine: Machine)
     assert list_ages(limiter) == {KEY: [30.0, 20.0], 4096 + KEY: [10.0]}
     machine.pass_time(30.0)
     assert list_ages(limiter) == {KEY: [50.0], 4096 + KEY: [40.0]}
+
+
+def test_only_files_with_a_number_are_listed(database: Path, machine: Machine) -> None:
+    limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
+    large_key = 10_000 * 4096 + KEY
+    for key in (KEY, large_key):
+        asyncio.run(limiter.hit(key))
+    for suffix in ("save", "0000.new", "0000~", "00001"):
+        database.with_name(f"listings.db.limits-{suffix}").write_bytes(first_log_file(database).read_bytes())
+    assert [log.number for log in list_log_files(database)] == [0, 10_000]
+    assert list_ages(limiter) == {KEY: [0.0], large_key: [0.0]}
 
 
 def test_an_unreadable_log_is_unavailable(database: Path, machine: Machine) -> None:

@@ -17,6 +17,7 @@ from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
 from listings.files import has_name
 from listings.ratelimit.mapped_file import (
+    KEY_BITS,
     KEYS_PER_FILE,
     MachineClock,
     MappedFile,
@@ -26,7 +27,6 @@ from listings.ratelimit.mapped_file import (
 )
 from listings.ratelimit.memory import MemoryLimiter
 
-_KEY_BITS = 12
 _POLL_SECONDS = 0.05  # interval of the checks for exclusive mode
 _JOIN_RETRY_SECONDS = 0.005
 _JOIN_TIMEOUT_SECONDS = 5.0  # for another process to leave exclusive mode
@@ -55,6 +55,7 @@ class MappedLimiter:
         self._database_id = database_id
         self._clock = clock or MachineClock()
         self._files: dict[int, MappedFile] = {}
+        self._failed: set[int] = set()  # numbers of files whose last maintenance failed
         self._thread_lock = threading.Lock()
         self._unsaved = MemoryLimiter(limit, window, self._clock.since_boot)  # keys for which the disk has no room
 
@@ -64,7 +65,7 @@ class MappedLimiter:
             try:
                 return self._decide(key_id, increment=1)
             except BlockingIOError:
-                await self._wait_to_join(key_id >> _KEY_BITS)
+                await self._wait_to_join(key_id >> KEY_BITS)
             except _NoRoomError as error:
                 if not self._unsaved.logs:
                     _log.error("The rate limit of new keys is counted in memory: %s", error)
@@ -75,21 +76,21 @@ class MappedLimiter:
             try:
                 return self._decide(key_id, increment=0)
             except BlockingIOError:
-                await self._wait_to_join(key_id >> _KEY_BITS)
+                await self._wait_to_join(key_id >> KEY_BITS)
             except _NoRoomError:
                 return await self._unsaved.peek(key_id)
 
     def _decide(self, key_id: int, increment: int) -> RateLimitDecision:
         if self._unsaved.logs and key_id in self._unsaved.logs:
             raise _NoRoomError
-        number, slot = key_id >> _KEY_BITS, key_id & (KEYS_PER_FILE - 1)
+        file_number, slot = key_id >> KEY_BITS, key_id & (KEYS_PER_FILE - 1)
         try:
             with self._thread_lock:
                 decision = None
                 while decision is None:
-                    decision = self._file(number).hit(slot, self.limit, self.window, increment)
+                    decision = self._file(file_number).decide(slot, self.limit, self.window, increment)
                     if decision is None:
-                        self._drop(number)
+                        self._drop(file_number)
                 return decision
         except BlockingIOError:
             raise
@@ -98,39 +99,41 @@ class MappedLimiter:
                 raise _unavailable(error) from error
             raise _NoRoomError(error.strerror) from error
 
-    def _drop(self, number: int) -> None:
+    def _drop(self, file_number: int) -> None:
         """Close a file that was replaced or truncated."""
-        file = self._files.pop(number)
-        if file.is_truncated():
-            path = self._path(number)
-            lock_header(file.descriptor)  # as whoever replaces the file does
-            if has_name(file.descriptor, path):
-                _log.error("The rate limit starts empty: %s was truncated while in use", path)
-                path.unlink()
-        file.close()
+        file = self._files.pop(file_number)
+        try:
+            if file.is_truncated():
+                path = self._path(file_number)
+                lock_header(file.descriptor)  # the process that replaces the file holds this lock too
+                if has_name(file.descriptor, path):
+                    _log.error("The rate limit starts empty: %s was truncated while in use", path)
+                    path.unlink()
+        finally:
+            file.close()
 
     def _save(self) -> None:
         """Move logs from memory to the files, as long as there is room."""
         unsaved = self._unsaved
         try:
             for key_id in list(unsaved.logs):
-                number, slot = key_id >> _KEY_BITS, key_id & (KEYS_PER_FILE - 1)
+                file_number, slot = key_id >> KEY_BITS, key_id & (KEYS_PER_FILE - 1)
                 with self._thread_lock:
                     ages = unsaved.list_ages(key_id)
-                    while not self._file(number).import_history(slot, self.limit, self.window, ages):
-                        self._drop(number)
+                    while not self._file(file_number).import_history(slot, self.limit, self.window, ages):
+                        self._drop(file_number)
                 del unsaved.logs[key_id]
         except OSError:  # try again later
             return
         _log.warning("The rate limit of all keys is counted in files again")
 
-    async def _wait_to_join(self, number: int) -> None:
+    async def _wait_to_join(self, file_number: int) -> None:
         """Open a file, waiting for another process to leave exclusive mode. Raises Unavailable."""
         deadline = time.monotonic() + _JOIN_TIMEOUT_SECONDS
         while True:
             try:
                 with self._thread_lock:
-                    self._file(number)
+                    self._file(file_number)
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise Unavailable(
@@ -155,14 +158,19 @@ class MappedLimiter:
 
     def _for_each_file(self, act: "Callable[[MappedFile], None]") -> None:
         with self._thread_lock:
-            for number, file in list(self._files.items()):
+            for file_number, file in list(self._files.items()):
                 try:
                     if file.is_truncated():
-                        self._drop(number)
+                        self._drop(file_number)
                     else:
                         act(file)
+                    self._failed.discard(file_number)
                 except OSError as error:
-                    _log.warning("A rate limit file can't be locked: %s", error.strerror)
+                    if file_number not in self._failed:
+                        self._failed.add(file_number)
+                        _log.warning(
+                            "The rate limit file %s can't be used: %s", self._path(file_number), error.strerror
+                        )
 
     async def list_keys(self) -> list[int]:
         """Return the keys that have a log in the existing files of this database. Raises Unavailable."""
@@ -170,32 +178,31 @@ class MappedLimiter:
         try:
             for log in list_log_files(self._database):
                 if log.database_id == self._database_id and log.is_valid:
-                    number = int(log.path.name[-4:])
-                    await self._wait_to_join(number)
+                    await self._wait_to_join(log.number)
                     with self._thread_lock:
-                        found += [(number << _KEY_BITS) + slot for slot in self._file(number).list_used_slots()]
+                        found += [(log.number << KEY_BITS) + slot for slot in self._file(log.number).list_used_slots()]
         except OSError as error:
             raise Unavailable(f"The rate limit can't be read: {error.strerror}") from error
         return found
 
     async def list_ages(self, key_id: int) -> list[float]:
         """Return the seconds since each counted request of the key, oldest first. Raises Unavailable."""
-        await self._wait_to_join(key_id >> _KEY_BITS)
+        await self._wait_to_join(key_id >> KEY_BITS)
         with self._thread_lock:
-            return self._file(key_id >> _KEY_BITS).list_ages(key_id & (KEYS_PER_FILE - 1), self.limit, self.window)
+            return self._file(key_id >> KEY_BITS).list_ages(key_id & (KEYS_PER_FILE - 1), self.limit, self.window)
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
         """Replace the key's log by another limiter's (`list_ages`), if that has more requests. Raises Unavailable."""
-        number, slot = key_id >> _KEY_BITS, key_id & (KEYS_PER_FILE - 1)
+        file_number, slot = key_id >> KEY_BITS, key_id & (KEYS_PER_FILE - 1)
         while True:
-            await self._wait_to_join(number)
-            with self._thread_lock:
-                try:
-                    if self._file(number).import_history(slot, self.limit, self.window, ages):
+            await self._wait_to_join(file_number)
+            try:
+                with self._thread_lock:
+                    if self._file(file_number).import_history(slot, self.limit, self.window, ages):
                         return
-                except OSError as error:
-                    raise _unavailable(error) from error
-                self._drop(number)
+                    self._drop(file_number)
+            except OSError as error:
+                raise _unavailable(error) from error
 
     async def check(self) -> None:
         await self._wait_to_join(0)
@@ -207,14 +214,15 @@ class MappedLimiter:
             while self._files:
                 self._files.popitem()[1].close()
 
-    def _file(self, number: int) -> "MappedFile":
-        file = self._files.get(number)
+    def _file(self, file_number: int) -> "MappedFile":
+        file = self._files.get(file_number)
         if file is None:
-            file = self._files[number] = open_file(self._path(number), self._database_id, self.limit + 1, self._clock)
+            path = self._path(file_number)
+            file = self._files[file_number] = open_file(path, self._database_id, self.limit + 1, self._clock)
         return file
 
-    def _path(self, number: int) -> Path:
-        return self._database.with_name(f"{self._database.name}.limits-{number:04}")
+    def _path(self, file_number: int) -> Path:
+        return self._database.with_name(f"{self._database.name}.limits-{file_number:04}")
 
 
 def _unavailable(error: OSError) -> Unavailable:

@@ -10,10 +10,10 @@ number. Only the increment counts, so a process that is killed between the two h
 
 A process locks the byte of a key while it reads the clock, reads the ring and writes.
 
-Exclusive mode: the only process that uses a file skips these locks, because two locks take three quarters of a hit.
-Every user of a file holds a shared lock of one more byte, after those of the keys. A process that can lock that byte
-exclusively is in exclusive mode, until a newcomer changes the state in the header. The process reads the state at each
-hit, and periodically without hits, and then returns to the shared lock. Until then, the newcomer waits.
+Exclusive mode: the only process that uses a file skips these locks, because locking and unlocking take 75 % of the time
+of a hit. Every user of a file holds a shared lock of one more byte, after those of the keys. A process that can lock
+that byte exclusively is in exclusive mode, until a newcomer changes the state in the header. The process reads the
+state at each hit, and periodically without hits, and then returns to the shared lock. Until then, the newcomer waits.
 
 A file that is truncated in place would kill the process (SIGBUS) at the next access. So its length is read before each
 hit. A truncated file loses its name, so that every process starts with the same new one.
@@ -28,6 +28,7 @@ import fcntl
 import logging
 import mmap
 import os
+import re
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,14 +47,16 @@ _STATE_WORD = 2  # offset of `state` in words of 8 bytes
 _STATE = struct.Struct("Q")
 _REPLACED = 1  # another file has the name now
 _SHARED = 2  # exclusive mode is over, or must end
-KEYS_PER_FILE = 4096
+KEY_BITS = 12  # the low bits of a key's ID are its slot, the others the number of its file
+KEYS_PER_FILE = 1 << KEY_BITS
 _MIN_CAPACITY = 1001
 _HEADER_AND_KEYS_BYTES = (0, 1 + KEYS_PER_FILE)
 _USERS_BYTE = (1 + KEYS_PER_FILE, 1)
-_SHARED_POLLS = 20  # checks to skip after leaving exclusive mode, because the newcomer retries or more of them come
+# Polls to skip after leaving exclusive mode: the newcomer may still be retrying, and others may follow.
+_SHARED_POLLS = 20
 _MAX_STEPS = 8  # of the linear search
-_set_lock = fcntl.fcntl
-_seek = os.lseek
+_fcntl = fcntl.fcntl  # by these names, a hit looks up no attribute of a module
+_lseek = os.lseek
 _SET_LOCK_WAIT = fcntl.F_OFD_SETLKW
 
 _log = logging.getLogger(__name__)
@@ -87,10 +90,10 @@ class _Slot:
     higher.
     """
 
-    __slots__ = ("count_word", "first", "lock", "unlock")
+    __slots__ = ("count_offset", "first", "lock", "unlock")
 
-    def __init__(self, count_word: int, lock: bytes, unlock: bytes) -> None:
-        self.count_word = count_word
+    def __init__(self, count_offset: int, lock: bytes, unlock: bytes) -> None:
+        self.count_offset = count_offset
         self.lock = lock
         self.unlock = unlock
         self.first = 0
@@ -100,6 +103,7 @@ class LogFile(NamedTuple):
     """The header of a log file, checked."""
 
     path: Path
+    number: int  # in its name
     database_id: str  # the database of its keys
     is_valid: bool  # whether it has this format, and the length that its header implies
 
@@ -107,11 +111,14 @@ class LogFile(NamedTuple):
 def list_log_files(database: Path) -> list[LogFile]:
     """Return the log files next to a database. Raises OSError if one cannot be read."""
     resolved = database.resolve()
-    return [_inspect(path) for path in sorted(resolved.parent.glob(f"{escape(resolved.name)}.limits-????"))]
+    suffix = re.compile(r"\.limits-([0-9]{4}|[1-9][0-9]{4,})")
+    paths = sorted(resolved.parent.glob(f"{escape(resolved.name)}.limits-*"))
+    matches = [(path, suffix.fullmatch(path.name, len(resolved.name))) for path in paths]
+    return [_inspect(path, int(match[1])) for path, match in matches if match is not None]
 
 
 class MappedFile:
-    """One mapped file. Created by `open_file`, which holds the lock of the header."""
+    """One mapped file. Create it with `open_file`, which locks the header meanwhile."""
 
     def __init__(self, descriptor: int, clock: MachineClock) -> None:
         self.descriptor = descriptor
@@ -126,7 +133,7 @@ class MappedFile:
         self._is_exclusive = False
         self._polls_left = 0  # checks to skip before trying exclusive mode
 
-    def hit(self, slot: int, limit: int, window: int, increment: int) -> RateLimitDecision | None:
+    def decide(self, slot: int, limit: int, window: int, increment: int) -> RateLimitDecision | None:
         """Count one request, or none if `increment` is 0. Return None if the file was replaced or truncated."""
         if self.is_truncated():
             return None
@@ -135,17 +142,17 @@ class MappedFile:
             if self._words[_STATE_WORD] == 0:
                 return self._count(entry, limit, window, increment)
             self.leave_exclusive_mode()
-        _set_lock(self.descriptor, _SET_LOCK_WAIT, entry.lock)
+        _fcntl(self.descriptor, _SET_LOCK_WAIT, entry.lock)
         try:
             if self.is_truncated() or self._words[_STATE_WORD] == _REPLACED:
                 return None
             return self._count(entry, limit, window, increment)
         finally:
-            _set_lock(self.descriptor, _SET_LOCK_WAIT, entry.unlock)
+            _fcntl(self.descriptor, _SET_LOCK_WAIT, entry.unlock)
 
     def is_truncated(self) -> bool:
         """Return whether the file is shorter than its mapping. Moves the file's offset, which nothing uses."""
-        return _seek(self.descriptor, 0, os.SEEK_END) < self._length
+        return _lseek(self.descriptor, 0, os.SEEK_END) < self._length
 
     def update_mode(self) -> None:
         """Enter exclusive mode if there is no other user, and leave it if there is one."""
@@ -169,62 +176,62 @@ class MappedFile:
         """Return the slots of keys with a count."""
         if self.is_truncated():
             return []
-        return [slot for slot in range(KEYS_PER_FILE) if self._words[self._word_offset(slot)]]
+        return [slot for slot in range(KEYS_PER_FILE) if self._words[self._count_offset(slot)]]
 
     def list_ages(self, slot: int, limit: int, window: int) -> list[float]:
         """Return the seconds since each counted request, oldest first."""
         if self.is_truncated():
             return []
-        with self._locked_slot(slot) as count_word:
+        with self._locked_slot(slot) as count_offset:
             now = self._now()
-            return [now - time for time in self._times_after(count_word, limit, now - window)]
+            return [now - moment for moment in self._times_after(count_offset, limit, now - window)]
 
     def import_history(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
-        """Replace the key's log by these requests if they are more. Return False as `hit` returns None."""
+        """Replace the key's log by these requests if they are more. Return False if it was replaced or truncated."""
         if self.is_truncated():
             return False
-        with self._locked_slot(slot) as count_word:
+        with self._locked_slot(slot) as count_offset:
             if self._words[_STATE_WORD] == _REPLACED:
                 return False
             now = self._now()
             imported = [now - age for age in ages if age < window][-limit:]
-            if len(self._times_after(count_word, limit, now - window)) >= len(imported):
+            if len(self._times_after(count_offset, limit, now - window)) >= len(imported):
                 return True
-            self._words[count_word] = 0
-            for number, time in enumerate(imported):
-                self._times[count_word + 1 + number] = time
-            self._words[count_word] = len(imported)
+            self._words[count_offset] = 0
+            for offset, moment in enumerate(imported, count_offset + 1):
+                self._times[offset] = moment
+            self._words[count_offset] = len(imported)
             return True
 
     @contextmanager
     def _locked_slot(self, slot: int) -> Iterator[int]:
         """Lock a key against other processes. Yields the offset of its count in words."""
         entry = self._slots.get(slot) or self._allocate(slot)
-        _set_lock(self.descriptor, _SET_LOCK_WAIT, entry.lock)
+        _fcntl(self.descriptor, _SET_LOCK_WAIT, entry.lock)
         try:
-            yield entry.count_word
+            yield entry.count_offset
         finally:
-            _set_lock(self.descriptor, _SET_LOCK_WAIT, entry.unlock)
+            _fcntl(self.descriptor, _SET_LOCK_WAIT, entry.unlock)
 
     def _now(self) -> float:
         return self._since_boot() + self._anchor
 
-    def _times_after(self, count_word: int, limit: int, start: float) -> list[float]:
+    def _times_after(self, count_offset: int, limit: int, start: float) -> list[float]:
         """Return the times of a key that are after `start`, oldest first."""
-        count, ring = self._words[count_word], count_word + 1
+        count, ring = self._words[count_offset], count_offset + 1
         first = self._first_after(start, ring, max(0, count - limit), count)
         return [self._times[ring + number % self.header.capacity] for number in range(first, count)]
 
     def _count(self, entry: _Slot, limit: int, window: int, increment: int) -> RateLimitDecision:
-        words, times, capacity, count_word = self._words, self._times, self._capacity, entry.count_word
-        count, ring = words[count_word], count_word + 1
+        words, times, capacity, count_offset = self._words, self._times, self._capacity, entry.count_offset
+        count, ring = words[count_offset], count_offset + 1
         now = self._since_boot() + self._anchor
         start = now - window
         entry.first = first = self._first_after_guess(entry.first, start, ring, (max(0, count - limit), count))
         accepted = count - first < limit
         if accepted and increment:
             times[ring + count % capacity] = now
-            words[count_word] = count = count + 1
+            words[count_offset] = count = count + 1
         oldest = times[ring + first % capacity] if first < count else start
         return RateLimitDecision(accepted, limit - (count - first), oldest - start)
 
@@ -254,25 +261,26 @@ class MappedFile:
     def newest_time(self) -> float:
         """Return the newest time of all keys."""
         capacity = self.header.capacity
-        counts = ((self._word_offset(slot), self._words[self._word_offset(slot)]) for slot in range(KEYS_PER_FILE))
-        return max((self._times[at + 1 + (count - 1) % capacity] for at, count in counts if count), default=0.0)
+        offsets = map(self._count_offset, range(KEYS_PER_FILE))
+        counts = ((offset, self._words[offset]) for offset in offsets)
+        return max((self._times[offset + 1 + (count - 1) % capacity] for offset, count in counts if count), default=0.0)
 
     def read_log(self, slot: int) -> list[float]:
         """Return the times of a key's counted requests, oldest first. The file must be locked."""
-        count_word, capacity = self._word_offset(slot), self.header.capacity
-        count = self._words[count_word]
+        count_offset, capacity = self._count_offset(slot), self.header.capacity
+        count = self._words[count_offset]
         numbers = range(max(0, count - capacity + 1), count)
-        return [self._times[count_word + 1 + number % capacity] for number in numbers]
+        return [self._times[count_offset + 1 + number % capacity] for number in numbers]
 
     def write_log(self, slot: int, times: Sequence[float]) -> None:
-        """Store the times of a key without any."""
-        count_word = self._allocate(slot).count_word
-        for at, moment in enumerate(times, count_word + 1):
-            self._times[at] = moment
-        self._words[count_word] = len(times)
+        """Store the times of a key that has no times yet."""
+        count_offset = self._allocate(slot).count_offset
+        for offset, moment in enumerate(times, count_offset + 1):
+            self._times[offset] = moment
+        self._words[count_offset] = len(times)
 
     def mark_replaced(self) -> None:
-        """Tell other processes that another file has this one's name now."""
+        """Mark the file as replaced, so that other processes reopen it."""
         self._words[_STATE_WORD] = _REPLACED
 
     def write_header(self, header: _Header) -> None:
@@ -292,21 +300,21 @@ class MappedFile:
         self._times.release()
         self.map.close()
 
-    def _word_offset(self, slot: int) -> int:
+    def _count_offset(self, slot: int) -> int:
         return _HEADER_SIZE // 8 + slot * (self.header.capacity + 1)
 
     def _allocate(self, slot: int) -> _Slot:
         """Allocate disk space. Writing to a hole of a mapped file would kill the process if the disk is full."""
-        count_word = self._word_offset(slot)
-        os.posix_fallocate(self.descriptor, 8 * count_word, 8 * (self.header.capacity + 1))
+        count_offset = self._count_offset(slot)
+        os.posix_fallocate(self.descriptor, 8 * count_offset, 8 * (self.header.capacity + 1))
         locks = pack_lock(fcntl.F_WRLCK, 1 + slot, 1), pack_lock(fcntl.F_UNLCK, 1 + slot, 1)
-        entry = self._slots[slot] = _Slot(count_word, *locks)
+        entry = self._slots[slot] = _Slot(count_offset, *locks)
         return entry
 
 
 def lock_header(descriptor: int) -> None:
     """Lock the header and all keys, waiting for other processes."""
-    _set_lock(descriptor, _SET_LOCK_WAIT, pack_lock(fcntl.F_WRLCK, *_HEADER_AND_KEYS_BYTES))
+    _fcntl(descriptor, _SET_LOCK_WAIT, pack_lock(fcntl.F_WRLCK, *_HEADER_AND_KEYS_BYTES))
 
 
 def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) -> MappedFile:
@@ -334,7 +342,7 @@ def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) 
             if file is None:
                 os.close(descriptor)  # which also unlocks it
         if file is not None:
-            _set_lock(descriptor, _SET_LOCK_WAIT, pack_lock(fcntl.F_UNLCK, *_HEADER_AND_KEYS_BYTES))
+            _fcntl(descriptor, _SET_LOCK_WAIT, pack_lock(fcntl.F_UNLCK, *_HEADER_AND_KEYS_BYTES))
             return file
 
 
@@ -346,11 +354,11 @@ def _join(descriptor: int) -> None:
         raise BlockingIOError(errno.EAGAIN, "another process holds it exclusively")
 
 
-def _inspect(path: Path) -> LogFile:
+def _inspect(path: Path, number: int) -> LogFile:
     with path.open("rb") as file:
         header = _read_header(file.fileno())
         is_valid = header.magic == _MAGIC and os.fstat(file.fileno()).st_size == _size(header.capacity)
-    return LogFile(path, header.database_id.decode("ascii", "replace"), is_valid)
+    return LogFile(path, number, header.database_id.decode("ascii", "replace"), is_valid)
 
 
 def _read_header(descriptor: int) -> _Header:
@@ -368,29 +376,35 @@ def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: Mac
         _replace(path, new_header, None, clock)
         return None
     file = MappedFile(descriptor, clock)
-    if header.boot_id != new_header.boot_id:
-        anchor = max(clock.wall(), file.newest_time()) - clock.since_boot()
-        file.write_header(header._replace(anchor=anchor, boot_id=new_header.boot_id))
-    if header.capacity >= new_header.capacity:
-        return file
-    _replace(path, file.header._replace(capacity=new_header.capacity), file, clock)
-    file.mark_replaced()
-    file.unmap()
-    return None
+    is_usable = False
+    try:
+        if header.boot_id != new_header.boot_id:
+            anchor = max(clock.wall(), file.newest_time()) - clock.since_boot()
+            file.write_header(header._replace(anchor=anchor, boot_id=new_header.boot_id))
+        is_usable = header.capacity >= new_header.capacity
+        if not is_usable:
+            _replace(path, file.header._replace(capacity=new_header.capacity), file, clock)
+            file.mark_replaced()
+    finally:
+        if not is_usable:
+            file.unmap()  # otherwise the locks would outlive the descriptor, because the mapping has a duplicate
+    return file if is_usable else None
 
 
 def _replace(path: Path, header: _Header, old: MappedFile | None, clock: MachineClock) -> None:
     """Replace the file by a new one, with the logs of the old one."""
     with replace_file(path) as new:
-        file = _format(os.dup(new.fileno()), header, clock)
-        if old is not None:
-            for slot in old.list_used_slots():
-                file.write_log(slot, old.read_log(slot))
-        file.close()
+        file = _format(new.fileno(), header, clock)
+        try:
+            if old is not None:
+                for slot in old.list_used_slots():
+                    file.write_log(slot, old.read_log(slot))
+        finally:
+            file.unmap()
 
 
 def _format(descriptor: int, header: _Header, clock: MachineClock) -> MappedFile:
-    """Write the header of a new, empty file."""
+    """Write the header of a new, empty file. The caller closes the descriptor."""
     os.posix_fallocate(descriptor, 0, _HEADER_SIZE)
     os.pwrite(descriptor, _HEADER.pack(*header), 0)
     os.ftruncate(descriptor, _size(header.capacity))

@@ -45,7 +45,7 @@ class MemoryLimiter:
     def list_ages(self, key_id: int) -> list[float]:
         """Return the seconds since each counted request of the key, oldest first."""
         now = self._clock()
-        return [now - time for time in self.logs.get(key_id, ())]
+        return [now - moment for moment in self.logs.get(key_id, ())]
 
     def _remove_expired(self, log: deque[float], now: float) -> None:
         while log and log[0] <= now - self.window:
