@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.cli.crowds import QUIET_SECONDS
-from tests.http.raw import Connection, request
+from tests.http.raw import Connection, HasAddress, request
 
 pytestmark = pytest.mark.uncovered
 
@@ -176,7 +176,7 @@ def is_responding(serving: Serving) -> bool:
     return serving.http.get("/healthz").status_code == 200
 
 
-def wait_until_refused(serving: Serving) -> None:
+def wait_until_refused(serving: HasAddress) -> None:
     """Wait until the port is closed: all processes of the service are then stopping."""
     for _ in attempts():
         try:

@@ -272,6 +272,8 @@ def test_workers_stop_gracefully_when_the_supervisor_is_killed(program: Program,
             begin_requests(key, one_each)
             serving.process.kill()
             wait_until_refused(serving)
+            for worker in workers:
+                os.kill(worker.pid, signal.SIGTERM)  # only a second signal would end them immediately
             created = end_requests(one_each)
         until(lambda: not any(worker.is_running for worker in workers))
     assert set(created) <= stored_ids(program.folder)
@@ -374,19 +376,51 @@ def test_a_stop_during_a_reload_is_graceful(program: Program, key: str) -> None:
     assert set(created) <= stored_ids(program.folder)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_closed_terminal_stops_the_service(tmp_path: Path, workers: str) -> None:
+class Announced(NamedTuple):
+    """A running service, known by its announcement."""
+
+    base_url: str
+
+
+def fork_service(folder: Path, workers: str) -> tuple[int, int]:
+    """Start a service on a terminal. Return its process ID and the terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.chdir(tmp_path)
+        os.chdir(folder)
         os.execve(PROGRAM, [str(PROGRAM), "serve", "--port", "0", "--workers", workers], clean_environment())  # noqa: S606
+    return pid, terminal
+
+
+def read_base_url(terminal: int) -> str:
+    """Wait until the service is running and return its address."""
     output = b""
-    while b"Listings is running at" not in output:
+    while (match := re.search(rb"Listings is running at (http://[^\s,]+),", output)) is None:
         output += os.read(terminal, 4096)
+    return match[1].decode()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_closed_terminal_stops_the_service(tmp_path: Path, workers: str) -> None:
+    pid, terminal = fork_service(tmp_path, workers)
+    read_base_url(terminal)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     sizes = [file.stat().st_size for file in (tmp_path / "data").glob("*-wal")]
     assert not any(sizes)  # if both workers close at the same time, an empty WAL may remain
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_signal_after_the_terminal_was_closed_interrupts_no_request(tmp_path: Path, workers: str) -> None:
+    pid, terminal = fork_service(tmp_path, workers)
+    service = Announced(read_base_url(terminal))
+    with Connection(service) as connection:
+        connection.send(GET).read_response()
+        connection.send(READINESS[:-2])  # incomplete, so that the stop waits for it
+        os.close(terminal)
+        wait_until_refused(service)
+        os.kill(pid, signal.SIGTERM)
+        assert connection.send(READINESS[-2:]).read_response().json() == {"error": "The service is stopping"}
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_single_process_logs_that_it_cannot_reload(tmp_path: Path) -> None:
@@ -407,6 +441,21 @@ def test_a_stopped_worker_does_not_affect_the_others(program: Program) -> None:
         for _ in range(20):
             with Connection(serving).send(request("GET", "/healthz")) as connection:
                 assert connection.read_response().status == 200
+
+
+def test_a_signal_to_all_processes_together_interrupts_no_request(program: Program, key: str) -> None:
+    with program.serve() as serving:
+        with connections_to_each(serving) as connections:
+            one_each = [of_worker[0] for of_worker in connections]
+            begin_requests(key, one_each)
+            for worker in list_workers(serving):
+                os.kill(worker.pid, signal.SIGTERM)
+            serving.process.send_signal(signal.SIGTERM)
+            wait_until_refused(serving)
+            created = end_requests(one_each)
+        outcome = serving.stop(signal.SIGCONT)
+    assert (outcome.code, outcome.out) == (0, ""), outcome
+    assert set(created) <= stored_ids(program.folder)
 
 
 @pytest.mark.uncovered

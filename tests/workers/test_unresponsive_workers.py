@@ -34,7 +34,7 @@ SLOW_WORKER = (  # takes longer than the timeout to start and to stop, and answe
         command = json.loads(line)["type"]
         if command != "ping":
             time.sleep(1.5)
-        if command == "retire":
+        if command in ("retire", "stop"):
             break
         channel.write(b'{"type": "pong"}\\n' if command == "ping" else b'{"type": "ready"}\\n')
     """,

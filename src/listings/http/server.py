@@ -79,6 +79,7 @@ class Server(UvicornServer):
         self._limits = limits
         self._on_start = on_start
         self._alone = alone
+        self._is_signalled = False
         self._timeouts = _STOPPING
         self._deadline = float("inf")  # for the shutdown, on the loop's clock
 
@@ -174,8 +175,9 @@ class Server(UvicornServer):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Shut down gracefully; on the second signal exit immediately. Acknowledged writes are on disk either way."""
-        if self.should_exit and self._timeouts is _STOPPING:
+        if self._is_signalled:
             os._exit(128 + sig)
+        self._is_signalled = True
         self.stop()
 
     def stop(self) -> None:

@@ -1,6 +1,7 @@
 """Messages between supervisor and worker: lines of JSON over a socket pair.
 
-A closed socket means that the other side has ended.
+A closed socket means that the other side has ended. A reload may start workers of a newer version than the
+supervisor's, so the tags of existing messages never change.
 """
 
 import asyncio
@@ -16,13 +17,17 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 class Begin(msgspec.Struct, tag="begin"):
-    """First command to a worker: the settings that were given as flags, by attribute."""
+    """First command to a worker: the settings given as flags, by the name of the `Settings` attribute."""
 
     flags: dict[str, str | None]
 
 
 class Retire(msgspec.Struct, tag="retire"):
     """Command to a worker: stop gracefully, with more time than at a shutdown, because the others keep running."""
+
+
+class Stop(msgspec.Struct, tag="stop"):
+    """Command to a worker: stop gracefully. It also shortens a running retirement."""
 
 
 class RequestMetrics(msgspec.Struct, tag="ask"):
@@ -54,7 +59,7 @@ class Report(msgspec.Struct, tag="report"):
     families: list[Family]
 
 
-Command: TypeAlias = Begin | Retire | RequestMetrics | Ping
+Command: TypeAlias = Begin | Retire | Stop | RequestMetrics | Ping
 Event: TypeAlias = Ready | Failed | Pong | Report
 
 decode_command: Callable[[bytes], Command] = msgspec.json.Decoder(Command).decode

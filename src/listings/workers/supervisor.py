@@ -18,7 +18,7 @@ from listings.domain.errors import Problem
 from listings.http.acceptor import HANDSHAKE_SECONDS, drop_new_connections
 from listings.telemetry.metrics import Family
 from listings.workers.metrics_sum import MetricsSum, build_worker_metrics
-from listings.workers.protocol import Retire
+from listings.workers.protocol import Retire, Stop
 from listings.workers.worker import Worker, describe_exit
 
 _EARLY_EXIT_SECONDS = 5.0  # an earlier exit may have a cause that affects the next worker, too
@@ -56,6 +56,7 @@ class Supervisor:
         self._workers: set[Worker] = set()  # those that have not ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._is_signalled = False
         self._reload_requested = asyncio.Event()
         self._start_lock = asyncio.Lock()
         self._last_start = 0.0
@@ -63,9 +64,9 @@ class Supervisor:
         self._deaths = 0
 
     async def run(self, on_start: Callable[[], None]) -> bool:
-        """Start all workers, call `on_start`, and supervise them until a signal. Return whether all stopped gracefully.
+        """Start all workers, call `on_start`, and supervise them until a signal or `stop`.
 
-        Raises the Problem of a worker that cannot start.
+        Return whether all stopped gracefully. Raises the Problem of a worker that cannot start.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._handle_signal, number)
@@ -87,10 +88,11 @@ class Supervisor:
 
     def _handle_signal(self, number: int) -> None:
         """Stop gracefully, or exit immediately at the second signal. Acknowledged writes are on disk in both cases."""
-        if self._stopping.is_set():
+        if self._is_signalled:
             for worker in self._workers:
                 worker.signal(signal.SIGKILL)
             os._exit(128 + number)
+        self._is_signalled = True
         self.stop()
 
     # Workers
@@ -198,9 +200,8 @@ class Supervisor:
                 old.is_stopping = False
             return False
         self._spawn(self._supervise(new))
-        if not await old.stop(Retire(), seconds=_RETIRE_TIMEOUT_SECONDS):
-            _log.error("Worker %d did not stop in time; killing it", old.pid)
-            await old.stop(signal.SIGKILL)
+        if not await old.stop(Retire(), _RETIRE_TIMEOUT_SECONDS):
+            await _kill(old)
         return True
 
     # Stop
@@ -212,11 +213,10 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        stops = [worker.stop(signal.SIGTERM, seconds=_STOP_TIMEOUT_SECONDS) for worker in self._workers]
+        stops = [worker.stop(Stop(), _STOP_TIMEOUT_SECONDS) for worker in self._workers]
         all_stopped = all(await asyncio.gather(*stops))
         for worker in list(self._workers):
-            _log.error("Worker %d did not stop in time; killing it", worker.pid)
-            await worker.stop(signal.SIGKILL)
+            await _kill(worker)
         return all_stopped
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -244,3 +244,8 @@ class Supervisor:
     async def _report(self) -> list[Family]:
         await asyncio.gather(*(worker.request_report(_REPORT_TIMEOUT_SECONDS) for worker in list(self._workers)))
         return [*self._metrics.compute(), *build_worker_metrics(len(self._workers), self._deaths)]
+
+
+async def _kill(worker: Worker) -> None:
+    _log.error("Worker %d did not stop in time; killing it", worker.pid)
+    await worker.kill()

@@ -1,6 +1,7 @@
 """A worker's connection to the supervisor."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,12 +18,15 @@ from listings.workers.protocol import (
     Report,
     RequestMetrics,
     Retire,
+    Stop,
     decode_command,
     encode,
     read_line,
 )
 
 _CLOSE_TIMEOUT_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class SupervisorLink:
@@ -57,12 +61,22 @@ class SupervisorLink:
 
     async def run_commands(self, server: Server, metrics: Metrics | None) -> None:
         """Execute the supervisor's commands. If the supervisor ends, stop the server, because nothing else would."""
-        while line := await read_line(self._reader):
-            command = decode_command(line)
-            if isinstance(command, Retire):
-                server.retire()
-            elif isinstance(command, Ping):
-                self.send(Pong())
-            elif isinstance(command, RequestMetrics) and metrics is not None:
-                self.send(Report(await asyncio.to_thread(metrics.report)))
-        server.stop()
+        async with asyncio.TaskGroup() as tasks:
+            report: asyncio.Task[None] | None = None
+            while line := await read_line(self._reader):
+                command = decode_command(line)
+                if isinstance(command, Retire):
+                    server.retire()
+                elif isinstance(command, Stop):
+                    server.stop()
+                elif isinstance(command, Ping):
+                    self.send(Pong())
+                elif isinstance(command, RequestMetrics) and metrics is not None and (report is None or report.done()):
+                    report = tasks.create_task(self._report(metrics))  # pings must not wait for a busy thread pool
+            server.stop()
+
+    async def _report(self, metrics: Metrics) -> None:
+        try:
+            self.send(Report(await asyncio.to_thread(metrics.report)))
+        except Exception:  # noqa: BLE001 - it must not end the worker's commands
+            _log.exception("The metrics can't be reported")

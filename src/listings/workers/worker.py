@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from signal import SIGKILL, Signals
+from signal import SIGKILL, SIGTERM, Signals
 from subprocess import DEVNULL, Popen
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from listings.workers.protocol import (
     Report,
     RequestMetrics,
     Retire,
+    Stop,
     decode_event,
     encode,
     read_line,
@@ -80,7 +81,7 @@ class Worker:
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), _START_TIMEOUT_SECONDS)
         except TimeoutError:
-            await self.stop(SIGKILL)
+            await self.kill()
             raise Problem("unavailable", f"A worker was not ready within {_START_TIMEOUT_SECONDS:g} seconds") from None
 
     def send(self, command: Command) -> None:
@@ -108,15 +109,26 @@ class Worker:
         """Send a signal, unless the process has ended."""
         self._process.send_signal(number)
 
-    async def stop(self, command: Retire | Signals, seconds: float | None = None) -> bool:
-        """Stop the worker with a command or signal. Return whether it ended within `seconds`."""
+    async def stop(self, command: Retire | Stop, seconds: float) -> bool:
+        """Stop the worker with a command. Return whether it ended within `seconds`.
+
+        A command is not a signal, of which the second one would end the worker immediately: a process manager may
+        already have sent the first one to all processes. `Stop` terminates a worker that is starting, because it
+        executes no commands yet.
+        """
         self.is_stopping = True
-        if isinstance(command, Retire):
-            self.send(command)
+        if isinstance(command, Stop) and not self._ready.done():
+            self.signal(SIGTERM)
         else:
-            self.signal(command)
+            self.send(command)
         done, _ = await asyncio.wait([self.ended], timeout=seconds)
         return bool(done)
+
+    async def kill(self) -> None:
+        """Kill the worker, and wait until it has ended."""
+        self.is_stopping = True
+        self.signal(SIGKILL)
+        await asyncio.wait([self.ended])
 
     async def _read_events(self) -> int:
         """Process events until the worker ends. Return its exit code, or the negative number of the signal."""
