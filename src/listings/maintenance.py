@@ -56,10 +56,11 @@ def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lam
 
 @contextmanager
 def watch_for_damage(settings: Settings) -> Iterator[OnDamage]:
-    """Scan the pages of a SQLite file for damage for at most two seconds. The block starts after 0.2 seconds.
+    """Scan the pages of a SQLite file for damage for at most two seconds.
 
-    Raises Unavailable that describes the damage, on entry or, if it is found later, on exit. In that case, callbacks
-    registered with the yielded function are called, so that they can end the block early.
+    The block starts when the scan ends, or after 0.2 seconds. Raises Unavailable that describes the damage, on entry
+    or, if it is found later, on exit. In that case, callbacks registered with the yielded function are called, so that
+    they can end the block early.
     """
     if isinstance(settings.database, PostgresUrl):
         yield lambda _: None
@@ -68,10 +69,14 @@ def watch_for_damage(settings: Settings) -> Iterator[OnDamage]:
     thread = ThreadPoolExecutor(1, "listings-scan")
     scan = thread.submit(inspection.find_damage, settings.database, _SCAN_SECONDS, cancelled.is_set)
     thread.shutdown(wait=False)  # the thread ends with the scan
-    if not wait([scan], _STARTUP_SCAN_SECONDS).not_done:
+    if wait([scan], _STARTUP_SCAN_SECONDS).done:
         _require_undamaged(settings, scan)
     try:
         yield partial(_call_on_damage, scan)
+    except Exception:
+        cancelled.set()
+        _require_undamaged(settings, scan)  # damage may be the cause of the error
+        raise
     finally:
         cancelled.set()
     _require_undamaged(settings, scan)

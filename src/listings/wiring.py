@@ -4,10 +4,10 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, nullcontext
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from listings.contract.rate_limiter import RateLimiter
 from listings.domain.account_limits import UNLIMITED, AccountLimits
@@ -31,9 +31,6 @@ if TYPE_CHECKING:  # imported in functions, because most commands need neither H
     from listings.ratelimit.redis_connection import Endpoint
     from listings.store.postgres.store import PostgresStore
     from listings.telemetry.metrics import Metrics
-
-T = TypeVar("T")
-
 
 _WORKER_ACCEPT_BATCH_SIZE = 4  # connections accepted together, so that other workers get some
 
@@ -74,15 +71,10 @@ async def open_services(
     metrics: "Metrics | None" = None,
     background: bool = True,
 ) -> AsyncIterator[Services]:
-    """Open a service on the database of the settings, which must exist. Pending counts are written at the end.
+    """Open a service on the database of the settings, which must exist.
 
-    `background`: whether it runs the background tasks.
+    On exit, store the counts that are still in memory. `background`: whether it runs the background tasks.
     """
-    store = _build_store(settings, metrics)
-    await store.open()
-    if metrics is not None:
-        metrics.watch_writes(lambda: store.writes_waiting)
-    limiter = _build_limiter(settings, await store.get_database_id(), metrics)
     options = Options(
         about=_describe_service(settings),
         market_open=settings.site,
@@ -91,15 +83,20 @@ async def open_services(
         mail_server=build_mail_server(settings),
         on_mail=metrics.record_mail if metrics is not None else DEFAULTS.on_mail,
     )
-    services = Services(store, limiter, clock, options)
-    try:
-        async with _run_background_tasks(services) if background else nullcontext():
-            yield services
-    finally:
-        await services.write_pending()
-        await store.close()
+    store = _build_store(settings, metrics)
+    async with AsyncExitStack() as stack:
+        await store.open()
+        stack.push_async_callback(store.close)
+        if metrics is not None:
+            metrics.watch_writes(lambda: store.writes_waiting)
+        limiter = _build_limiter(settings, await store.get_database_id(), metrics)
         if limiter is not None:
-            await limiter.close()
+            stack.push_async_callback(limiter.close)
+        services = Services(store, limiter, clock, options)
+        stack.push_async_callback(services.write_pending)
+        if background:
+            await stack.enter_async_context(_run_background_tasks(services))
+        yield services
 
 
 @asynccontextmanager
@@ -109,7 +106,7 @@ async def _run_background_tasks(services: Services) -> AsyncIterator[None]:
         yield
     finally:
         background_tasks.cancel()
-        await asyncio.wait([background_tasks])  # counts that it has not stored are pending again
+        await asyncio.wait([background_tasks])  # a cancelled task puts unsaved counts back, for write_pending
 
 
 def _describe_service(settings: Settings) -> ServiceInfo:
@@ -194,7 +191,7 @@ def build_server(  # noqa: PLR0913 - most are optional
     *,
     limits: "ConnectionLimits | None" = None,
 ) -> "Server":
-    """Build the HTTP server of a service. `limits` are those that no setting determines."""
+    """Build the HTTP server of a service. `limits` replaces the defaults of limits without a setting, in tests."""
     from listings.http.connection import ConnectionLimits
     from listings.http.server import Server
 
@@ -275,16 +272,16 @@ def build_mail_server(settings: Settings) -> SmtpServer | None:
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:
     if not settings.rate_limit:
         return None
-    local = _local_limiter(settings, database_id)
+    local = _build_local_limiter(settings, database_id)
     if settings.redis is None:
         return local
     from listings.ratelimit.fallback import FallbackLimiter
 
     shared = build_redis_limiter(settings.redis, settings, database_id)
-    if metrics is None:
-        return FallbackLimiter(shared, local, required=settings.redis_required)
-    limiter = FallbackLimiter(shared, local, required=settings.redis_required, on_local_hit=metrics.record_local_count)
-    metrics.watch_limiter(lambda: limiter.is_redis_unavailable)
+    limiter = FallbackLimiter(shared, local, required=settings.redis_required)
+    if metrics is not None:
+        limiter.on_local_hit = metrics.record_local_count
+        metrics.watch_limiter(lambda: limiter.is_redis_unavailable)
     return limiter
 
 
@@ -302,7 +299,7 @@ def build_redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint
     return Endpoint(**address._asdict(), timeout_seconds=settings.redis_timeout / 1000)
 
 
-def _local_limiter(settings: Settings, database_id: str) -> RateLimiter:
+def _build_local_limiter(settings: Settings, database_id: str) -> RateLimiter:
     if sys.platform != "linux":  # the mapped log needs Linux's locks and clock
         return MemoryLimiter(settings.rate_limit, settings.rate_window)
     return MappedLimiter(settings.file, database_id, settings.rate_limit, settings.rate_window)

@@ -7,18 +7,22 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import httpx2
 import pytest
 
-from listings import wiring
+from listings import maintenance, wiring
 from listings.cli.serve import RESERVED_FILES
 from listings.domain import api_keys
+from listings.domain.errors import Unavailable
 from listings.domain.model import Listing
+from listings.store.sqlite.maintenance import inspection
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, demo_environment
 from tests.harness import load_test_settings
@@ -326,6 +330,31 @@ def test_damage_found_after_the_start_stops_the_service(program: Program, cli: C
         output = service.process.stderr.read()
     assert f"listings: The database {database} is damaged: " in output
     assert "Traceback" not in output
+
+
+def test_damage_is_reported_although_another_error_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_test_settings(tmp_path, database=f"sqlite:///{tmp_path}/listings.db")
+    databases.damage(databases.make(tmp_path / "listings.db", listings=200, size=2000))
+    is_serving, is_scanned, find_damage = threading.Event(), threading.Event(), inspection.find_damage
+
+    def find_damage_late(*arguments: Any) -> str:
+        is_serving.wait(DEADLINE)
+        damage = find_damage(*arguments)
+        is_scanned.set()
+        return damage
+
+    def serve_until_the_disk_fails() -> None:
+        with maintenance.watch_for_damage(settings):
+            is_serving.set()
+            assert is_scanned.wait(DEADLINE)
+            raise OSError("the disk fails")
+
+    monkeypatch.setattr(inspection, "find_damage", find_damage_late)
+    with pytest.raises(Unavailable, match="is damaged: ") as failure:
+        serve_until_the_disk_fails()
+    assert isinstance(failure.value.__context__, OSError)
 
 
 def test_a_new_or_revoked_key_takes_effect_immediately(service: Serving, cli: Cli) -> None:

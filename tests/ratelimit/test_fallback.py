@@ -72,7 +72,8 @@ async def machine(
     local_hits: list[None] = []
     local = MappedLimiter(folder / f"{uuid4().hex}.db", database_id, limit, 3600)
     shared = RedisLimiter(endpoint, database_id, limit, 3600)
-    limiter = FallbackLimiter(shared, local, required=required, on_local_hit=lambda: local_hits.append(None))
+    limiter = FallbackLimiter(shared, local, required=required)
+    limiter.on_local_hit = lambda: local_hits.append(None)
     yield Machine(limiter, local_hits)
     await limiter.close()
 
@@ -216,7 +217,7 @@ def test_a_required_redis_makes_requests_fail_while_it_is_unavailable(
                     await fetch(KEY)
             with pytest.raises(Unavailable, match="Redis is unavailable"):
                 await one.limiter.check()
-            assert one.limiter.scope == "nobody, because Redis is unavailable"
+            assert one.limiter.scope == "no process, because Redis is unavailable"
             message = caplog.records[-1].getMessage()
             assert message.endswith("requests fail with 503, because LISTINGS_REDIS_REQUIRED is on")
             server.start()

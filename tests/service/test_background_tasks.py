@@ -4,13 +4,16 @@ import asyncio
 import logging
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from listings.domain.errors import Unavailable
-from listings.service import Options
+from listings import wiring
+from listings.domain.errors import Problem, Unavailable
+from listings.service import Options, Services
 from listings.service.indexing import Pause
-from tests.harness import TIMEOUT, Harness
+from listings.settings import Settings
+from tests.harness import TIMEOUT, Harness, load_test_settings, prepare_database
 
 
 def set_pause(harness: Harness, monkeypatch: pytest.MonkeyPatch, pause: Pause) -> None:
@@ -185,3 +188,43 @@ def test_an_unavailable_store_is_retried_without_a_log_line(
     monkeypatch.setattr(harness.services.market, "write_views", fail)
     harness.run(run_background_tasks(harness, monkeypatch, 3))
     assert "maintenance" not in caplog.text
+
+
+# The end of the service
+
+
+def list_open_files(folder: Path) -> list[str]:
+    """Return the files in a folder that this process has open."""
+    paths = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of the listing itself
+            paths.append(str(link.readlink()))
+    return [path for path in paths if path.startswith(f"{folder}/")]
+
+
+async def open_and_close(settings: Settings) -> None:
+    async with wiring.open_services(settings) as services:
+        await services.require_ready()
+        assert list_open_files(settings.file.parent)
+
+
+def test_an_invalid_setting_leaves_no_database_open(tmp_path: Path) -> None:
+    settings = load_test_settings(tmp_path, smtp_url="smtps://u:p@smtp.example", mail_from="")
+    prepare_database(settings)
+    with pytest.raises(Problem, match="which needs LISTINGS_MAIL_FROM") as failure:
+        asyncio.run(open_and_close(settings))
+    assert failure.tb is not None  # its frames still refer to the store
+    assert list_open_files(tmp_path) == []
+
+
+def test_a_failure_of_the_last_writes_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: Services) -> NoReturn:
+        raise OSError("the disk fails")
+
+    settings = load_test_settings(tmp_path)
+    prepare_database(settings)
+    monkeypatch.setattr(Services, "write_pending", fail)
+    with pytest.raises(OSError, match="the disk fails") as failure:
+        asyncio.run(open_and_close(settings))
+    assert failure.tb is not None  # its frames still refer to the store
+    assert list_open_files(tmp_path) == []

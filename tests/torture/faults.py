@@ -306,7 +306,7 @@ def count_per_process() -> None:
     def limiter(settings: Settings, database_id: str) -> RateLimiter:  # noqa: ARG001 - not needed
         return MemoryLimiter(settings.rate_limit, settings.rate_window)
 
-    wiring._local_limiter = limiter
+    wiring._build_local_limiter = limiter
 
 
 def log_api_keys() -> None:

@@ -28,15 +28,14 @@ class FallbackLimiter:
         local: RateLimiter,
         *,
         required: bool = False,
-        on_local_hit: Callable[[], None] = lambda: None,
     ) -> None:
-        """Both limiters have the same limit and window. `on_local_hit` is called for each hit without Redis."""
+        """Both limiters have the same limit and window."""
         self.limit = shared.limit
         self.window = shared.window
         self._shared = shared
         self._local = local
         self._required = required
-        self._on_local_hit = on_local_hit
+        self.on_local_hit: Callable[[], None] = lambda: None  # called for each hit without Redis
         self._unavailable_since: float | None = None
         shared.on_change = self._record_change
 
@@ -44,7 +43,7 @@ class FallbackLimiter:
     def scope(self) -> str:
         if self._unavailable_since is None:
             return self._shared.scope
-        return f"{'nobody' if self._required else self._local.scope}, {REDIS_UNAVAILABLE}"
+        return f"{'no process' if self._required else self._local.scope}, {REDIS_UNAVAILABLE}"
 
     @property
     def is_redis_unavailable(self) -> bool:
@@ -55,8 +54,8 @@ class FallbackLimiter:
         try:
             decision = await self._shared.hit(key_id)
         except Unavailable:
-            self._require_local()
-            self._on_local_hit()
+            self._raise_if_required()
+            self.on_local_hit()
             return await self._local.hit(key_id)
         if decision.accepted:
             with suppress(Unavailable):  # needed only if Redis fails later
@@ -67,7 +66,7 @@ class FallbackLimiter:
         try:
             return await self._shared.peek(key_id)
         except Unavailable:
-            self._require_local()
+            self._raise_if_required()
             return await self._local.peek(key_id)
 
     async def run_maintenance(self) -> None:
@@ -78,14 +77,14 @@ class FallbackLimiter:
         try:
             await self._shared.check()
         except Unavailable:
-            self._require_local()
+            self._raise_if_required()
             await self._local.check()
 
     async def close(self) -> None:
         await self._shared.close()
         await self._local.close()
 
-    def _require_local(self) -> None:
+    def _raise_if_required(self) -> None:
         if self._required:
             raise Unavailable("The rate limit can't be counted: Redis is unavailable") from None
 
