@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 _IN_POSTGRES = "The data is in PostgreSQL"
 _SCAN_SECONDS, _STARTUP_SCAN_SECONDS = 2.0, 0.2
+ORPHANED_WAL_ADVICE = connections.ORPHANED_WAL_ADVICE
 _COPY_TIMEOUT_MS = 5_000  # longer than for requests, because nobody is waiting
 
 
@@ -137,7 +138,7 @@ def copy_rate_limits(settings: Settings, target: PostgresUrl, database_id: str) 
     except Problem as problem:
         raise Problem(
             "copy_refused",
-            f"All rows are copied, but not the counts of the rate limit: {problem.message}: run it again",
+            f"All rows are copied, but not the counts of the rate limit: {problem.message}: run `listings copy` again",
         ) from problem
 
 
@@ -178,9 +179,9 @@ def get_sqlite_version() -> str:
     return connections.get_sqlite_version()
 
 
-def find_orphaned_wal(settings: Settings) -> tuple[Path | None, str]:
-    """Return the WAL or journal whose database is missing, or None, and advice for that case."""
-    return connections.find_orphaned_wal(settings.file), connections.ORPHANED_WAL_ADVICE
+def find_orphaned_wal(settings: Settings) -> Path | None:
+    """Return the WAL or journal whose database is missing, or None."""
+    return connections.find_orphaned_wal(settings.file)
 
 
 def find_recovery_marker(settings: Settings) -> str | None:
@@ -210,7 +211,9 @@ def rate_limit_scope(settings: Settings) -> str | None:
     if not settings.rate_limit:
         return None
     if settings.redis is not None:
-        return "all machines that use this Redis"
+        from listings.ratelimit.redis import RedisLimiter
+
+        return RedisLimiter.scope
     return MappedLimiter.scope if sys.platform == "linux" else MemoryLimiter.scope
 
 

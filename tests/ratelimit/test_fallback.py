@@ -524,7 +524,7 @@ def test_the_documented_user_has_enough_permissions(database_id: str, run: Run) 
     with RedisServer(configuration=configuration) as server:
         endpoint = server.endpoint(user="listings", password="PASSWORD", database=1)
         assert run(is_counting(endpoint, database_id))
-        assert inspect(endpoint).policy == "noeviction"
+        assert inspect(endpoint).eviction_policy == "noeviction"
 
 
 def test_tls_needs_a_trusted_certificate(

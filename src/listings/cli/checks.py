@@ -123,9 +123,10 @@ def _catch_os_error(check: Callable[[], Finding]) -> Finding:
 
 
 def _check_database_file(settings: Settings) -> Finding:
-    left, advice = maintenance.find_orphaned_wal(settings)
+    left = maintenance.find_orphaned_wal(settings)
     if left is not None:
         found = f"The database {settings.file} is missing, but {left} still contains writes to it"
+        advice = maintenance.ORPHANED_WAL_ADVICE
         return fault(found, advice[0].upper() + advice[1:])
     marker = maintenance.find_recovery_marker(settings)
     if marker is not None:
@@ -139,7 +140,7 @@ def _check_database_file(settings: Settings) -> Finding:
 
 def _has_database(settings: Settings) -> bool:
     with suppress(OSError):
-        return maintenance.find_orphaned_wal(settings)[0] is None and settings.file.exists()
+        return maintenance.find_orphaned_wal(settings) is None and settings.file.exists()
     return False
 
 
@@ -297,12 +298,12 @@ def _check_redis(report: "RedisReport", found: str) -> Finding:
         return fault(f"{report.name} is {kind}", "Set LISTINGS_REDIS_URL to a primary")
     if report.version < _MIN_REDIS_VERSION:
         return fault(f"{report.name} is too old", "Install Redis 6.2 or newer, or Valkey")
-    if report.policy != "noeviction":
-        found = f"{report.name} discards counts when its memory is full: maxmemory-policy is {report.policy}"
+    if report.eviction_policy != "noeviction":
+        found = f"{report.name} discards counts when its memory is full: maxmemory-policy is {report.eviction_policy}"
         return warning(found, "Set `maxmemory-policy noeviction` in Redis's configuration")
-    if abs(report.ahead) > _MAX_CLOCK_DIFFERENCE_SECONDS:
-        side = "ahead of" if report.ahead > 0 else "behind"
-        found = f"The clock of {report.name} is {abs(report.ahead):.0f} s {side} this machine's"
+    if abs(report.clock_ahead_seconds) > _MAX_CLOCK_DIFFERENCE_SECONDS:
+        side = "ahead of" if report.clock_ahead_seconds > 0 else "behind"
+        found = f"The clock of {report.name} is {abs(report.clock_ahead_seconds):.0f} s {side} this machine's"
         return warning(found, "Correct whichever of the two clocks is wrong")
     return ok(found)
 

@@ -43,7 +43,7 @@ class MemoryLimiter:
         )
 
     def list_ages(self, key_id: int) -> list[float]:
-        """Return the seconds since each counted request of the key, oldest first."""
+        """Return the seconds since each logged request of the key, including expired ones, oldest first."""
         now = self._clock()
         return [now - moment for moment in self.logs.get(key_id, ())]
 

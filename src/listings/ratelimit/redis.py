@@ -31,9 +31,11 @@ from listings.ratelimit.redis_connection import (
     describe_error,
 )
 
-_MICROSECONDS = 1_000_000
+_MICROSECONDS = 1_000_000  # per second
 _MIN_CONNECT_TIMEOUT_SECONDS = 1.0  # a longer timeout for replies also applies to connecting
 _RETRY_SECONDS = 1.0
+_PROBE_LIMIT = 1_000_000  # so that no probe is rejected
+_PROBE_WINDOW_MICROSECONDS = 1_000_000
 _OLD_SCRIPT_ERROR = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -?")
 _SCRIPT_ERROR = re.compile(r",? script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.$")
 
@@ -56,6 +58,7 @@ if newest and newest > now then
   expire()
 end
 
+-- Remove expired times: trim in doubling steps, then halve the step until the oldest remaining one is found.
 local start, count, oldest, step = now - window, redis.call('LLEN', key), now, 1
 while count > 0 do
   local moment = step <= count and tonumber(redis.call('LINDEX', key, step - 1))
@@ -103,8 +106,9 @@ _DIGEST = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 class RedisLimiter:
     """A `RateLimiter` shared by all users of one Redis. For one event loop.
 
-    It connects at the first request, and reconnects at most once a second. Without a connection, `hit` and `peek` raise
-    Unavailable immediately. A hit without a reply may have been counted.
+    It connects at the first call, and reconnects at most once a second. The first calls wait for the first attempt to
+    connect. After that, calls without a connection raise Unavailable immediately. A hit without a reply may have been
+    counted.
     """
 
     is_shared = True
@@ -143,7 +147,7 @@ class RedisLimiter:
 
         `ages` are the seconds since each request, oldest first. Raises Unavailable.
         """
-        connection = self._connection or await self._first_connection()
+        connection = self._connection or await self._wait_for_connection()
         recent = [round(age * _MICROSECONDS) for age in ages if age < self.window][-self.limit :]
         now = "" if self._clock is None else round(self._clock() * _MICROSECONDS)
         arguments = (1, f"{self._prefix}{key_id}", self._microseconds, now, *recent)
@@ -153,7 +157,7 @@ class RedisLimiter:
         """Do nothing: from the first request on, a task keeps the connection open."""
 
     async def check(self) -> None:
-        connection = self._connection or await self._first_connection()
+        connection = self._connection or await self._wait_for_connection()
         _parse_reply(connection, await self._probe(connection))
 
     async def close(self) -> None:
@@ -166,7 +170,7 @@ class RedisLimiter:
             self._connection.close("the limiter was closed")
 
     async def _decide(self, key_id: int, increment: int) -> RateLimitDecision:
-        connection = self._connection or await self._first_connection()
+        connection = self._connection or await self._wait_for_connection()
         arguments = self._arguments(key_id, increment)
         reply = await connection.call("EVALSHA", _DIGEST, *arguments)
         if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
@@ -181,8 +185,8 @@ class RedisLimiter:
 
     # Connection
 
-    async def _first_connection(self) -> Connection:
-        """Return the connection after the first attempt to connect. Raises Unavailable if it failed."""
+    async def _wait_for_connection(self) -> Connection:
+        """Return the connection after the first attempt to connect. Raises Unavailable if there is none."""
         if self._connect_task is None:
             self._connect_task = asyncio.create_task(self._keep_connected())
         await self._attempted.wait()
@@ -227,7 +231,8 @@ class RedisLimiter:
 
     def _probe(self, connection: Connection) -> asyncio.Future[Any]:
         """Count a request of a separate key, because a Redis that responds may still reject all writes."""
-        return connection.call("EVAL", _SCRIPT, 1, f"{self._prefix}probe", _MICROSECONDS, _MICROSECONDS, 1)
+        arguments = (1, f"{self._prefix}probe", _PROBE_LIMIT, _PROBE_WINDOW_MICROSECONDS, 1)
+        return connection.call("EVAL", _SCRIPT, *arguments)
 
     def _on_close(self, reason: str) -> None:
         if self._connection is None:  # still connecting: `_connect` handles the error

@@ -1,7 +1,7 @@
 """One pipelined connection to Redis or Valkey. Replies arrive in the order of the calls.
 
-Calls of one iteration of the event loop are sent together. A call without a reply is never repeated here, because
-Redis may have executed it.
+On uvloop, calls of one iteration of the event loop are sent together. A call without a reply is never repeated here,
+because Redis may have executed it.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         self.close_reason = ""  # "" while the connection is open
 
     def call(self, *words: bytes | str | int) -> asyncio.Future[Any]:
-        """Send a command. The future returns the reply, which may be an ErrorReply.
+        """Send a command. The future resolves to the reply, which may be an ErrorReply.
 
         Raises Unavailable if the connection is closed. The future raises it if the connection is lost before the reply.
         """

@@ -15,10 +15,10 @@ class RedisReport(NamedTuple):
 
     name: str  # with the version
     version: tuple[int, ...]  # of Redis, or the Redis version with which a Valkey is compatible
-    policy: str  # `maxmemory-policy`
+    eviction_policy: str  # `maxmemory-policy`
     is_replica: bool
     is_cluster: bool
-    ahead: float  # seconds by which its clock is ahead of this machine's
+    clock_ahead_seconds: float  # compared with this machine's
 
 
 def inspect(endpoint: Endpoint) -> RedisReport:
@@ -45,10 +45,10 @@ async def _inspect(endpoint: Endpoint) -> RedisReport:
     return RedisReport(
         name=f"Valkey {info['valkey_version']}" if is_valkey else f"Redis {info.get('redis_version', '?')}",
         version=tuple(int(part) for part in info.get("redis_version", "0").split(".") if part.isdigit()),
-        policy=info.get("maxmemory_policy", "unknown"),
+        eviction_policy=info.get("maxmemory_policy", "unknown"),
         is_replica=info.get("role") == "slave",
         is_cluster=info.get("cluster_enabled") == "1",
-        ahead=int(seconds) + int(microseconds) / 1_000_000 - now,
+        clock_ahead_seconds=int(seconds) + int(microseconds) / 1_000_000 - now,
     )
 
 

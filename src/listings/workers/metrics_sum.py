@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from listings.telemetry.metrics import Family, Sample
 
 _CUMULATIVE = {"counter", "histogram"}
-_SHARED_METRICS = {  # the maximum is reported, because a sum would mean nothing
+_MAX_METRICS = {  # a sum would mean nothing
     "listings_database_bytes",
     "listings_database_wal_bytes",
     "listings_rate_limit_away",
@@ -37,12 +37,12 @@ class MetricsSum:
 
 
 def sum_families(families: Iterable[Family]) -> list[Family]:
-    """Return each metric with the sum of each series, or its maximum for shared metrics."""
+    """Return each metric with the sum of each series, or its maximum for information and `_MAX_METRICS`."""
     metrics: dict[str, Family] = {}
     series: dict[tuple[str, ...], Sample] = {}
     for family in families:
         metric = metrics.setdefault(family.name, Family(family.name, family.text, family.kind, []))
-        is_shared = family.kind == "info" or family.name in _SHARED_METRICS
+        uses_maximum = family.kind == "info" or family.name in _MAX_METRICS
         for sample in family.samples:
             key = (sample.name, *(text for label in sorted(sample.labels.items()) for text in label))
             total = series.get(key)
@@ -50,14 +50,19 @@ def sum_families(families: Iterable[Family]) -> list[Family]:
                 series[key] = total = Sample(sample.name, sample.labels, sample.value)
                 metric.samples.append(total)
             else:
-                total.value = max(total.value, sample.value) if is_shared else total.value + sample.value
+                total.value = max(total.value, sample.value) if uses_maximum else total.value + sample.value
     return list(metrics.values())
 
 
 def build_worker_metrics(count: int, deaths: int) -> list[Family]:
     """Return the metrics of the supervisor: the number of workers and of unexpected exits."""
     return [
-        Family("listings_workers", "Processes that serve requests.", "gauge", [Sample("listings_workers", {}, count)]),
+        Family(
+            "listings_workers",
+            "Worker processes, including those that are starting or stopping.",
+            "gauge",
+            [Sample("listings_workers", {}, count)],
+        ),
         Family(
             "listings_worker_deaths",
             "Workers that exited unexpectedly.",
