@@ -178,6 +178,14 @@ def test_white_space_counts_towards_the_header_limit(running: RunningService, pr
         assert_rejected(connection.send(head.removeprefix(prefix)).read_response(), 431, "header_too_large")
 
 
+@pytest.mark.parametrize("earlier", [b"", request("GET", "/healthz")])
+def test_empty_lines_before_a_request_count_towards_the_header_limit(running: RunningService, earlier: bytes) -> None:
+    with Connection(running).send(earlier) as connection:
+        assert not earlier or connection.read_response().status == 200
+        assert connection.send(b"\r\n" * 1000 + request("GET", "/healthz")).read_response().status == 200
+        assert_rejected(connection.send(b"\r\n" * 13_000).read_response(), 431, "header_too_large")
+
+
 def test_a_body_in_the_same_segment_does_not_count_as_head(running: RunningService, cast: Cast) -> None:
     body = b'{"title": "t", "content": "' + b"c" * 60_000 + b'"}'
     head = request("POST", LISTINGS, cast.alice.key, b"Content-Length: %d" % len(body))
@@ -598,6 +606,40 @@ def test_a_response_precedes_a_rejection_after_a_shut_down(running: RunningServi
         assert connection.read_response().status == 200
         assert rest.endswith(b"HT") or connection.read_response().status == 400
         assert connection.is_closed()
+
+
+class ReleasedApplication:
+    """An application that receives a body, and responds once it is released."""
+
+    def __init__(self) -> None:
+        self.has_received, self.released = threading.Event(), threading.Event()
+        self.count = 0
+
+    async def serve(self, exchange: Any) -> None:
+        self.count += 1
+        await exchange.receive()
+        self.has_received.set()
+        await asyncio.to_thread(self.released.wait, TIMEOUT)
+        await exchange.respond(200, b"content-length: 0\r\n", b"")
+
+
+def test_a_response_arrives_although_a_later_body_ends_early(tmp_path: Path) -> None:
+    application = ReleasedApplication()
+    with RunningService(tmp_path) as service:
+        service.replace_application(application)
+        with Connection(service) as connection:
+            connection.send(
+                request("POST", "/", None, b"Expect: 100-continue", body=b"1") + request("POST", "/", body=b"12")[:-1]
+            )
+            read_continue(connection)
+            assert application.has_received.wait(TIMEOUT)
+            connection.socket.shutdown(socket.SHUT_WR)
+            with Connection(service).send(b"?\r\n\r\n") as other:  # meanwhile the service notices
+                assert other.read_response().status == 400
+            application.released.set()
+            assert connection.read_response().status == 200
+            assert connection.is_closed()
+    assert application.count == 1
 
 
 def test_100_continue_is_sent_to_clients_that_expect_it(running: RunningService, alice: Client) -> None:

@@ -54,6 +54,29 @@ def test_a_client_is_not_late_while_reading_is_paused(strict_service: RunningSer
         assert connection.send(last[20:]).read_response().status == 200
 
 
+def test_a_body_is_not_late_while_an_earlier_response_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("listings.http.server._SWEEP_SECONDS", 0.1)
+    with RunningService(tmp_path, limits=ConnectionLimits(body_seconds=1)) as service:
+        key = service.cast().alice.key
+        large = request("POST", PATH, key, body=b'{"title": "Large", "content": "%b"}' % (b"x" * 100_000))
+        create = request("POST", PATH, key, body=b'{"title": "Waits", "content": "for a response"}')
+        with Connection(service, receive_buffer=4096) as connection:
+            for _ in range(10):
+                assert connection.send(large).read_response().status == 201
+            connection.send(request("GET", PATH, key) + create[:-5])
+            time.sleep(1.5)
+            assert connection.read_response().status == 200
+            time.sleep(0.3)  # until the next check
+            assert connection.send(create[-5:]).read_response().status == 201
+
+
+@pytest.mark.parametrize("earlier", [b"", request("GET", "/healthz")])
+def test_an_empty_line_begins_no_request(strict_service: RunningService, earlier: bytes) -> None:
+    with Connection(strict_service).send(earlier) as connection:
+        assert not earlier or connection.read_response().status == 200
+        assert connection.send(b"\r\n").is_closed()
+
+
 @pytest.mark.decision("G31")
 @pytest.mark.parametrize(
     ("sent", "message"),

@@ -224,6 +224,19 @@ def test_a_buffered_response_is_sent_before_anything_else(
         assert harness.run(scenario()).endswith(b'{"status":"ok"}')
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/openapi.json"])
+def test_all_bytes_of_a_response_count_as_written(tmp_path: Path, path: str) -> None:
+    async def scenario() -> tuple[int, int]:
+        connection, transport = await connect(harness)
+        connection.data_received(request("GET", path))
+        connection.write_buffer.flush()
+        return connection._written_bytes, len(b"".join(transport.sent))  # noqa: SLF001 - what it measures
+
+    with Harness(tmp_path) as harness:
+        counted, sent = harness.run(scenario())
+    assert counted == sent > 200
+
+
 def test_a_lingering_connection_is_shut_down_after_its_response(tmp_path: Path) -> None:
     async def scenario() -> list[bytes]:
         connection, transport = await connect(harness)

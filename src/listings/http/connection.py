@@ -113,7 +113,7 @@ class HttpConnection(BaseConnection):
         self._upgrading = False
         self._target = b""  # in the current head
         self._heads_begun = 0  # in the bytes that are being parsed
-        self._head_bytes = 0  # received of the current head
+        self._head_bytes = 0  # received of the current head, and of empty lines before it
         self._head_end = b""  # the last three bytes of it
         self._max_head_bytes = limits.head_bytes + limits.url_bytes + _REQUEST_LINE_BYTES
         self._field_bytes = 0  # in its complete headers
@@ -160,7 +160,12 @@ class HttpConnection(BaseConnection):
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio uses the result
         """Keep the connection open (True) while a client that has finished sending waits for responses."""
         self.write_buffer.flush()
-        if self._running is None or self._phase not in {"busy", "head", "rejected"}:
+        if self._running is None:
+            return False
+        if self._phase == "body" and self._arriving is not self._running and not self._unparsed:
+            self._abandon(self._arriving)
+            self._enter("busy")
+        if self._phase not in {"busy", "head", "rejected"}:
             return False
         self._begin_stop()
         return True
@@ -192,11 +197,8 @@ class HttpConnection(BaseConnection):
         if self._phase in {"rejected", "linger"}:
             self._discard(len(data))
             return
-        fresh = self._phase in {"silent", "idle"}
-        if fresh:
-            self._enter("head")
-            self._head_bytes, self._head_end = 0, b""
-        if self._phase == "head" and len(data) > self._max_head_bytes - self._head_bytes:
+        fresh = self._phase in {"silent", "idle"}  # until a head begins, since empty lines may precede it
+        if (fresh or self._phase == "head") and len(data) > self._max_head_bytes - self._head_bytes:
             data = self._truncate_head(data)
         self._heads_begun = 0
         self._framing_bytes += len(data)
@@ -215,7 +217,7 @@ class HttpConnection(BaseConnection):
 
     def _check_sizes(self, data: bytes, *, fresh: bool) -> None:
         """Reject an endless head, and endless framing in a body."""
-        if self._phase == "head":
+        if self._phase == "head" or (fresh and not self._heads_begun):
             self._check_head_size(data, fresh=fresh)
         elif self._is_chunked:
             self._check_framing_size()
@@ -230,11 +232,9 @@ class HttpConnection(BaseConnection):
             self._reject(_malformed("The chunk headers or trailers of the body are too large"))
 
     def _check_head_size(self, data: bytes, *, fresh: bool) -> None:
-        """Reject a head that is too large. `fresh`: the bytes are the first of a request."""
-        if fresh or self._heads_begun:
-            self._head_bytes = 0
-        if self._heads_begun <= fresh:  # otherwise it began at an unknown offset of this read
-            self._head_bytes += len(data)
+        """Reject a head that is too large. `fresh`: no head had begun before these bytes."""
+        heads_at_start = 1 if fresh else 0  # a further head began at an unknown offset of these bytes
+        self._head_bytes = self._head_bytes + len(data) if self._heads_begun <= heads_at_start else 0
         self._head_end = (self._head_end + data)[-3:]
         if self._head_bytes > self._max_head_bytes:
             self._reject(self._head_too_large())
@@ -327,6 +327,7 @@ class HttpConnection(BaseConnection):
             expects_100_continue=self.expect_100_continue and version == "1.1",
         )
         self.headers = []  # trailers after the body are not headers (RFC 9110, 6.5.1)
+        self._head_bytes, self._head_end = 0, b""
         self._framing_bytes = 0
         self._enter("body")
         if self._running is None:
@@ -489,9 +490,8 @@ class HttpConnection(BaseConnection):
         self.write_buffer.flush()
         self.transport.write(data)
 
-    def write_response(self, data: Data, size: int) -> None:
-        """Write a complete response of `size` bytes, buffered with those of other connections."""
-        self._written_bytes += size
+    def write_response(self, data: Data) -> None:
+        self._written_bytes += len(data) if isinstance(data, bytes) else len(data[0]) + len(data[1])
         self.write_buffer.put(self.transport, data)
 
     def begin_large_response(self, owner: int) -> bool:
@@ -580,15 +580,15 @@ class HttpConnection(BaseConnection):
 
     def sweep(self, now: float) -> None:
         """Reject or close the connection if it is past its deadline."""
+        if self.flow.read_paused:  # we have stopped reading, so the client is not late
+            self._since = now
         limits, elapsed = self._limits, now - self._since
         if self.flow.write_paused or self._sending_body or self.transport.is_closing():
             self._check_reader(now)
             return
         self._window = None
         self._count_unsent(self.transport.get_write_buffer_size())
-        if self.flow.read_paused:  # we have stopped reading, so the client is not late
-            self._since = now
-        elif self._phase == "head" and elapsed > limits.header_seconds:
+        if self._phase == "head" and elapsed > limits.header_seconds:
             self._reject(_timeout("headers", limits.header_seconds))
         elif self._phase == "body" and elapsed > limits.body_seconds:
             self._reject(_timeout("body", limits.body_seconds))

@@ -35,8 +35,8 @@ class ExchangeConnection(Protocol):
     def write(self, data: bytes) -> None:
         """Write after all earlier responses."""
 
-    def write_response(self, data: Data, size: int) -> None:
-        """Write a complete response of `size` bytes, buffered with those of other connections."""
+    def write_response(self, data: Data) -> None:
+        """Write a complete response, buffered with those of other connections."""
 
     def begin_body(self) -> None:
         """Prepare for `write_body`."""
@@ -143,10 +143,7 @@ class HttpExchange(BaseExchange):
             await self.message_event.wait()
 
     async def run(self, app: HttpApplication) -> None:
-        """Run the application, which handles its own errors. If one escapes, the protocol closes the connection.
-
-        It also closes the connection if the application ends before the response that it started.
-        """
+        """Run the application. If it raises, or returns before its response is complete, fail the connection."""
         try:
             await app.serve(cast("Any", self))
             if self.response_started and not (self.response_complete or self.disconnected):
@@ -192,7 +189,7 @@ class HttpExchange(BaseExchange):
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
             data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
-        self._connection.write_response(data, len(head) + len(body))
+        self._connection.write_response(data)
         self.message_event.set()
         if not self.keep_alive:
             self._connection.close()
