@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from listings import wiring
+from listings.http.server import bind_socket
 from tests.conftest import Client
-from tests.harness import TIMEOUT, Cast, RunningService
+from tests.harness import TIMEOUT, Cast, Harness, RunningService
 from tests.http.raw import Connection, RawResponse, request
 
 LISTINGS = "/api/v1/listings"
@@ -704,8 +706,10 @@ def failing(tmp_path: Path) -> Iterator[RunningService]:
             if exchange.path in {"/half", "/ended"}:
                 headers = [(b"content-length", b"9")]
                 await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
-            if exchange.path == "/ended":
+            if exchange.path in {"/ended", "/silent"}:
                 return
+            if exchange.path == "/responded":
+                await exchange.respond(200, b"content-length: 0\r\n", b"")
             raise RuntimeError("not handled by the application")
 
     with RunningService(tmp_path) as service:
@@ -725,6 +729,19 @@ def test_an_unhandled_failure_is_500_and_logged(failing: RunningService, caplog:
 def test_a_failure_during_a_response_closes_the_connection(failing: RunningService, path: str) -> None:
     with Connection(failing).send(request("GET", path)) as connection, pytest.raises(ConnectionError):
         connection.read_response()
+
+
+def test_a_request_without_a_response_is_500(failing: RunningService) -> None:
+    with Connection(failing).send(request("GET", "/silent")) as connection:
+        assert_rejected(connection.read_response(), 500, "internal_error")
+        assert connection.is_closed()
+
+
+def test_a_failure_after_a_response_is_logged(failing: RunningService, caplog: pytest.LogCaptureFixture) -> None:
+    with Connection(failing).send(request("GET", "/responded") * 2) as connection:
+        assert [connection.read_response().status for _ in range(2)] == [200] * 2
+        assert connection.send(request("GET", "/responded")).read_response().status == 200
+    assert caplog.text.count("The application failed") == 3
 
 
 class BodyReadAfterTheClientLeft:
@@ -828,6 +845,23 @@ def test_responses_during_a_shutdown_have_the_current_date(tmp_path: Path) -> No
         connection: Any = DatedConnection(state)
         state.connections.add(connection)
     assert b"old" not in connection.dates
+
+
+def test_responses_have_a_date_from_the_start(tmp_path: Path) -> None:
+    headers: list[tuple[bytes, bytes]] = []
+
+    async def scenario() -> None:
+        def stop() -> None:
+            headers.extend(server.server_state.default_headers)
+            server.stop()
+
+        server = wiring.build_server(harness.services, harness.settings, on_start=stop)
+        with bind_socket("127.0.0.1", 0) as listener:
+            await server.serve([listener])
+
+    with Harness(tmp_path) as harness:
+        harness.run(scenario())
+    assert [name for name, _ in headers] == [b"date"]
 
 
 def test_shutdown_reads_first_after_the_loop_was_blocked(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ async def connect(harness: Harness) -> tuple[Any, FakeTransport]:
     """Return a connection without a network, and its transport."""
     server = wiring.build_server(harness.services, harness.settings)
     server.config.load()
+    await server.on_tick(0)  # sets the date
     connection: Any = server._build_protocol()  # noqa: SLF001 - as the server does for each client
     transport = FakeTransport()
     connection.connection_made(transport)

@@ -454,7 +454,7 @@ class HttpConnection(BaseConnection):
 
     def fail(self, exchange: HttpExchange) -> None:
         """Handle a failure of the application: send a 500 if no response has started, and close the connection."""
-        if exchange.response_started or exchange.disconnected:
+        if exchange.response_started:
             self.drop()
             return
         exchange.response_started = exchange.response_complete = True

@@ -146,10 +146,9 @@ class HttpExchange(BaseExchange):
         """Run the application. If it raises, or returns before its response is complete, fail the connection."""
         try:
             await app.serve(cast("Any", self))
-            if self.response_started and not (self.response_complete or self.disconnected):
-                self._connection.fail(self)
         except Exception:  # noqa: BLE001 - the client must not wait forever
             _log.exception("The application failed")
+        if not (self.response_complete or self.disconnected):
             self._connection.fail(self)
 
     async def receive(self) -> Any:
@@ -181,8 +180,7 @@ class HttpExchange(BaseExchange):
             return
         self.response_started = self.response_complete = True
         status_line = STATUS_LINE[status]
-        headers = self._connection.server_state.default_headers  # of now: the request may have waited
-        date = headers[0][1] if headers else b""
+        date = self._connection.server_state.default_headers[0][1]  # of now: the request may have waited
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         data: Data
         if len(body) < LARGE_BYTES:  # from this size on, two buffers are cheaper than a copy
@@ -204,8 +202,7 @@ class HttpExchange(BaseExchange):
             return
         self.response_started = True
         connection = self._connection
-        headers = self._connection.server_state.default_headers  # of now: the request may have waited
-        date = headers[0][1] if headers else b""
+        date = self._connection.server_state.default_headers[0][1]  # of now: the request may have waited
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         connection.write(b"%bdate: %b\r\n%b%b" % (STATUS_LINE[status], date, head, end))
         connection.begin_body()

@@ -85,6 +85,7 @@ class Server(UvicornServer):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, start to accept and to enforce deadlines, and call `on_start`."""
+        await self.on_tick(0)  # sets the Date header of the first responses
         try:
             await super().startup(sockets)
         except OSError as error:  # another program started to listen after the socket was bound
