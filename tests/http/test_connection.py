@@ -86,6 +86,12 @@ MALFORMED = {
             b"\xe9",
         )
     },
+    **{
+        f"host in the URL: {host!r}": b"GET http://" + host + b"/ HTTP/1.1\r\n" + HEAD + b"\r\n"
+        for host in (b"", b"user@localhost", b"[:::1]", b"a:8x", b"%zz")
+    },
+    "no Host, and one in the URL": b"GET http://localhost/ HTTP/1.1\r\n\r\n",
+    "an invalid Host, and one in the URL": b"GET http://localhost/ HTTP/1.1\r\nHost: a/b\r\n\r\n",
     "a space in the path": b"GET /a b HTTP/1.1\r\n" + HEAD + b"\r\n",
     "raw UTF-8 in the path": "GET /é HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
 }
@@ -222,6 +228,40 @@ def test_http_1_0_needs_no_host_and_closes_the_connection(running: RunningServic
 def test_a_request_target_may_have_any_form(running: RunningService, target: bytes, status: int) -> None:
     with Connection(running).send(b"GET " + target + b" HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
         assert connection.read_response().status == status
+
+
+class HostEcho:
+    """An application that responds with the Host headers."""
+
+    async def serve(self, exchange: Any) -> None:
+        body = b" ".join(value for name, value in exchange.headers if name == b"host")
+        await exchange.respond(200, b"content-length: %d\r\n" % len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        (b"GET http://other/a HTTP/1.1", b"other"),
+        (b"GET http://other HTTP/1.1", b"other"),
+        (b"GET HTTP://[::1]:80?a=http://third HTTP/1.1", b"[::1]:80"),
+        (b"GET http://other/ HTTP/1.0", b"other"),
+        (b"GET /a?b=http://other#c HTTP/1.1", b"localhost"),
+        (b"GET //other/ HTTP/1.1", b"localhost"),
+        (b"GET //other/#a HTTP/1.1", b"localhost"),
+    ],
+)
+def test_the_host_in_the_target_replaces_the_host_header(tmp_path: Path, line: bytes, host: bytes) -> None:
+    with RunningService(tmp_path) as service:
+        service.replace_application(HostEcho())
+        with Connection(service).send(line + b"\r\n" + HEAD + b"\r\n") as connection:
+            assert connection.read_response().body == host
+
+
+def test_the_host_in_the_target_of_http_1_0_needs_no_host_header(tmp_path: Path) -> None:
+    with RunningService(tmp_path) as service:
+        service.replace_application(HostEcho())
+        with Connection(service).send(b"GET http://other/ HTTP/1.0\r\n\r\n") as connection:
+            assert connection.read_response().body == b"other"
 
 
 def test_the_target_of_options_may_be_an_asterisk(running: RunningService) -> None:
