@@ -326,8 +326,8 @@ class RunningService:
         return self.run(create_cast)
 
     @property
-    def open_connections(self) -> int:
-        return self._server.open_connections
+    def connection_count(self) -> int:
+        return self._server.connection_count
 
     def replace_application(self, application: Any) -> None:
         """Serve another application from now on; it needs the method `serve(exchange)`."""

@@ -205,10 +205,10 @@ def build_server(  # noqa: PLR0913 - most are optional
         limits,
         on_start,
         services.begin_shutdown,
-        alone=settings.workers == 1,
+        sole_process=settings.workers == 1,
     )
     if observers.metrics is not None:
-        observers.metrics.watch_connections(lambda: server.open_connections, settings.max_connections)
+        observers.metrics.watch_connections(lambda: server.connection_count, settings.max_connections)
     return server
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from listings.domain.errors import Problem
-from listings.http.large_bodies import LARGE_BYTES, MAX_VALUES, LargeBodies
+from listings.http.large_bodies import LARGE_BODY_BYTES, MAX_VALUES, LargeBodies
 from tests.conftest import Client
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request
@@ -39,7 +39,7 @@ def build_body(values: int) -> str:
 )
 def test_a_large_body_has_at_most_20000_values(alice: Client, body: str, status: int) -> None:
     response = alice.request("POST", "", content=body.encode())
-    assert (len(body) > LARGE_BYTES, response.status_code) == (True, status)
+    assert (len(body) > LARGE_BODY_BYTES, response.status_code) == (True, status)
     if status != 201:
         assert response.headers["x-error-code"] == "invalid_request"
         assert response.json() == {"error": "The body must have at most 20000 values"}
@@ -49,7 +49,7 @@ def test_other_tasks_run_between_two_large_bodies() -> None:
     events: list[str] = []
 
     async def take(bodies: LargeBodies, name: str) -> None:
-        await bodies.take_turn(b"[1]")
+        await bodies.wait_and_check(b"[1]")
         events.append(name)
 
     async def tick() -> None:
@@ -80,7 +80,7 @@ def test_other_tasks_run_while_values_are_counted() -> None:
 
         task = asyncio.create_task(tick())
         with pytest.raises(Problem, match="at most 20000 values"):
-            await LargeBodies().take_turn(b'{"x": ["' + b",[" * 800_000 + b'"' + b",[]" * 100_000 + b"]}")
+            await LargeBodies().wait_and_check(b'{"x": ["' + b",[" * 800_000 + b'"' + b",[]" * 100_000 + b"]}")
         task.cancel()
         return iterations
 

@@ -1,6 +1,6 @@
 """The server's own response path and plain ASGI send the same responses, for every endpoint and kind of response.
 
-All other tests over HTTP use the server's own path (`HttpExchange.answer`), and those without a socket plain ASGI.
+All other tests over HTTP use the server's own path (`HttpExchange.respond`), and those without a socket plain ASGI.
 """
 
 import re

@@ -592,7 +592,7 @@ def test_a_closed_connection_discards_waiting_requests_and_later_ones(
             with suppress(OSError):
                 connection.send(messages)
             end = time.monotonic() + TIMEOUT
-            while service.open_connections:
+            while service.connection_count:
                 assert time.monotonic() < end
                 time.sleep(0.05)
 
@@ -827,7 +827,7 @@ def count_iterations_to_accept(running: RunningService, connections: int) -> int
             for _ in range(connections):
                 clients.enter_context(Connection(running))  # this blocks the loop
             iterations = 0
-            while running.open_connections < connections:
+            while running.connection_count < connections:
                 await asyncio.sleep(0)
                 iterations += 1
             return iterations

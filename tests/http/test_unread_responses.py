@@ -187,7 +187,7 @@ def test_a_client_that_leaves_during_a_large_list_releases_its_file(
         with request_without_reading(service, alice):
             assert count_files(tmp_path) == 1
         asyncio.run(wait_for_closed_files(tmp_path))
-        assert service.open_connections == 0
+        assert service.connection_count == 0
 
 
 def count_responses(service: RunningService, person: Person) -> int:

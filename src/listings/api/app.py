@@ -22,10 +22,19 @@ from listings.api.response_cache import ResponseCache
 from listings.api.routes import remove_prefix, route
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
-from listings.http.asgi import LARGE_BYTES, AsgiExchange, ClientGoneError, Exchange, Pages, Receive, Scope, Send
+from listings.http.asgi import (
+    LARGE_RESPONSE_BYTES,
+    AsgiExchange,
+    ClientGoneError,
+    Exchange,
+    Pages,
+    Receive,
+    Scope,
+    Send,
+)
 from listings.http.large_bodies import LargeBodies
-from listings.http.turns import Turns
 from listings.http.uvicorn_base import STATUS_LINE
+from listings.http.yielding_lock import YieldingLock
 from listings.service import Services
 from listings.service.access import InactiveKeyError, require_write_access
 from listings.telemetry.logs import RequestLine, RequestLog
@@ -79,7 +88,7 @@ class Application:
         self._response_cache = ResponseCache(services.revisions, options.max_cache_bytes)
         self._lists = Lists(services, options.file_folder, options.max_file_bytes)
         self._compressor = Compressor()
-        self._dry_run_turns = Turns(_DRY_RUN_PAUSE)
+        self._dry_run_lock = YieldingLock(_DRY_RUN_PAUSE)
         self._large_bodies = LargeBodies()
         services.revisions.on_reset(self._clear_response_cache)
 
@@ -96,7 +105,7 @@ class Application:
     async def serve(self, exchange: Exchange) -> None:
         """Serve one request. Our own server calls this directly, which saves ASGI's dictionaries."""
         started = perf_counter()
-        request = Request(exchange, self._ids, self._response_cache, self._lists, self._dry_run_turns)
+        request = Request(exchange, self._ids, self._response_cache, self._lists, self._dry_run_lock)
         try:
             response = await self._respond(request, exchange)
         except ClientGoneError:
@@ -153,7 +162,7 @@ class Application:
 
     def _accept(self, request: Request, exchange: Exchange, endpoint: Endpoint, response: Response) -> Response:
         """Count a response in the usage of its key. Return 503 instead of a large one if too many bytes are unread."""
-        is_large = len(response.body) >= LARGE_BYTES or response.file is not None
+        is_large = len(response.body) >= LARGE_RESPONSE_BYTES or response.file is not None
         if is_large and not exchange.begin_large_response(_get_key_id(request)):
             return self._reject_unsent(request, response)
         if endpoint.needs_key:

@@ -83,8 +83,8 @@ async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
     state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
     options = parse_options(request, idempotent=True)._replace(state=state)
-    take_turn = request.dry_run_turns.take if options.dry_run else nullcontext
-    async with take_turn():
+    acquire_lock = request.dry_run_lock.acquire if options.dry_run else nullcontext
+    async with acquire_lock():
         parsed = await batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
     encode = partial(parsed.encode, request.caller, dry_run=options.dry_run)
@@ -94,7 +94,7 @@ async def run_batch(services: Services, request: Request) -> Response:
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
     if isinstance(outcome, str):  # recorded under the same Idempotency-Key
         return batch.build_response(outcome.encode(), codec.REPLAYED + headers)
-    async with take_turn():
+    async with acquire_lock():
         return batch.build_response(await batch.join(encode(outcome)), headers)
 
 

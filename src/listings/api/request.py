@@ -13,8 +13,8 @@ from listings.domain.model import Caller
 from listings.http import accept_encoding
 from listings.http.accept_encoding import Encodings
 from listings.http.asgi import ClientGoneError, Exchange
-from listings.http.large_bodies import LARGE_BYTES, LargeBodies
-from listings.http.turns import Turns
+from listings.http.large_bodies import LARGE_BODY_BYTES, LargeBodies
+from listings.http.yielding_lock import YieldingLock
 
 if TYPE_CHECKING:  # it imports this module
     from listings.api.lists import Lists
@@ -49,7 +49,7 @@ class Request:
         "cache",
         "caller",
         "decision",
-        "dry_run_turns",
+        "dry_run_lock",
         "id",
         "lists",
         "method",
@@ -62,12 +62,12 @@ class Request:
     caller: Caller  # set by the checks, if the endpoint needs a key
 
     def __init__(
-        self, exchange: Exchange, ids: RequestIds, cache: ResponseCache, lists: "Lists", dry_run_turns: Turns
+        self, exchange: Exchange, ids: RequestIds, cache: ResponseCache, lists: "Lists", dry_run_lock: YieldingLock
     ) -> None:
         """`cache` holds responses that handlers may reuse, and `lists` builds lists."""
         self.cache = cache
         self.lists = lists
-        self.dry_run_turns = dry_run_turns
+        self.dry_run_lock = dry_run_lock
         headers = exchange.headers
         self.method = exchange.method
         self.path = exchange.path
@@ -164,8 +164,8 @@ class Request:
         body = self._exchange.get_body()
         if body is None or len(body) > max_bytes:
             body = await self._receive_body(max_bytes, large_bodies)
-        if len(body) > LARGE_BYTES:
-            await large_bodies.take_turn(body)
+        if len(body) > LARGE_BODY_BYTES:
+            await large_bodies.wait_and_check(body)
         self.body = body
 
     async def _receive_body(self, max_bytes: int, large_bodies: LargeBodies) -> bytes:
@@ -173,7 +173,7 @@ class Request:
         expected = declared or max_bytes
         chunks, size, more = [], 0, True
         while more:
-            if self._reserved is None and (expected if declared else size) > LARGE_BYTES:
+            if self._reserved is None and (expected if declared else size) > LARGE_BODY_BYTES:
                 self._reserve(large_bodies, expected)
             chunk, more = await self._receive_chunk()
             chunks.append(chunk)

@@ -12,8 +12,8 @@ _CODING = re.compile(r"([!#$%&'*+.^_`|~0-9a-z-]+)(?:[ \t]*;[ \t]*q=(0(?:\.[0-9]{
 class Encodings(NamedTuple):
     """The encodings of a body that a client accepts.
 
-    `suffixes` are those of their entity tags, "" for no encoding. Bodies are compressed from `min_bytes` on, or
-    never (None).
+    `suffixes`: the entity-tag suffix of each accepted encoding, "" for no encoding. Bodies are compressed from
+    `min_bytes` on, or never (None).
     """
 
     suffixes: tuple[str, ...]

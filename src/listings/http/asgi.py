@@ -12,7 +12,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
-LARGE_BYTES = 16 * 1024
+LARGE_RESPONSE_BYTES = 16 * 1024
 """From this size on, a response counts as large."""
 
 

@@ -1,4 +1,4 @@
-"""Limit the bytes that clients make a process keep in memory: unread responses, or request bodies."""
+"""Limit the bytes that a process holds in memory for its clients: unread responses, or request bodies."""
 
 _MAX_BYTES = 32 * 1024 * 1024
 _MAX_BYTES_OF_OWNER = 8 * 1024 * 1024
@@ -29,5 +29,5 @@ class ByteBudget:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there are too many bytes."""
+        """Whether all owners together exceed the maximum."""
         return self.total > _MAX_BYTES

@@ -33,11 +33,11 @@ _MIN_READ_RATE = 16 * 1024  # bytes per second that a client must take, on avera
 _HURRIED_SECONDS = 2.0  # the write deadline while clients leave too many bytes unread
 _REQUEST_LINE_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
 _MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
-_NO_LINGER = struct.pack("ii", 1, 0)
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # l_onoff, l_linger
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
 _MAX_PARSED_BYTES = 2048  # at a time: a hundred of the shortest requests, parsed in 3 ms if not compiled
 _MAX_QUEUED = 16  # requests; further bytes stay unparsed
-_NO_COUNT = bytes(4)
+_ZERO_INT = bytes(4)
 
 Phase: TypeAlias = Literal[
     "silent",  # connected, nothing has arrived
@@ -98,9 +98,9 @@ class HttpConnection(BaseConnection):
         self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
         self._sending_body = False
         self._written_bytes = 0
-        self._window: tuple[float, int] | None = None  # when a slow reader was last checked, and what it had taken
+        self._last_reader_check: tuple[float, int] | None = None  # its time, and the bytes taken
         self._phase: Phase = "silent"
-        self._since = self.loop.time()
+        self._phase_since = self.loop.time()
         self._running: HttpExchange | None = None
         self.queued: deque[HttpExchange] = deque()  # later requests
         self._ready: HttpExchange | None = None  # runs once the received bytes are parsed
@@ -286,7 +286,6 @@ class HttpConnection(BaseConnection):
             self._enter("head")
 
     def on_url(self, url: bytes) -> None:
-        """Add a part of the URL."""
         self._target += url
         if len(self._target) > self._limits.url_bytes:
             raise Problem("uri_too_long", f"The URL must be at most {self._limits.url_bytes} bytes")
@@ -421,7 +420,10 @@ class HttpConnection(BaseConnection):
             self.flow.resume_reading()
 
     def _reject(self, problem: Problem) -> None:
-        """Read no more requests, and send the problem after all pending responses."""
+        """Read no more requests, and send the problem after all pending responses.
+
+        If the response to this request is complete, only linger. If it has started, drop the connection.
+        """
         if self._phase in {"rejected", "linger"} or self.transport.is_closing():
             return
         if self._phase == "body":
@@ -480,7 +482,7 @@ class HttpConnection(BaseConnection):
 
     def close_if_idle(self, now: float, idle_seconds: float) -> None:
         """Close if there is no request and nothing has arrived for `idle_seconds`."""
-        if self._phase in {"silent", "idle"} and now - self._since >= idle_seconds:
+        if self._phase in {"silent", "idle"} and now - self._phase_since >= idle_seconds:
             self._close()
 
     def write(self, data: bytes) -> None:
@@ -494,9 +496,8 @@ class HttpConnection(BaseConnection):
         self.write_buffer.put(self.transport, data)
 
     def begin_large_response(self, owner: int) -> bool:
-        """Count unsent bytes for `owner`, and return whether they leave room for a large response."""
         self._owner = owner
-        return not self._unsent.total or self._unsent.has_room(owner)
+        return self._unsent.has_room(owner)
 
     def acquire_throttle(self) -> AbstractAsyncContextManager[None]:
         return self.throttle.acquire(self._owner)
@@ -519,7 +520,6 @@ class HttpConnection(BaseConnection):
             self.transport.set_write_buffer_limits()
 
     def is_closing(self) -> bool:
-        """Return whether the transport is closing."""
         return self.transport.is_closing()
 
     def close(self) -> None:
@@ -533,10 +533,12 @@ class HttpConnection(BaseConnection):
             self._linger()
 
     def _has_unread_bytes(self) -> bool:
-        if self._unparsed or self.transport.is_closing():
-            return bool(self._unparsed)
+        if self._unparsed:
+            return True
+        if self.transport.is_closing():
+            return False
         descriptor = self.transport.get_extra_info("socket").fileno()
-        return fcntl.ioctl(descriptor, termios.FIONREAD, _NO_COUNT) != _NO_COUNT
+        return fcntl.ioctl(descriptor, termios.FIONREAD, _ZERO_INT) != _ZERO_INT
 
     def _close(self) -> None:
         self.write_buffer.flush()
@@ -557,10 +559,13 @@ class HttpConnection(BaseConnection):
             self.drop()
 
     def drop(self) -> None:
-        """Reset the connection immediately and discard unsent data, including the kernel's."""
+        """Reset the connection immediately and discard unsent data, including the kernel's.
+
+        If it is closing already, the kernel still sends its buffer.
+        """
         self._disconnect_all()
         if not self.transport.is_closing():
-            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self.transport.abort()
 
     def _disconnect_all(self) -> None:
@@ -572,7 +577,7 @@ class HttpConnection(BaseConnection):
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
-        self._since = self.loop.time()
+        self._phase_since = self.loop.time()
         self._discarded_bytes = 0
 
     # Deadlines
@@ -580,12 +585,12 @@ class HttpConnection(BaseConnection):
     def sweep(self, now: float) -> None:
         """Reject or close the connection if it is past its deadline."""
         if self.flow.read_paused:  # we have stopped reading, so the client is not late
-            self._since = now
-        limits, elapsed = self._limits, now - self._since
+            self._phase_since = now
+        limits, elapsed = self._limits, now - self._phase_since
         if self.flow.write_paused or self._sending_body or self.transport.is_closing():
             self._check_reader(now)
             return
-        self._window = None
+        self._last_reader_check = None
         self._count_unsent(self.transport.get_write_buffer_size())
         if self._phase == "head" and elapsed > limits.header_seconds:
             self._reject(_timeout("headers", limits.header_seconds))
@@ -603,15 +608,15 @@ class HttpConnection(BaseConnection):
         unread = self.transport.get_write_buffer_size()
         self._count_unsent(unread)
         if not unread:
-            self._window = None
+            self._last_reader_check = None
             return
         taken = self._written_bytes - unread
-        since, before = self._window = self._window or (now, taken)
+        since, before = self._last_reader_check = self._last_reader_check or (now, taken)
         seconds = self._limits.write_seconds
         if now - since >= (min(seconds, _HURRIED_SECONDS) if self._unsent.is_exceeded else seconds):
             if taken - before < _MIN_READ_RATE * (now - since):
                 self.drop()
-            self._window = (now, taken)
+            self._last_reader_check = (now, taken)
 
     def _head_too_large(self) -> Problem:
         limits = self._limits

@@ -12,7 +12,7 @@ import httptools
 
 from listings.domain.errors import Problem
 from listings.http.asgi import (
-    LARGE_BYTES,
+    LARGE_RESPONSE_BYTES,
     PIECE_BYTES,
     BodySource,
     Headers,
@@ -83,17 +83,14 @@ class SingleWaiterEvent:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """Set the event and wake the waiter."""
         self._is_set = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def clear(self) -> None:
-        """Reset the event."""
         self._is_set = False
 
     async def wait(self) -> None:
-        """Wait until the event is set."""
         if not self._is_set:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -188,7 +185,6 @@ class HttpExchange(BaseExchange):
         await super().send(message)
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
-        """Send a complete response in one write, buffered with those of other connections."""
         self._close_if_body_pending()
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -199,7 +195,7 @@ class HttpExchange(BaseExchange):
         date = self._connection.server_state.default_headers[0][1]  # of now: the request may have waited
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         data: Data
-        if len(body) < LARGE_BYTES:  # from this size on, two buffers are cheaper than a copy
+        if len(body) < LARGE_RESPONSE_BYTES:  # from this size on, two buffers are cheaper than a copy
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
             data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
@@ -210,7 +206,6 @@ class HttpExchange(BaseExchange):
         self.on_response()
 
     async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
-        """Send a response whose body is read in pieces, each when the client has taken the one before."""
         self._close_if_body_pending()
         if self.flow.write_paused and not self._has_left():
             await self.flow.drain()
@@ -249,7 +244,6 @@ class HttpExchange(BaseExchange):
         return self._has_left() or bool(self.response_complete)
 
     def begin_large_response(self, owner: int) -> bool:
-        """Count the connection's unsent bytes for `owner`, and return whether they leave room for a large response."""
         return self._connection.begin_large_response(owner)
 
     def _close_if_body_pending(self) -> None:

@@ -1,18 +1,18 @@
-"""Large request bodies: their memory, their turns, and how many values they may have."""
+"""Large request bodies: their memory, the order in which they are decoded, and how many values they may have."""
 
 import asyncio
 
 from listings.domain.errors import Problem, Unavailable
 from listings.http.byte_budget import ByteBudget
-from listings.http.turns import Turns
+from listings.http.yielding_lock import YieldingLock
 
-LARGE_BYTES = 64 * 1024
+LARGE_BODY_BYTES = 64 * 1024
 """A body of at most this size is decoded within 2 ms, whatever it contains."""
 MAX_VALUES = 20_000
 """Of a large body. Two mebibytes can have a million, which take up to 100 ms to decode and to check in one step."""
 
 _PIECE_BYTES = 64 * 1024
-_MAX_DEPTH = 10_000  # the decoder rejects it before
+_MAX_DEPTH = 10_000  # the decoder rejects deeper nesting, so there is no need to count
 
 
 class LargeBodies:
@@ -20,24 +20,23 @@ class LargeBodies:
 
     def __init__(self) -> None:
         self._bytes = ByteBudget()
-        self._turns = Turns()
+        self._lock = YieldingLock()
 
     def reserve(self, owner: int, size: int) -> None:
-        """Reserve memory for a body of an API key. Raises Unavailable if others use too much of it."""
+        """Reserve memory for a body of an API key. Raises Unavailable if this key or all keys together use too much."""
         if not self._bytes.has_room(owner):
             raise Unavailable("Too many large request bodies are being received: send fewer at the same time")
         self._bytes.change(owner, size)
 
     def release(self, owner: int, size: int) -> None:
-        """Release reserved memory."""
         self._bytes.change(owner, -size)
 
-    async def take_turn(self, body: bytes) -> None:
-        """Wait until a body may be decoded, so that other requests run between two of them.
+    async def wait_and_check(self, body: bytes) -> None:
+        """Wait until this body may be decoded, and check its number of values. Decode it before the next `await`.
 
         Raises Problem("invalid_request") if it has too many values.
         """
-        async with self._turns.take():
+        async with self._lock.acquire():
             if _has_many_separators(body):
                 await _check_values(body)
 

@@ -36,8 +36,8 @@ class _ShutdownTimeouts(NamedTuple):
 
 
 _DRAIN_SECONDS = 10.0
-_STOPPING = _ShutdownTimeouts(_DRAIN_SECONDS, 0.5)
-_RETIRING = _ShutdownTimeouts(60.0, 5.0)  # longer than any request may take to arrive
+_STOPPING = _ShutdownTimeouts(drain=_DRAIN_SECONDS, idle=0.5)
+_RETIRING = _ShutdownTimeouts(drain=60.0, idle=5.0)  # drain: longer than the 40 s that a request may take to arrive
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +52,12 @@ class Server(UvicornServer):
         on_start: Callable[[], None] = lambda: None,
         on_stop: Callable[[], None] = lambda: None,
         *,
-        alone: bool = True,
+        sole_process: bool = True,
     ) -> None:
         """Configure uvicorn for our protocol.
 
         `on_start` is called once connections are accepted. `on_stop` is called when a stop begins, perhaps twice, but
-        not by `retire`. `alone` is whether this is the only process that accepts from the sockets.
+        not by `retire`. `sole_process` is whether this is the only process that accepts from the sockets.
         """
         protocol = partial(HttpConnection, limits, application.render_error, WriteBuffer(), ByteBudget(), Throttle())
         super().__init__(
@@ -78,7 +78,7 @@ class Server(UvicornServer):
         self._on_stop = on_stop
         self._limits = limits
         self._on_start = on_start
-        self._alone = alone
+        self._sole_process = sole_process
         self._is_signalled = False
         self._timeouts = _STOPPING
         self._deadline = float("inf")  # for the shutdown, on the loop's clock
@@ -124,7 +124,7 @@ class Server(UvicornServer):
 
         After `retire`, the other processes that listen on the sockets accept these connections.
         """
-        if self._alone and self._timeouts is _STOPPING and all(map(drop_new_connections, sockets)):
+        if self._sole_process and self._timeouts is _STOPPING and all(map(drop_new_connections, sockets)):
             await asyncio.sleep(HANDSHAKE_SECONDS)
         for server in self.servers:
             server.close()
@@ -137,10 +137,10 @@ class Server(UvicornServer):
         await asyncio.sleep(0)  # a connection accepted by the loop is set up in the next iteration
 
     def _count_free(self) -> int:
-        return self._limits.connections - self.open_connections
+        return self._limits.connections - self.connection_count
 
     @property
-    def open_connections(self) -> int:
+    def connection_count(self) -> int:
         """The number of open connections. Thread-safe."""
         return len(self.server_state.connections)
 
@@ -224,7 +224,7 @@ def _listen_problem(address: str, error: Exception) -> Problem:
 
 
 def format_base_url(listener: socket.socket) -> str:
-    """Return the URL under which clients on this machine reach the service."""
+    """Return the URL at which clients on this machine reach the service."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

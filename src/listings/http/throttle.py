@@ -20,12 +20,12 @@ class Throttle:
 
     @asynccontextmanager
     async def acquire(self, owner: int) -> AsyncIterator[None]:
-        """Wait for a turn. Owners, such as API keys, take turns, however many connections they have."""
+        """Acquire the right to send a piece. Each owner, such as an API key, holds at most one place in the queue."""
         async with self._owner_locks.setdefault(owner, asyncio.Lock()), self._lock:
             yield
 
     async def wait(self) -> None:
-        """Wait until another piece may be sent. Call it at the end of a turn in which a piece was sent."""
+        """Wait until another piece may be sent. Call it after a piece was sent, while you hold the right."""
         now = monotonic()
         self._due = max(self._due, now - _BURST_SECONDS) + _INTERVAL_SECONDS
         await asyncio.sleep(max(0.0, self._due - now))

@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Any, TypeAlias
 
 Transport: TypeAlias = Any
-"""What responses are written to. asyncio and uvloop share no type for it."""
+"""The transport of a connection. asyncio and uvloop share no type for it."""
 
 Data: TypeAlias = bytes | tuple[bytes, bytes]
 """A complete response, or its head and a body that is too large to copy."""
@@ -43,7 +43,7 @@ class WriteBuffer:
         self._runs = cycle(UNBUFFERED_RUNS)
 
     def put(self, transport: Transport, data: Data) -> None:
-        """Send the data at the latest at the end of this loop iteration."""
+        """Send the data by the end of this loop iteration."""
         if self._unbuffered:
             self._unbuffered -= 1
             _send(transport, data)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from listings.domain.errors import Problem, Unavailable
 from listings.http.byte_budget import ByteBudget
-from listings.http.large_bodies import LARGE_BYTES
+from listings.http.large_bodies import LARGE_BODY_BYTES
 from listings.site import cookies, pages, presentation, security, visitor
 from listings.site.context import site_of
 
@@ -84,7 +84,7 @@ class _Body:
         self._received += len(message.get("body", b""))
         if self._received > self._limit:
             raise _too_large(self._limit)
-        if self._received > LARGE_BYTES and not self._reserved:
+        if self._received > LARGE_BODY_BYTES and not self._reserved:
             self._reserve()
         return message
 

@@ -1,23 +1,23 @@
-"""Long steps take turns, with a pause between those that wait for each other."""
+"""Steps that hold the lock have a pause between them if they wait for each other."""
 
 import asyncio
 from time import perf_counter
 
-from listings.http.turns import Turns
+from listings.http.yielding_lock import YieldingLock
 
 PAUSE = 0.05
 
 
 def measure_seconds(count: int) -> float:
-    """Return how long it takes until `count` simultaneous steps have had their turns."""
+    """Return how long it takes until `count` simultaneous steps have held the lock."""
 
-    async def step(turns: Turns) -> None:
-        async with turns.take():
+    async def step(lock: YieldingLock) -> None:
+        async with lock.acquire():
             pass
 
     async def run() -> float:
-        turns, began = Turns(PAUSE), perf_counter()
-        await asyncio.gather(*(step(turns) for _ in range(count)))
+        lock, began = YieldingLock(PAUSE), perf_counter()
+        await asyncio.gather(*(step(lock) for _ in range(count)))
         return perf_counter() - began
 
     return asyncio.run(run())
