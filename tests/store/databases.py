@@ -53,7 +53,8 @@ def add_listing(connection: apsw.Connection, account: int, serial: int, size: in
     with connection:
         connection.execute(LISTING, (serial, account, "x" * size, CREATED)).fetchall()
         connection.execute(
-            "UPDATE account_state SET revision = revision + 1 WHERE account_id = ?", (account,)
+            "UPDATE account_state SET revision = revision + 1, edit_revision = edit_revision + 1 WHERE account_id = ?",
+            (account,),
         ).fetchall()
 
 

@@ -1,6 +1,7 @@
 """Backups of a database that is in use: a complete file, or none at all."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from listings.store.sqlite.maintenance import backup as backups
 from listings.store.sqlite.maintenance import snapshot
 from tests.harness import TIMEOUT
 from tests.store import databases
-from tests.store.databases import connect, is_sound, rows
+from tests.store.databases import change, connect, is_sound, rows
 from tests.store.sqlite.database_files import ROOT, copy_as_killed, list_names, read_files
 
 pytestmark = pytest.mark.covers_programs
@@ -141,7 +142,42 @@ def test_an_existing_file_is_overwritten_only_with_force(database: Path, file: P
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal", ".lock", ".limits-0000", ".limits-0001"])
+def test_the_wal_of_an_overwritten_database_is_not_replayed_into_the_backup(
+    database: Path, tmp_path: Path, file: Path
+) -> None:
+    killed = copy_as_killed(tmp_path / "killed", database)
+    change(database, "UPDATE accounts SET name = 'current'")
+    backups.back_up(database, file)
+    shutil.copy(f"{killed}-wal", f"{file}-wal")
+    backups.back_up(database, killed, force=True)
+    assert rows(killed, "SELECT name FROM accounts") == [("current",)]
+    assert list_names(killed.parent) == ["listings.db"]
+    assert rows(file, "SELECT name FROM accounts") == [("from the WAL",)]  # SQLite replays any intact WAL
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_a_side_file_without_its_database_is_deleted_only_with_force(database: Path, file: Path, suffix: str) -> None:
+    side_file = file.with_name(f"backup.db{suffix}")
+    side_file.write_text("half")
+    with pytest.raises(Problem, match=f"{side_file} exists: .* --force") as raised:
+        backups.back_up(database, file)
+    assert raised.value.code == "backup_refused"
+    assert side_file.read_text() == "half"
+    backups.back_up(database, file, force=True)
+    assert list_names(file.parent) == ["backup.db", "data"]
+    assert is_sound(file)
+
+
+def test_a_database_with_the_name_of_a_side_file_is_not_deleted(tmp_path: Path) -> None:
+    database = databases.make(tmp_path / "listings-wal")
+    with pytest.raises(Problem, match="belongs to the database itself"):
+        backups.back_up(database, tmp_path / "listings", force=True)
+    assert is_sound(database)
+
+
+@pytest.mark.parametrize(
+    "suffix", ["", "-wal", "-shm", "-journal", ".lock", ".needs-recovery", ".limits-0000", ".limits-0001"]
+)
 @pytest.mark.parametrize("exists", [False, True])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_backup_never_overwrites_the_databases_own_files(
@@ -220,6 +256,17 @@ def test_the_stale_draft_of_a_killed_backup_is_replaced(database: Path, file: Pa
     backups.back_up(database, file)
     assert is_sound(file)
     assert list_names(file.parent) == ["alice.csv.part", "backup.db", "data"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_with_the_name_of_a_draft_is_not_deleted(database: Path, file: Path, *, force: bool) -> None:
+    export = file.with_name("backup.db.part")
+    export.write_text("id,title\n")
+    with pytest.raises(Problem, match=f"{export} is not an unfinished backup: move it") as raised:
+        backups.back_up(database, file, force=force)
+    assert raised.value.code == "backup_refused"
+    assert export.read_text() == "id,title\n"
+    assert list_names(file.parent) == ["backup.db.part", "data"]
 
 
 def test_a_second_backup_to_the_same_file_is_rejected(database: Path, file: Path) -> None:

@@ -68,11 +68,13 @@ def test_reading_a_database_that_another_process_uses_changes_no_file(database: 
 
 def test_a_database_that_needs_recovery_is_not_opened_for_reading(database: Path, tmp_path: Path) -> None:
     killed = copy_as_killed(tmp_path / "killed", database, with_index=False)
-    with pytest.raises(Problem, match="WAL without its index"):
+    with pytest.raises(Problem, match="WAL without its index") as without_index:
         open_without_writes(killed)
+    assert f"`listings --database-url sqlite:///{killed} migrate`" in without_index.value.message
     Path(f"{database}-journal").write_text("half")
-    with pytest.raises(Problem, match="unfinished transaction"):
+    with pytest.raises(Problem, match="unfinished transaction") as unfinished:
         open_without_writes(database)
+    assert f"`listings --database-url sqlite:///{database} migrate`" in unfinished.value.message
 
 
 # Orphaned WAL files

@@ -1,5 +1,6 @@
 """Restoring a backup: the database is the previous one or the backup at every moment."""
 
+import asyncio
 import errno
 import os
 import shutil
@@ -12,12 +13,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.store import migrations
-from listings.store.sqlite.connections import open_writer
+from listings.store.sqlite.connections import find_orphaned_wal, open_writer
 from listings.store.sqlite.maintenance import backup as backups
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance import restore as restores
+from listings.store.sqlite.store import SqliteStore
 from tests.store import databases
 from tests.store.databases import change, connect, is_sound, rows
 from tests.store.sqlite.database_files import (
@@ -39,6 +41,10 @@ def get_rejection(database: Path, file: Path, *, force: bool = False) -> str:
         restores.restore(database, file, force=force)
     assert raised.value.code == "restore_refused"
     return raised.value.message
+
+
+def refuse_link(*_: object) -> None:
+    raise OSError(errno.EPERM, "No hard links")
 
 
 def test_a_restore_replaces_the_database_and_keeps_the_previous_one(database: Path, backup: Path) -> None:
@@ -157,8 +163,8 @@ def test_a_database_older_than_the_backup_needs_no_force(database: Path, tmp_pat
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
-        (["UPDATE account_state SET revision = revision + 1"], "has 1 edit that"),
-        (["UPDATE account_state SET revision = revision + 12"], "has 12 edits that"),
+        (["UPDATE account_state SET edit_revision = edit_revision + 1"], "has 1 edit that"),
+        (["UPDATE account_state SET edit_revision = edit_revision + 12"], "has 12 edits that"),
         (["UPDATE listings SET version = 2 WHERE id IN (1025, 2049)"], "has 2 edits that"),
         (["UPDATE listings SET updated_at = '2026-05-05 05:05:05' WHERE id = 1025"], "has 1 edit that"),
         (["UPDATE accounts SET plan_expires_at = 1"], "has 1 change of an account that"),
@@ -167,7 +173,7 @@ def test_a_database_older_than_the_backup_needs_no_force(database: Path, tmp_pat
         (
             [
                 "INSERT INTO accounts (bucket, name, email, created_at) VALUES (2, 'bob', 'b', 1), (3, 'c', 'c', 1)",
-                "UPDATE account_state SET revision = 9",
+                "UPDATE account_state SET edit_revision = 9",
                 "INSERT INTO api_keys (account_id, digest, hint, name, created_at) SELECT 2, randomblob(32), '', '', 1",
             ],
             "has 6 edits, 2 accounts and 1 key that",
@@ -181,6 +187,30 @@ def test_losing_data_needs_force(database: Path, backup: Path, statements: list[
     assert read_files(database.parent) == before
     restores.restore(database, backup, force=True)
     assert rows(database, "SELECT name FROM accounts") == [("alice",)]
+
+
+def test_views_can_be_lost_without_force(database: Path, backup: Path) -> None:
+    async def view() -> None:
+        store = SqliteStore(database)
+        await store.open()
+        await store.record_views(1, {1025: [bytes(16)]})
+        await store.close()
+
+    asyncio.run(view())
+    assert rows(database, "SELECT view_count FROM listings WHERE id = 1025") == [(1,)]
+    restores.restore(database, backup)
+    assert rows(database, "SELECT view_count FROM listings WHERE id = 1025") == [(0,)]
+
+
+@pytest.mark.parametrize(("count", "lost"), [(1, "1 edit or view"), (2, "2 edits and views")])
+def test_an_old_schema_counts_views_like_edits(tmp_path: Path, file: Path, count: int, lost: str) -> None:
+    database = tmp_path / "data/listings.db"
+    migrate.migrate(database, migrations.shipped_migrations()[:13])
+    with closing(connect(database)) as connection:
+        databases.add_account(connection, 1)
+    backups.back_up(database, file)
+    change(database, *["UPDATE account_state SET revision = revision + 1"] * count)
+    assert f"has {lost} that the backup lacks" in get_rejection(database, file)
 
 
 def test_replacing_another_database_needs_force(database: Path, tmp_path: Path) -> None:
@@ -353,9 +383,6 @@ def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(
         command = [sys.executable, "-c", lock_program, str(database)]
         outcomes.append(subprocess.run(command, capture_output=True, text=True, check=False).stderr)
 
-    def refuse_link(*_: object) -> None:
-        raise OSError(errno.EPERM, "No hard links")
-
     if not has_links:
         monkeypatch.setattr(os, "link", refuse_link)
     replace = Path.replace
@@ -372,6 +399,79 @@ def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(
     assert previous_file is not None
     assert previous_file.read_text() == "not a database " * 1000
     assert previous_file.stat().st_mode & 0o777 == 0o600
+
+
+# Failed restores
+
+
+def test_the_previous_file_is_named_if_the_disk_fails_after_its_wal_was_moved(
+    database: Path, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, replace = copy_as_killed(tmp_path / "killed", database), Path.replace
+    killed.write_text("not a database " * 1000)
+    before = read_files(killed.parent)
+
+    def fail_at_the_end(file: Path, target: Path) -> Path:
+        if target == killed:
+            raise OSError(errno.EIO, "Input/output error")
+        return replace(file, target)
+
+    monkeypatch.setattr(Path, "replace", fail_at_the_end)
+    with pytest.raises(Unavailable, match="Input/output error") as raised:
+        restores.restore(killed, backup, force=True)
+    (previous_wal,) = killed.parent.glob("listings.db.before-restore-*-wal")
+    assert str(previous_wal).removesuffix("-wal") in raised.value.message
+    assert previous_wal.read_bytes() == before["listings.db-wal"]
+
+
+def test_the_copy_of_a_damaged_database_is_durable_before_its_wal_is_moved(
+    database: Path, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, fsync, flushed = copy_as_killed(tmp_path / "killed", database), os.fsync, []
+    killed.write_text("not a database " * 1000)
+
+    def record(descriptor: int) -> None:
+        if Path(f"{killed}-wal").exists():
+            flushed.append((os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "link", refuse_link)
+    monkeypatch.setattr(os, "fsync", record)
+    previous_file = restores.restore(killed, backup, force=True).previous_file
+    assert previous_file is not None
+    assert (previous_file.stat().st_ino, previous_file.stat().st_size) in flushed
+
+
+def test_a_failed_copy_of_a_damaged_database_is_removed(
+    database: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    database.write_text("not a database " * 1000)
+    before = read_files(database.parent)
+    monkeypatch.setattr(os, "link", refuse_link)
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(Problem, match=r"before-restore-.* can't be written: Input/output error") as raised:
+        restores.restore(database, backup, force=True)
+    assert raised.value.code == "backup_refused"
+    assert read_files(database.parent) == before
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_an_orphaned_file_is_recognised_until_the_database_is_replaced(
+    backup: Path, tmp_path: Path, suffix: str
+) -> None:
+    database, orphan = tmp_path / "lost.db", tmp_path / f"lost.db{suffix}"
+    orphan.write_text("half")
+    found: list[Path | None] = []
+    previous_file = restores.restore(
+        database, backup, force=True, progress=lambda *_: found.append(find_orphaned_wal(database))
+    ).previous_file
+    assert set(found) == {orphan}
+    assert previous_file is not None
+    assert previous_file.read_text() == "half"
+    assert rows(database, COUNT_LISTINGS) == [(3,)]
 
 
 # Killed restores

@@ -24,6 +24,7 @@ ORPHANED_WAL_ADVICE = (
 _RECOVERY_ADVICE = (
     "restore a backup with `listings restore FILE --force`, or put the same database file and its WAL back and remove"
 )
+MARKER_SUFFIX = ".needs-recovery"  # of the file that makes every start fail until the database has been recovered
 _FILE_HEADER = b"SQLite format 3\0"  # of every database file that is not empty
 _CREATE_ADVICE = "run `listings migrate` or `listings serve` to create it"
 
@@ -103,7 +104,7 @@ def remove_marker(path: Path) -> None:
 
 
 def _marker_of(path: Path) -> Path:
-    return Path(f"{os.path.realpath(path)}.needs-recovery")
+    return Path(f"{os.path.realpath(path)}{MARKER_SUFFIX}")
 
 
 def require_sqlite_file(path: Path) -> None:
@@ -212,10 +213,11 @@ def build_read_only_uri(path: Path) -> str:
     require_database_file(path)
     real = path.resolve()
     wal, index, journal = (Path(f"{real}{suffix}") for suffix in ("-wal", "-shm", "-journal"))
+    migrate = f"`listings --database-url sqlite:///{quote(str(real))} migrate`"  # it may not be the configured database
     if _get_size(journal):
-        raise Problem("schema_mismatch", f"{real} has an unfinished transaction: `listings migrate` rolls it back")
+        raise Problem("schema_mismatch", f"{real} has an unfinished transaction: {migrate} rolls it back")
     if not index.exists() and _get_size(wal):  # another process removes the WAL before its index
-        raise Problem("schema_mismatch", f"{real} has a WAL without its index: `listings migrate` rebuilds it")
+        raise Problem("schema_mismatch", f"{real} has a WAL without its index: {migrate} rebuilds it")
     parameter = "readonly_shm=1" if wal.exists() and index.exists() else "immutable=1"
     return f"file:{quote(str(real))}?mode=ro&{parameter}"
 

@@ -8,14 +8,15 @@ from pathlib import Path
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.sqlite.connections import open_reader, require_database_file, require_safe_sqlite
+from listings.store.sqlite.connections import MARKER_SUFFIX, open_reader, require_database_file, require_safe_sqlite
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.snapshot import (
     DRAFT_SUFFIX,
-    SIDE_FILE_SUFFIXES,
     Progress,
     build_exists_error,
+    find_existing,
     ignore_progress,
+    list_side_files,
     write_copy,
 )
 
@@ -42,9 +43,10 @@ def back_up(database: Path, file: Path, *, force: bool = False, progress: Progre
 
 
 def is_database_file(database: Path, file: Path) -> bool:
-    """Return whether a path is the database or one of its side files, even through a link. It need not exist."""
+    """Return whether a path is the database or one of the files next to it, even through a link. It need not exist."""
     for home in (database.absolute(), database.resolve()):
-        own = [home.with_name(home.name + suffix) for suffix in ("", *SIDE_FILE_SUFFIXES, ".lock")]
+        own = [home, *list_side_files(home)]
+        own += (home.with_name(home.name + suffix) for suffix in (".lock", MARKER_SUFFIX))
         own += home.parent.glob(f"{escape(home.name)}.limits-*")
         if file in own or (file.parent == home.parent and file.name.startswith(f"{home.name}.limits-")):
             return True
@@ -62,13 +64,14 @@ def _resolve_target(database: Path, file: Path, *, force: bool) -> Path:
         if not target.parent.is_dir():
             raise Problem("backup_refused", f"There is no folder {target.parent}: create it, or use another one")
         draft = target.with_name(target.name + DRAFT_SUFFIX)
-        written = [target, draft, *(draft.with_name(draft.name + suffix) for suffix in SIDE_FILE_SUFFIXES)]
+        written = [target, draft, *list_side_files(target), *list_side_files(draft)]
         if any(is_database_file(database, path) for path in written):
             raise Problem("backup_refused", f"{file} belongs to the database itself: name another file")
         if os.path.lexists(target) and not target.is_file():
             raise Problem("backup_refused", f"{file} is not a regular file: name another one")
-        if target.exists() and not force:
-            raise build_exists_error(target)
+        existing = find_existing(target)
+        if existing is not None and not force:
+            raise build_exists_error(existing)
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is not a valid file name"
         raise Problem("backup_refused", f"{str(file)[:200]} can't be written: {reason}") from None

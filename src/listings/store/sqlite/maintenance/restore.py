@@ -10,15 +10,16 @@ there would be replayed into the new file. Then a complete copy of the backup ta
 
 import fcntl
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.files import sync_folder
+from listings.files import replace_file, sync_folder
 from listings.store.migrations import Migration, shipped_migrations
 from listings.store.sqlite.connections import (
     build_read_only_uri,
@@ -39,27 +40,28 @@ _OCCASION = "before-restore"
 _PIECE_BYTES = 1024 * 1024
 _LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
 
-# Of each kind of loss: the first schema version that has the columns, the singular, the plural, and the query, which
-# counts the data that the current database has and the backup lacks. Revisions and versions only rise, and ids are
-# never reused. Names and plans have no version, so any difference counts.
+_COUNT_EDITS = """
+SELECT max(
+    (SELECT coalesce(sum(max(0, m.revision - coalesce(b.revision, 0))), 0) FROM main.account_state m
+     LEFT JOIN backup.account_state b ON b.bucket = m.bucket AND b.account_id = m.account_id),
+    (SELECT count(*) FROM main.listings m LEFT JOIN backup.listings b ON b.id = m.id
+     WHERE b.id IS NULL OR m.version > b.version
+     OR (m.version = b.version AND (m.updated_at, m.created_at) <> (b.updated_at, b.created_at))))
+"""
+_FIRST_EDIT_REVISION = 14  # the schema version; before it, views can't be told from edits
+_LATEST = sys.maxsize
+# Of each kind of loss: the first and last schema version for which it is compared, the singular, the plural, and the
+# query, which counts the data that the current database has and the backup lacks. Revisions and versions only rise, and
+# ids are never reused. Names and plans have no version, so any difference counts.
 _LOSSES = (
+    (1, _FIRST_EDIT_REVISION - 1, "edit or view", "edits and views", _COUNT_EDITS),
+    (_FIRST_EDIT_REVISION, _LATEST, "edit", "edits", _COUNT_EDITS.replace("revision", "edit_revision")),
     (
-        *(1, "edit", "edits"),
-        """
-        SELECT max(
-            (SELECT coalesce(sum(max(0, m.revision - coalesce(b.revision, 0))), 0) FROM main.account_state m
-             LEFT JOIN backup.account_state b ON b.bucket = m.bucket AND b.account_id = m.account_id),
-            (SELECT count(*) FROM main.listings m LEFT JOIN backup.listings b ON b.id = m.id
-             WHERE b.id IS NULL OR m.version > b.version
-             OR (m.version = b.version AND (m.updated_at, m.created_at) <> (b.updated_at, b.created_at))))
-        """,
-    ),
-    (
-        *(1, "account", "accounts"),
+        *(1, _LATEST, "account", "accounts"),
         "SELECT count(*) FROM main.accounts m LEFT JOIN backup.accounts b ON b.id = m.id WHERE b.id IS NULL",
     ),
     (
-        *(1, "change of an account", "changes of accounts"),
+        *(1, _LATEST, "change of an account", "changes of accounts"),
         """
         SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
         WHERE (m.name, m.email, m.created_at) <> (b.name, b.email, b.created_at)
@@ -67,21 +69,21 @@ _LOSSES = (
         """,
     ),
     (
-        *(1, "key", "keys"),
+        *(1, _LATEST, "key", "keys"),
         """
         SELECT count(*) FROM main.api_keys m LEFT JOIN backup.api_keys b ON b.id = m.id
         WHERE b.id IS NULL OR b.digest <> m.digest
         """,
     ),
     (
-        *(1, "revocation of a key", "revocations of keys"),
+        *(1, _LATEST, "revocation of a key", "revocations of keys"),
         """
         SELECT count(*) FROM main.api_keys m JOIN backup.api_keys b ON b.id = m.id AND b.digest = m.digest
         WHERE m.revoked_at IS NOT NULL AND b.revoked_at IS NULL
         """,
     ),
     (
-        *(2, "account disabled or enabled", "accounts disabled or enabled"),
+        *(2, _LATEST, "account disabled or enabled", "accounts disabled or enabled"),
         """
         SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
         WHERE m.disabled_at IS NOT b.disabled_at
@@ -208,15 +210,11 @@ def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
     is_new, orphan = not database.exists(), find_orphaned_wal(database)
     if orphan is not None and not force:
         raise _build_force_error(database, f"is missing, but {orphan} still contains writes to it")
-    create_file(database)
+    if orphan is None:  # SQLite would remove an orphaned journal next to an empty file
+        create_file(database)
     with closing(WriteLock(database)) as lock, lock.acquire():
         if orphan is not None:
-            try:
-                previous_file = _set_aside_and_replace(database.resolve(), backup)
-            except BaseException:
-                if is_new and not database.stat().st_size:  # SQLite would remove a journal next to an empty file
-                    database.unlink()
-                raise
+            previous_file = _set_aside_and_replace(database.resolve(), backup)
             return previous_file.with_name(f"{previous_file.name}-{orphan.name.rpartition('-')[2]}")
         try:
             with closing(_open_target(database)) as target:
@@ -296,8 +294,8 @@ def _describe_losses(target: apsw.Connection, file: Path) -> str:
         schema = int(str(target.execute(_GET_COMMON_SCHEMA).fetchall()[0][0]))
         counts = [
             (target.execute(query).fetchall()[0][0], one, many)
-            for first_schema, one, many, query in _LOSSES
-            if schema >= first_schema
+            for first_schema, last_schema, one, many, query in _LOSSES
+            if first_schema <= schema <= last_schema
         ]
     finally:
         target.execute("DETACH backup").fetchall()
@@ -321,24 +319,29 @@ def _build_force_error(database: Path, reason: str) -> Problem:
 
 
 def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
-    """Replace a damaged database with a complete file, and return the new path of the old files.
+    """Replace a damaged or missing database with a complete file, and return the new path of the old files.
 
     An empty database file is not kept: SQLite would remove a WAL or journal next to it.
     """
     previous_file = snapshot.choose_copy_path(real, _OCCASION)
-    with _hold_sqlite_lock(real) as locked, snapshot.draft_copy(backup.connection, real, backup.progress) as draft:
-        if real.stat().st_size:
+    sqlite_lock = _hold_sqlite_lock(real) if real.exists() else nullcontext()
+    with sqlite_lock as locked, snapshot.draft_copy(backup.connection, real, backup.progress) as draft:
+        if locked is not None and os.fstat(locked).st_size:
             try:
                 os.link(real, previous_file)
             except OSError:  # a file system without hard links
                 _copy(locked, previous_file)
-        for suffix in snapshot.SIDE_FILE_SUFFIXES:
-            side_file = real.with_name(real.name + suffix)
-            if side_file.exists():
-                side_file.replace(previous_file.with_name(previous_file.name + suffix))
-        sync_folder(real.parent)
-        draft.replace(real)
-        sync_folder(real.parent)
+        try:
+            for side_file, previous in zip(*map(snapshot.list_side_files, (real, previous_file)), strict=True):
+                if side_file.exists():
+                    side_file.replace(previous)
+            sync_folder(real.parent)
+            draft.replace(real)
+            sync_folder(real.parent)
+        except OSError as error:
+            raise Unavailable(
+                f"The database {real} can't be restored: {error}; its files may have been moved to {previous_file}"
+            ) from error
     return previous_file
 
 
@@ -361,8 +364,8 @@ def _hold_sqlite_lock(real: Path) -> Iterator[int]:
 
 
 def _copy(descriptor: int, file: Path) -> None:
-    """Copy an open file into a new one that only its owner can read."""
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+    """Write a durable copy of an open file that only its owner can read. It is removed if that fails."""
+    with snapshot.report_write_errors(file), replace_file(file, durable=True) as copy:
         offset = 0
         while piece := os.pread(descriptor, _PIECE_BYTES, offset):
             copy.write(piece)

@@ -9,7 +9,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,7 +24,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 DRAFT_SUFFIX = ".part"
 _FILE_HEADER = b"SQLite format 3\0"
 _STEP_PAGES = 256  # 1 MiB
-SIDE_FILE_SUFFIXES = ("-wal", "-shm", "-journal")  # SQLite creates these files next to a database
 _NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -40,11 +39,14 @@ def copy_aside(source: apsw.Connection, database: Path, occasion: str) -> Path:
 
 
 def choose_copy_path(database: Path, occasion: str) -> Path:
-    """Return an unused path next to the database, such as `listings.db.before-0002-20261121-093000`."""
+    """Return an unused path next to the database, such as `listings.db.before-0002-20261121-093000`.
+
+    Its side files do not exist either.
+    """
     real = database.resolve()
     stem = f"{real.name}.{occasion}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     name, number = stem, 1
-    while os.path.lexists(real.with_name(name)):
+    while find_existing(real.with_name(name)) is not None:
         number += 1
         name = f"{stem}-{number}"
     return real.with_name(name)
@@ -55,25 +57,38 @@ def write_copy(
 ) -> None:
     """Copy the snapshot that a connection sees to a file, which is either complete or missing.
 
-    Raises Problem("backup_refused") if the file exists and `force` is not set, or can't be written; Unavailable if the
-    source is damaged; apsw.Error if the source can't be read.
+    Raises Problem("backup_refused") if the file or a side file exists and `force` is not set, or it can't be written;
+    Unavailable if the source is damaged; apsw.Error if the source can't be read.
     """
-    with draft_copy(source, target, progress) as draft:
-        if not force and os.path.lexists(target):
-            raise build_exists_error(target)
+    with draft_copy(source, target, progress) as draft, report_write_errors(target):
+        existing = find_existing(target)
+        if existing is not None and not force:
+            raise build_exists_error(existing)
+        _remove_with_side_files(target)
         draft.replace(target)
         sync_folder(target.parent)
 
 
 @contextmanager
 def draft_copy(source: apsw.Connection, target: Path, progress: Progress = ignore_progress) -> Iterator[Path]:
-    """Write a checked and durable copy next to `target`. It is removed at the end unless the caller renames it."""
+    """Write a checked and durable copy next to `target`. It is removed at the end unless the caller renames it.
+
+    Raises Problem("backup_refused") if it can't be written. Errors of the block are not changed.
+    """
     draft = target.with_name(target.name + DRAFT_SUFFIX)
-    try:
-        with _open_draft(draft) as descriptor:
+    with ExitStack() as stack:
+        with report_write_errors(target):
+            descriptor = stack.enter_context(_open_draft(draft))
             _fill(source, draft, progress)
             os.fsync(descriptor)
-            yield draft
+        yield draft
+
+
+@contextmanager
+def report_write_errors(target: Path) -> Iterator[None]:
+    """Raise Problem("backup_refused") if the block fails to write the copy `target`."""
+    try:
+        yield
     except apsw.FullError:
         raise _build_no_space_error(target) from None
     except OSError as error:
@@ -115,9 +130,19 @@ def find_stale_drafts(folder: Path) -> list[Path]:
     return [draft for draft in sorted(folder.glob(f"*{DRAFT_SUFFIX}")) if _is_draft(draft) and not _is_locked(draft)]
 
 
-def build_exists_error(target: Path) -> Problem:
+def list_side_files(database: Path) -> list[Path]:
+    """Return the paths of the files that SQLite creates next to a database."""
+    return [database.with_name(database.name + suffix) for suffix in ("-wal", "-shm", "-journal")]
+
+
+def find_existing(target: Path) -> Path | None:
+    """Return `target` or one of its side files, whichever exists, or None."""
+    return next((file for file in (target, *list_side_files(target)) if os.path.lexists(file)), None)
+
+
+def build_exists_error(file: Path) -> Problem:
     """Return the error for a copy that would replace an existing file."""
-    return Problem("backup_refused", f"{target} exists: name another file, or overwrite it with --force")
+    return Problem("backup_refused", f"{file} exists: name another file, or overwrite it with --force")
 
 
 def _build_no_space_error(target: Path) -> Problem:
@@ -155,7 +180,10 @@ def _create_draft(draft: Path) -> int:
 
 
 def _remove_stale(draft: Path) -> None:
-    """Remove a draft and the files that SQLite left next to it, unless a process has it locked."""
+    """Remove a draft and the files that SQLite left next to it.
+
+    Raises Problem("backup_refused") if a process has it locked, or it is a file of another program.
+    """
     try:
         descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -163,6 +191,10 @@ def _remove_stale(draft: Path) -> None:
     try:
         _lock(descriptor, draft)
         if has_name(descriptor, draft):
+            if not _is_draft(draft):
+                raise Problem(
+                    "backup_refused", f"{draft} is not an unfinished backup: move it, or name another file for the copy"
+                )
             _remove(draft)
     finally:
         os.close(descriptor)
@@ -176,8 +208,20 @@ def _lock(descriptor: int, draft: Path) -> None:
 
 
 def _remove(draft: Path) -> None:
-    for suffix in (*SIDE_FILE_SUFFIXES, ""):
-        draft.with_name(draft.name + suffix).unlink(missing_ok=True)
+    for file in (*list_side_files(draft), draft):
+        file.unlink(missing_ok=True)
+
+
+def _remove_with_side_files(target: Path) -> None:
+    """Remove a target that has side files: SQLite would replay its WAL or journal into the copy.
+
+    The target is removed first, because it is incomplete without its WAL.
+    """
+    side_files = [file for file in list_side_files(target) if os.path.lexists(file)]
+    if side_files:
+        for file in (target, *side_files):
+            file.unlink(missing_ok=True)
+        sync_folder(target.parent)
 
 
 def _is_draft(file: Path) -> bool:
