@@ -219,7 +219,7 @@ def test_failing_writes_are_not_ready_until_one_succeeds(database: Path, monkeyp
     async def use(store: SqliteStore) -> None:
         await store.check()
         fail_writes(monkeypatch)
-        await require_rejected(store, "outcome is unknown")
+        await require_rejected(store, "nothing was written")
         with pytest.raises(Unavailable):
             await store.check()
         monkeypatch.undo()
@@ -239,7 +239,7 @@ def test_a_file_lost_after_a_failed_write_is_not_ready(
     async def use(store: SqliteStore) -> None:
         await add(store, "Lamp")
         fail_writes(monkeypatch)
-        await require_rejected(store, "outcome is unknown")
+        await require_rejected(store, "nothing was written")
         monkeypatch.undo()
         file.rename(away)
         if is_replaced:

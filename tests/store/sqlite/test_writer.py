@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,73 +15,23 @@ import pytest
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.sqlite import writer as writers
-from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer import Writer
 from tests.harness import TIMEOUT
-
-
-def insert(text: str) -> Callable[[apsw.Connection], int]:
-    def operation(connection: apsw.Connection) -> int:
-        connection.execute("INSERT INTO notes (text) VALUES (?)", (text,))
-        return connection.last_insert_rowid()
-
-    return operation
-
-
-def insert_and_reject(connection: apsw.Connection) -> int:
-    connection.execute("INSERT INTO notes (text) VALUES ('rejected')")
-    raise Problem("not_owner", "no")
+from tests.store.sqlite.writer_runs import (
+    create_notes,
+    insert,
+    insert_and_reject,
+    read_texts,
+    run_concurrently,
+    run_in_one_batch,
+    run_with_writer,
+)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "notes.db"
-    path.touch()
-    open_writer(path).execute("CREATE TABLE notes (text TEXT NOT NULL UNIQUE) STRICT")
-    return path
-
-
-def read_texts(path: Path) -> set[str]:
-    return {str(row[0]) for row in apsw.Connection(str(path)).execute("SELECT text FROM notes").fetchall()}
-
-
-def run_with_writer(path: Path, use: Callable[[Writer], Any]) -> Any:
-    async def run() -> Any:
-        writer = Writer(path)
-        try:
-            return await use(writer)
-        finally:
-            await writer.close()
-
-    return asyncio.run(run())
-
-
-def run_concurrently(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
-    async def use(writer: Writer) -> list[Any]:
-        return await asyncio.gather(*map(writer.run, operations), return_exceptions=True)
-
-    return use
-
-
-def run_in_one_batch(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
-    entered, unblock = threading.Event(), threading.Event()
-
-    def block(_: apsw.Connection) -> None:
-        entered.set()
-        unblock.wait(TIMEOUT)
-
-    async def use(writer: Writer) -> list[Any]:
-        blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, TIMEOUT)
-        waiting: asyncio.Future[list[Any]] = asyncio.ensure_future(run_concurrently(*operations)(writer))
-        while writer.queued < len(operations):  # noqa: ASYNC110 - the writer has no event for it
-            await asyncio.sleep(0)
-        unblock.set()
-        await blocked
-        return await waiting
-
-    return use
+    return create_notes(tmp_path)
 
 
 def test_queued_operations_share_a_commit_and_get_their_own_results(path: Path) -> None:
@@ -180,157 +129,6 @@ def test_a_statement_that_the_database_rejects_is_rolled_back_alone(path: Path) 
     assert (first, third) == (1, 2)
     assert isinstance(second, Unavailable)
     assert read_texts(path) == {"a", "b"}
-
-
-def test_a_full_database_fails_the_batch_until_there_is_space(path: Path) -> None:
-    async def use(writer: Writer) -> None:
-        pages = await writer.run(lambda connection: connection.pragma("page_count"))
-        await writer.run(lambda connection: connection.pragma("max_page_count", pages + 3))
-        outcomes = await run_in_one_batch(insert("small"), insert("x" * 100_000), insert("also small"))(writer)
-        assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
-        assert "nothing was written" in outcomes[0].message
-        assert read_texts(path) == set()
-        await writer.run(lambda connection: connection.pragma("max_page_count", 1_000_000))
-        assert await writer.run(insert("x" * 100_000)) == 1
-
-    run_with_writer(path, use)
-
-
-def test_a_read_only_database_is_unavailable_and_nothing_is_written(path: Path) -> None:
-    connections: list[apsw.Connection] = []
-
-    async def use(writer: Writer) -> None:
-        await writer.run(connections.append)
-        connections[0].pragma("query_only", 1)
-        with pytest.raises(Unavailable) as raised:
-            await writer.run(insert("a"))
-        assert raised.value.message == "The database can't be written; nothing was written"
-        connections[0].pragma("query_only", 0)
-        assert await writer.run(insert("b")) == 1
-
-    run_with_writer(path, use)
-    assert read_texts(path) == {"b"}
-
-
-def test_an_error_during_the_commit_means_an_unknown_outcome(path: Path) -> None:
-    def fail() -> bool:
-        raise apsw.ReadOnlyError("attempt to write a readonly database")
-
-    async def use(writer: Writer) -> None:
-        with pytest.raises(Unavailable, match="unknown"):
-            await writer.run(lambda connection: connection.set_commit_hook(fail))
-
-    run_with_writer(path, use)
-
-
-def test_the_connection_is_reopened_after_a_disk_error(path: Path) -> None:
-    connections = []
-
-    def record(connection: apsw.Connection) -> None:
-        connections.append(connection)
-
-    def fail(connection: apsw.Connection) -> None:
-        record(connection)
-        raise apsw.IOError("disk I/O error")
-
-    async def use(writer: Writer) -> None:
-        with pytest.raises(Unavailable):
-            await writer.run(fail)
-        await writer.run(record)
-        assert await writer.run(insert("after")) == 1
-
-    run_with_writer(path, use)
-    assert connections[0] is not connections[1]
-
-
-def test_damage_found_while_the_connection_is_reopened_is_reported(path: Path) -> None:
-    def fail(_: apsw.Connection) -> None:
-        raise apsw.IOError("disk I/O error")
-
-    async def use(writer: Writer) -> None:
-        await writer.run(insert("a"))
-        with pytest.raises(Unavailable):
-            await writer.run(fail)
-        with path.open("r+b") as file:
-            file.write(b"not a database")
-        assert not writer.lock.is_damaged
-        with pytest.raises(Unavailable):
-            await writer.run(insert("b"))
-        assert writer.lock.is_damaged
-
-    run_with_writer(path, use)
-
-
-def test_a_database_locked_by_another_program_is_unavailable(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.store.sqlite.connections.WRITER_BUSY_TIMEOUT_MS", 10)
-    other = apsw.Connection(str(path))
-    other.execute("BEGIN IMMEDIATE")
-
-    async def use(writer: Writer) -> None:
-        with pytest.raises(Unavailable, match="nothing was written"):
-            await writer.run(insert("a"))
-        other.execute("ROLLBACK")
-        assert await writer.run(insert("b")) == 1
-
-    run_with_writer(path, use)
-    assert read_texts(path) == {"b"}
-
-
-def test_a_missing_file_is_unavailable_until_it_is_restored(path: Path) -> None:
-    away = path.with_suffix(".away")
-    path.rename(away)
-
-    async def use(writer: Writer) -> None:
-        with pytest.raises(Unavailable):
-            await writer.run(insert("a"))
-        away.rename(path)
-        assert await writer.run(insert("b")) == 1
-
-    run_with_writer(path, use)
-
-
-@pytest.mark.parametrize("suffix", ["", "-wal"])
-def test_a_file_removed_while_open_is_unavailable_until_restored(path: Path, suffix: str) -> None:
-    removed, away = path.with_name(path.name + suffix), path.with_suffix(".away")
-
-    async def use(writer: Writer) -> None:
-        await writer.run(insert("a"))
-        writer.require_files(None)
-        removed.rename(away)
-        for attempt in range(2):
-            with pytest.raises(Unavailable, match="nothing was written"):
-                await writer.run(insert(f"b{attempt}"))
-        with pytest.raises(Unavailable, match="removed or replaced"):
-            writer.require_files(None)
-        away.rename(removed)
-        assert await writer.run(insert("c")) == 2
-        writer.require_files(None)
-
-    run_with_writer(path, use)
-    assert read_texts(path) == {"a", "c"}
-
-
-def test_a_file_replaced_while_open_is_unavailable(path: Path) -> None:
-    other = path.with_suffix(".other")
-    shutil.copy(path, other)
-
-    async def use(writer: Writer) -> None:
-        await writer.run(insert("a"))
-        other.replace(path)
-        with pytest.raises(Unavailable, match="removed or replaced"):
-            await writer.run(insert("b"))
-
-    run_with_writer(path, use)
-
-
-def test_the_file_can_be_written_through_a_link(tmp_path: Path, path: Path) -> None:
-    link = tmp_path / "link.db"
-    link.symlink_to(path)
-
-    async def use(writer: Writer) -> None:
-        assert [await writer.run(insert(text)) for text in ("a", "b")] == [1, 2]
-
-    run_with_writer(link, use)
 
 
 def test_writes_above_the_queue_limit_are_rejected_immediately(path: Path) -> None:
@@ -564,20 +362,6 @@ def test_a_process_that_opens_the_file_through_a_link_shares_the_lock(tmp_path: 
     with closing(lock), closing(other), lock.acquire(), pytest.raises(BlockingIOError):
         fcntl.flock(other._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # noqa: SLF001 - `acquire` would wait forever
     assert [file.name for file in link.parent.iterdir()] == ["other.db"]
-
-
-def test_a_lock_file_that_cannot_be_locked_makes_writes_unavailable(path: Path) -> None:
-    async def use(writer: Writer) -> None:
-        descriptor = writer.lock._descriptor  # noqa: SLF001 - the only way to break the lock
-        copy = os.dup(descriptor)
-        os.close(descriptor)
-        with pytest.raises(Unavailable, match="nothing was written"):
-            await writer.run(insert("a"))
-        os.dup2(copy, descriptor)
-        os.close(copy)
-        assert await writer.run(insert("b")) == 1
-
-    run_with_writer(path, use)
 
 
 def test_a_closed_writer_rejects_writes_and_leaves_no_wal(path: Path) -> None:

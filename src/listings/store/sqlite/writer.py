@@ -61,6 +61,8 @@ _STATEMENT_ERRORS = (
     apsw.TooBigError,
 )
 
+_DISK_ERRORS = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError)
+
 _log = logging.getLogger(__name__)
 
 
@@ -201,6 +203,7 @@ class Writer:
         `connection` is one of the calling thread, without a transaction.
         """
         if self._files is None:
+            self._require_undamaged()
             return
         if not self._files.are_unchanged():
             raise Unavailable(f"{_REPLACED}; nothing was written")
@@ -306,21 +309,23 @@ class Writer:
 
     def _write_queued(self) -> None:
         """Acquire the lock, then dequeue a batch: more writes may have been queued while it waited."""
-        sequence = UNKNOWN
+        sequence, outcomes = UNKNOWN, None
         try:
             with self.lock.acquire(changes_callers=False, on_wait=self._record_blocked):
                 self._blocked_since = None
                 sequence = self.lock.sequence_at_acquire
                 outcomes = self._write(self._dequeue(_MAX_BATCH_SIZE))
         except OSError:
-            _log.exception("Locking the lock file failed")
+            _log.exception("Locking or unlocking the lock file failed")
             self._failed = True
-            outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(_MAX_BATCH_SIZE)]
-            self._report(outcomes, 0.0, committed=False)
+            if outcomes is None:  # nothing was dequeued
+                outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(_MAX_BATCH_SIZE)]
+                self._report(outcomes, 0.0, committed=False)
         with suppress(RuntimeError):  # the loop is closed: it did not wait for the lock
             self._loop.call_soon_threadsafe(self._end_batch, outcomes, sequence)
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:
+        """Write a dequeued batch and return its outcomes. Never raises."""
         if not batch:  # all were rejected while the thread waited for the lock
             return []
         began = perf_counter()
@@ -334,7 +339,7 @@ class Writer:
             _log.error("Rejected %d writes: %s", len(batch), problem.message)
             outcomes = [_Outcome(call, error=problem) for call in batch]
             self._report(outcomes, perf_counter() - began, committed=False)
-        except apsw.Error as error:
+        except Exception as error:  # noqa: BLE001 - the thread must survive, or all later writes would wait forever
             self._failed = True
             _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
@@ -371,17 +376,20 @@ class Writer:
             self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN IMMEDIATE")
             outcomes = [_run_in_savepoint(self._connection, call) for call in batch]
-        self._commit_started = True
-        self._connection.execute("ROLLBACK" if _leaves_nothing(batch) else "COMMIT")
+        if _leaves_nothing(batch):
+            self._connection.execute("ROLLBACK")
+        else:
+            self._commit_started = True
+            self._connection.execute("COMMIT")
         return outcomes
 
-    def _recover(self, error: apsw.Error) -> None:
-        """Roll the failed transaction back. After a disk failure, drop the connection too: its state is unknown."""
-        if is_damage(error):
+    def _recover(self, error: Exception) -> None:
+        """Roll the failed transaction back. Drop the connection if its state is unknown, as after a disk failure."""
+        if isinstance(error, apsw.Error) and is_damage(error):
             self.report_damage(f"The database is damaged ({error})")
         if self._connection is None:
             return
-        in_doubt = isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError | apsw.CantOpenError)
+        in_doubt = not isinstance(error, apsw.Error) or isinstance(error, _DISK_ERRORS)
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -481,11 +489,11 @@ def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
         raise error
 
 
-def _build_failure(error: apsw.Error, *, commit_started: bool) -> Unavailable:
+def _build_failure(error: Exception, *, commit_started: bool) -> Unavailable:
     if isinstance(error, apsw.BusyError):
         return _build_busy_error()
-    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.FullError) and not commit_started:
-        return Unavailable("The database can't be written; nothing was written")
+    if not commit_started:
+        return Unavailable("The database can't be written to; nothing was written")
     return Unavailable("The database failed to confirm the write; its outcome is unknown")
 
 
