@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -14,12 +15,14 @@ from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Positio
 from listings.contract.listings import AddStep
 from listings.domain.model import ImportedListing, Listing, MarketEntry, MarketQuery, NewListing
 from listings.store import migrations, sql
+from listings.store.mapping import Row
 from listings.store.market import entries as market_entries
 from listings.store.scripts import market_index as scripts
 from listings.store.sqlite.connections import open_reader
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.market import index as market_index
 from listings.store.sqlite.market import search as market
+from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.store import SqliteStore
 from tests.store import databases
 from tests.store.market import upgrade as market_upgrade
@@ -353,3 +356,19 @@ def test_older_entries_are_found_by_their_terms_until_all_are_indexed_again(tmp_
     databases.change(path, fill, words.format("market_words"), words.format("market_prices"))
     migrate.migrate(path)
     assert asyncio.run(market_upgrade.upgrade(SqliteStore(path))) == market_upgrade.FOUND
+
+
+@pytest.mark.parametrize(("max_bytes", "found"), [(1, 1), (30, 2), (1_000_000, 3)])
+def test_a_step_reads_prepared_listings_until_their_texts_reach_the_limit(
+    database: Path, max_bytes: int, found: int
+) -> None:
+    with closing(open_reader(database)) as connection:
+
+        def read(statement: str, values: Row) -> list[Row]:
+            return connection.execute(sql.to_sqlite(statement), values).fetchall()
+
+        batch = asyncio.run(market_index.prepare_next(read, 10, 1))
+        assert len(batch.listings) == 3
+        engine = market_index.SqliteMarketEngine(batch)
+        listings = run_script(connection, engine.read_outdated(10, max_bytes))
+    assert listings == batch.listings[:found]

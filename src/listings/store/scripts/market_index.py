@@ -29,7 +29,7 @@ from listings.store.scripts.script import Query, QueryMany, Script
 from listings.store.sql import GET_LISTING
 
 _LEASE_SECONDS = 3
-_MAX_LEASE_SECONDS = 6  # an end further ahead comes from a wrong clock
+_MAX_LEASE_SECONDS = 6  # a lease that ends later than this was stored with a wrong clock
 _IS_FREE = f"holder = $1 OR until <= $2 OR until > $2 + {_MAX_LEASE_SECONDS}"
 IS_LEASED_BY_OTHER = f"SELECT NOT ({_IS_FREE}) FROM market_indexer WHERE id = 1"
 _ACQUIRE_LEASE = f"""
@@ -109,13 +109,13 @@ class MarketEngine(Protocol):
     """Statement that finds the first account whose listings must be shown or hidden, and whether it is enabled."""
 
     def read_outdated(self, count: int, max_bytes: int) -> Script[list[Listing]]:
-        """Return the next listings whose current version is not in the market."""
+        """Return the next listings whose current version is not in the market, limited like `read_listings`."""
 
     def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
         """Return listings of one account until their texts reach `max_bytes`. The last one may exceed the limit."""
 
     def write_entries(self, changes: Sequence[EntryChange], version: int) -> Script[None]:
-        """Write entries and the terms of those that are shown. `version`: that of the whole index."""
+        """Write entries and the terms of those that are shown. `version` is the version of the index."""
 
     def finish(self) -> Script[None]:
         """Write the collected rows at the end of the step."""

@@ -33,7 +33,7 @@ _SET_ENTRY = build_set_entry()
 
 
 class PreparedBatch(NamedTuple):
-    """The next listings to index, and the seconds it took to prepare them. `has_more`: whether more remain.
+    """The next listings to index, and the seconds it took to prepare them. `has_more`: whether more may remain.
 
     `words` are by id and version, because a listing may change before the step that indexes it.
     """
@@ -45,7 +45,10 @@ class PreparedBatch(NamedTuple):
 
 
 async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
-    """Prepare at most `count` listings whose current version is not in the market. `version`: that of the index."""
+    """Prepare at most `count` listings whose current version is not in the market.
+
+    `version` is the version of the index.
+    """
     listings: list[Listing] = []
     words: dict[tuple[int, int], str] = {}
     seconds, size, has_more = 0.0, 0, True
@@ -85,7 +88,14 @@ class SqliteMarketEngine:
         prepared = self._batch.listings[:count]
         rows = yield QueryMany(IS_OUTDATED, [(listing.id, listing.version) for listing in prepared])
         ids = {row[0] for row in rows}
-        return [listing for listing in prepared if listing.id in ids]
+        found: list[Listing] = []
+        for listing in prepared:
+            if max_bytes <= 0:
+                break
+            if listing.id in ids:
+                found.append(listing)
+                max_bytes -= count_text_bytes(listing)
+        return found
 
     def read_listings(self, ids: Sequence[int], max_bytes: int) -> Script[list[Listing]]:
         return (yield from read_in_order(ids, max_bytes))
