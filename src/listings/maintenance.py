@@ -180,13 +180,13 @@ def get_sqlite_version() -> str:
 
 
 def find_orphaned_wal(settings: Settings) -> Path | None:
-    """Return the WAL or journal whose database is missing, or None."""
+    """Return the WAL or journal whose database is missing or empty, or None."""
     return connections.find_orphaned_wal(settings.file)
 
 
-def find_recovery_marker(settings: Settings) -> str | None:
+def describe_recovery(settings: Settings) -> str | None:
     """Return why the database must be recovered before the service can start, and how, or None."""
-    return connections.find_marker(settings.file)
+    return connections.describe_recovery(settings.file)
 
 
 def get_free_bytes(settings: Settings) -> tuple[int, int]:

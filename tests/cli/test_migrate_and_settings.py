@@ -131,7 +131,7 @@ def test_the_wal_of_a_missing_database_is_named_and_preserved(
         database.touch()
     before = read_files(database.parent)
     error = cli.get_error(*command)
-    assert f"The database {database} is missing, but {journal} still contains writes to it: put the file back" in error
+    assert f"The database {database} is missing or empty, but {journal} still contains writes to it: put" in error
     assert read_files(database.parent) == before
 
 

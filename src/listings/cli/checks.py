@@ -125,12 +125,12 @@ def _catch_os_error(check: Callable[[], Finding]) -> Finding:
 def _check_database_file(settings: Settings) -> Finding:
     left = maintenance.find_orphaned_wal(settings)
     if left is not None:
-        found = f"The database {settings.file} is missing, but {left} still contains writes to it"
+        found = f"The database {settings.file} is missing or empty, but {left} still contains writes to it"
         advice = maintenance.ORPHANED_WAL_ADVICE
         return fault(found, advice[0].upper() + advice[1:])
-    marker = maintenance.find_recovery_marker(settings)
-    if marker is not None:
-        found, _, advice = marker.partition(": ")
+    recovery = maintenance.describe_recovery(settings)
+    if recovery is not None:
+        found, _, advice = recovery.partition(": ")
         return fault(found, advice[0].upper() + advice[1:])
     if not settings.file.exists():
         advice = "Create it with `listings migrate`, or set LISTINGS_DATABASE_URL to its location"

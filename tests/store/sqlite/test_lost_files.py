@@ -20,6 +20,7 @@ from listings.store.sqlite.maintenance.restore import restore
 from listings.store.sqlite.store import SqliteStore
 from listings.store.sqlite.write_lock import WriteLock
 from tests.store import databases
+from tests.store.sqlite.writer_runs import set_lock_timeout
 
 NOW = "2026-11-21T12:00:00.000Z"
 
@@ -266,7 +267,7 @@ def test_a_file_lost_before_the_first_write_is_not_ready(database: Path, suffix:
 
 
 def test_a_held_write_lock_is_not_ready(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.store.sqlite.writer._LOCK_TIMEOUT_SECONDS", 0.05)
+    set_lock_timeout(monkeypatch, 0.05)
 
     async def use(store: SqliteStore) -> None:
         with closing(WriteLock(database)) as lock, lock.acquire():

@@ -78,7 +78,8 @@ def test_an_orphaned_wal_is_set_aside_only_with_force_and_not_replayed(
     if leave_empty_file:
         killed.touch()
     before = read_files(killed.parent)
-    assert f"is missing, but {killed}-wal still contains writes to it: use --force" in get_rejection(killed, backup)
+    rejection = get_rejection(killed, backup)
+    assert f"is missing or empty, but {killed}-wal still contains writes to it: use --force" in rejection
     assert read_files(killed.parent) == before
     previous_file = restores.restore(killed, backup, force=True).previous_file
     assert previous_file is not None

@@ -26,6 +26,7 @@ from tests.store.sqlite.writer_runs import (
     run_concurrently,
     run_in_one_batch,
     run_with_writer,
+    set_lock_timeout,
 )
 
 
@@ -270,7 +271,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 def test_writes_are_rejected_while_another_process_holds_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.05)
+    set_lock_timeout(monkeypatch, 0.05)
 
     async def use(writer: Writer) -> None:
         with hold_lock(path):
@@ -292,7 +293,7 @@ def test_writes_are_rejected_while_another_process_holds_the_lock(path: Path, mo
 
 
 def test_no_write_is_rejected_if_the_lock_is_acquired_in_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.2)
+    set_lock_timeout(monkeypatch, 0.2)
 
     async def use(writer: Writer) -> None:
         with hold_lock(path):
@@ -307,7 +308,7 @@ def test_no_write_is_rejected_if_the_lock_is_acquired_in_time(path: Path, monkey
 
 
 def test_a_writer_closes_even_if_it_cannot_acquire_the_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 0.05)
+    set_lock_timeout(monkeypatch, 0.05)
 
     async def close_while_locked() -> Writer:
         writer = Writer(path)
@@ -327,7 +328,7 @@ def test_a_writer_closes_even_if_it_cannot_acquire_the_lock(path: Path, monkeypa
 def test_a_closing_writer_waits_for_a_lock_that_another_process_takes_meanwhile(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", 2.0)
+    set_lock_timeout(monkeypatch, 2.0)
     has_begun, is_locked = threading.Event(), threading.Event()
 
     def lock_between_batches() -> None:

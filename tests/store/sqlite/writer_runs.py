@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
 
 from listings.domain.errors import Problem
+from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.writer import Writer
 from tests.harness import TIMEOUT
@@ -19,6 +21,12 @@ def create_notes(folder: Path) -> Path:
     path.touch()
     open_writer(path).execute("CREATE TABLE notes (text TEXT NOT NULL UNIQUE) STRICT")
     return path
+
+
+def set_lock_timeout(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let a writer wait only for some seconds for the write lock, and check for it five times meanwhile."""
+    monkeypatch.setattr(writers, "_LOCK_TIMEOUT_SECONDS", seconds)
+    monkeypatch.setattr(writers, "_LOCK_CHECK_SECONDS", seconds / 5)
 
 
 def insert(text: str) -> Callable[[apsw.Connection], int]:

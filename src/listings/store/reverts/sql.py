@@ -3,7 +3,7 @@
 from listings.store.sql import LISTING_COLUMNS, build_arrays
 
 _LEASE_SECONDS = 3
-_MAX_LEASE_SECONDS = 6  # an end further ahead comes from a wrong clock
+_MAX_LEASE_SECONDS = 6  # a lease that ends later than this was stored with a wrong clock
 _MAX_SHORT_BYTES = 128  # of the values that are read with an edit, without a query of their own
 _SCOPE_COLUMNS = "kind, subject, first_revision, last_revision, since, until, overwrite"
 _PROGRESS_COLUMNS = "done_revision, done_number, reverted, unchanged, conflicts, finished_at"

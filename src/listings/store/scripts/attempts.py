@@ -27,4 +27,4 @@ class ScriptedAttemptStore(ScriptedStore):
     @transaction
     def purge_attempts(self, oldest: int, now: int) -> Script[None]:
         yield Query(member_sql.PURGE_ATTEMPTS, (oldest,))
-        yield Query(member_sql.PURGE_FUTURE_ATTEMPTS, (now,))  # which a fast clock leaves behind
+        yield Query(member_sql.PURGE_FUTURE_ATTEMPTS, (now,))  # stored while a clock was ahead

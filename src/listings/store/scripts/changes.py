@@ -18,7 +18,7 @@ from listings.store.scripts.script import Query, QueryMany, Script
 encode = msgspec.json.Encoder().encode
 
 MARKER_INTERVAL = 256
-"""Every change set whose number is a multiple of this has a row, so that a reader knows where to start."""
+"""Every change set whose `edit_revision` is a multiple of this has a row, so that a reader knows where to start."""
 
 _MAX_PENDING_CHARACTERS = 1024 * 1024  # of the changes of one transaction that are in memory
 

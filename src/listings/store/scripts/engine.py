@@ -26,7 +26,8 @@ class SingleEdit(NamedTuple):
 class Engine(Protocol):
     """Locks rows and indexes the words of large accounts, each in the engine's own way.
 
-    Locks are always acquired in the same order: the bucket's counter, the listings by id, the account's state.
+    Locks are always acquired in the same order: the account's row, the bucket's counter, the listings by id, the
+    account's state.
     """
 
     limits: AccountLimits

@@ -217,7 +217,7 @@ def require_free(
 def find_holder(partition: Partition, external_id: str, *, locks: bool = True) -> Script[int | None]:
     """Return the id of the account's listing with the external id, and lock the account's state if `locks`.
 
-    The lock comes first, because every write that takes an external id has it until its commit.
+    The lock comes first: every write that claims an external id holds this lock until it commits.
     """
     if locks:
         yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
@@ -264,7 +264,7 @@ def run(
 
 
 def _rolls_back(batch: Batch, results: Sequence[Step | StepResult]) -> bool:
-    """Return whether the batch is rolled back, given its results, or before it runs, its steps."""
+    """Return whether the batch is rolled back. Pass its steps before it runs, or its results after."""
     return batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results))
 
 
@@ -296,7 +296,7 @@ class _Steps:
         self._known = known
         self._preview_room = MAX_PREVIEW_CHARACTERS if with_previews else 0
         self.change_set = change_set
-        self.must_index = False  # the account, after the last step
+        self.must_index = False  # whether the caller must start indexing the account
 
     def run(self, step: Step) -> Script[StepResult]:
         """Run one step."""

@@ -138,14 +138,17 @@ class ScriptedMemberStore(ScriptedStore):
 
     @transaction
     def _erase_first_rows(self, account_id: int, statement: str, count: int) -> Script[bool]:
-        """Return whether there were `count` rows, and the account is disabled. Otherwise, nothing is written."""
+        """Erase the first `count` rows.
+
+        Return False, with nothing written, if there are fewer or the account is enabled.
+        """
         rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
         if Account(*rows[0]).disabled_at is None:
             return False
         partition = (bucket_of(account_id), account_id)
         erased = yield Query(statement, (*partition, count - 1))
         if erased:
-            yield Query(change_sql.FORGET_CHANGES, partition)  # a reader fails if a later one is missing
+            yield Query(change_sql.FORGET_CHANGES, partition)  # mark all as purged: a reader fails on a gap
         return bool(erased)
 
     @caller_transaction

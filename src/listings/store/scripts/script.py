@@ -25,7 +25,7 @@ class Query(msgspec.Struct, gc=False):
 class QueryMany(msgspec.Struct, gc=False):
     """A statement that runs once for each row of values. The result is the rows of all runs.
 
-    `many` may be slow to iterate: unless it is a list, that happens in a thread.
+    `many` may be slow to iterate: if it is not a list, an async engine iterates over it in a thread.
 
     `at_once` is a statement that does the same in one execution, on an engine with arrays. Its parameters are the first
     value, which all rows share, and an array for each further value. A revert then takes a third less time.
@@ -51,7 +51,7 @@ def run_all(scripts: Iterable[Script[T]]) -> Script[list[T]]:
 
 
 class ScriptedStore(ABC):
-    """A store that can run statements and scripts, as its database engine does."""
+    """A store that runs statements and scripts on its engine."""
 
     @abstractmethod
     async def _fetch(self, statement: str, *values: object) -> list[Any]:
@@ -63,8 +63,8 @@ class ScriptedStore(ABC):
     ) -> T:
         """Run a script in a transaction, which completes even if the caller is cancelled.
 
-        Set `changes_callers` if the script may change a result of `Store.find_caller`, and `rolls_back` if it never
-        returns after it has written.
+        Set `changes_callers` if the script may change a result of `Store.find_caller`. Set `rolls_back` if every run
+        that writes raises an exception, so that nothing is committed (a dry run).
         """
 
     @abstractmethod
@@ -88,7 +88,7 @@ def _run_query(statement: str, values: Row) -> Script[list[Any]]:
 def transaction(
     method: Callable[Concatenate[Store, P], Script[T]],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """Run the script that a store's method returns in a transaction."""
+    """Decorate a method that returns a script: calling it runs the script in a transaction."""
     return _run_in_transaction(method, changes_callers=False)
 
 

@@ -24,8 +24,8 @@ ORPHANED_WAL_ADVICE = (
 _RECOVERY_ADVICE = (
     "restore a backup with `listings restore FILE --force`, or put the same database file and its WAL back and remove"
 )
-MARKER_SUFFIX = ".needs-recovery"  # of the file that makes every start fail until the database has been recovered
-_FILE_HEADER = b"SQLite format 3\0"  # of every database file that is not empty
+MARKER_SUFFIX = ".needs-recovery"  # of the marker: see `write_marker`
+FILE_HEADER = b"SQLite format 3\0"  # of every database file that is not empty
 _CREATE_ADVICE = "run `listings migrate` or `listings serve` to create it"
 
 
@@ -43,14 +43,14 @@ def require_safe_sqlite() -> None:
 
 
 def require_database_file(path: Path) -> None:
-    """Raise Problem("database_missing") if the database file does not exist."""
+    """Raise Problem("database_missing") if the database file does not exist, or is empty next to a WAL."""
     require_no_orphaned_wal(path)
     if not path.exists():
         raise Problem("database_missing", f"There is no database at {path.absolute()}: {_CREATE_ADVICE}")
 
 
 def find_orphaned_wal(path: Path) -> Path | None:
-    """Return the WAL or journal of a database file that was deleted or emptied, or None if there is none.
+    """Return the WAL of a deleted or emptied database, or the journal of a deleted one, or None.
 
     SQLite considers such a file obsolete and removes it when the database is next opened.
     """
@@ -64,25 +64,25 @@ def find_orphaned_wal(path: Path) -> Path | None:
 
 
 def require_no_orphaned_wal(path: Path) -> None:
-    """Raise Problem("database_missing") if the database is missing but its WAL or journal exists."""
+    """Raise Problem("database_missing") if the database is missing or empty but its WAL, or its journal, exists."""
     orphan = find_orphaned_wal(path)
     if orphan is not None:
         raise Problem(
             "database_missing",
-            f"The database {path.absolute()} is missing, but {orphan} still contains writes to it:"
+            f"The database {path.absolute()} is missing or empty, but {orphan} still contains writes to it:"
             f" {ORPHANED_WAL_ADVICE}",
         )
 
 
 def write_marker(path: Path, reason: str) -> None:
-    """Make every start fail until the operator has recovered the database. Raises OSError."""
+    """Write the marker: a file next to the database that makes every start fail until it is removed. Raises OSError."""
     marker = _marker_of(path)
     marker.write_text(f"{reason}\n", "utf-8")
     marker.chmod(0o600)
     sync_folder(marker.parent)
 
 
-def find_marker(path: Path) -> str | None:
+def describe_recovery(path: Path) -> str | None:
     """Return why the database needs recovery, and how to recover it, or None if it needs none."""
     marker = _marker_of(path)
     if not marker.exists():
@@ -93,7 +93,7 @@ def find_marker(path: Path) -> str | None:
 
 def require_no_marker(path: Path) -> None:
     """Raise Unavailable if the database needs recovery. Raises OSError if the marker can't be read."""
-    found = find_marker(path)
+    found = describe_recovery(path)
     if found is not None:
         raise Unavailable(found)
 
@@ -114,8 +114,8 @@ def require_sqlite_file(path: Path) -> None:
     if not path.is_file():
         raise Unavailable(f"The database {path} can't be used: it is not a regular file")
     with path.open("rb") as file:
-        header = file.read(len(_FILE_HEADER))
-    if header not in {b"", _FILE_HEADER}:
+        header = file.read(len(FILE_HEADER))
+    if header not in {b"", FILE_HEADER}:
         raise Unavailable(f"The database {path} can't be used: file is not a database")
 
 
@@ -223,7 +223,10 @@ def build_read_only_uri(path: Path) -> str:
 
 
 def read_file_state(path: Path) -> tuple[object, ...]:
-    """Return a value that differs if the database was written between two calls."""
+    """Return a value that changes if the database file is written, or a WAL appears or disappears.
+
+    A commit to an existing WAL does not change it.
+    """
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, Path(f"{path.resolve()}-wal").exists()
 

@@ -36,19 +36,23 @@ from listings.store.sqlite.writer import OnBatch, Writer
 
 T = TypeVar("T")
 
-_MAX_READ_SECONDS = 0.0025  # of the processor's time for one list, on the event loop
-_MAX_WAIT_SECONDS = 0.02  # in addition, for the disk and the processor
-_SHORT_READ_SECONDS = 0.0005  # for the account of a list that took longer, enough for a small page of an index
-_SLOW_SECONDS = 1.0  # how long such an account has less time
+_MAX_READ_SECONDS = 0.0025  # CPU time of one read on the event loop
+_MAX_WAIT_SECONDS = 0.02  # additional elapsed time, while waiting for the disk or a CPU
+_SHORT_READ_SECONDS = 0.0005  # limit for an account after a read that took too long; enough for a small indexed page
+_SLOW_SECONDS = 1.0  # for how long that lower limit applies
 _MAX_SLOW_ACCOUNTS = 1_000  # with more, all are forgotten
-_STEPS_PER_CHECK = 20  # of SQLite's virtual machine, between two checks of this time: about one row
+_STEPS_PER_CHECK = 20  # instructions of SQLite's virtual machine between two checks of the time: about one row
 
 
 class Database:
     """The open file."""
 
     def __init__(self, path: Path, on_batch: OnBatch | None) -> None:
-        """Raises Problem if the file is missing, needs recovery or has another schema, and OSError or apsw.Error."""
+        """Open the file and start the writer.
+
+        Raises Problem if the file is missing or has another schema, Unavailable if it needs recovery, and OSError or
+        apsw.Error if it can't be opened.
+        """
         require_no_marker(path)
         require_database_file(path)
         self._path = path
@@ -72,7 +76,11 @@ class Database:
         await self.writer.close()
 
     async def check(self) -> None:
-        """Raise Unavailable if the files were replaced or damaged, or writes are rejected."""
+        """Raise Unavailable if a write would probably fail.
+
+        That is if the files were replaced or damaged, the file system is read-only or almost full, or writes are
+        rejected. Raises Problem("schema_mismatch") for another schema.
+        """
         try:
             self.writer.require_files(self.reader)
             migrate.require_current(self.reader)

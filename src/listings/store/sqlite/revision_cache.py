@@ -10,7 +10,8 @@ from time import monotonic
 from listings.contract.revisions import Revisions
 from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, WriteLock
 
-_OWN_STEPS = (1, INCREMENT_PER_WRITE)  # of the counter by a batch of this process: while it runs, and after it
+# How far one batch of this process raises the counter: during the batch, and after it.
+_OWN_STEPS = (1, INCREMENT_PER_WRITE)
 
 
 class RevisionCache:
@@ -23,7 +24,7 @@ class RevisionCache:
         """`lock` is the one that this process's writer uses; `clock` returns seconds."""
         self._lock = lock
         self._clock = clock
-        self._sequence = lock.read_sequence()  # up to this write, the cache is complete
+        self._sequence = lock.read_sequence()  # the cache includes all writes up to this counter value
         self._expires_at = clock() + MAX_CACHE_SECONDS
         self._generation = 0  # entries of an earlier generation must be read again
         self._accounts: dict[int, tuple[Revisions, int, int]] = {}  # revisions, revision of the last change, generation

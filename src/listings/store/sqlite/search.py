@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from apsw import SQLiteValue
 
 INDEXED, INDEXING = 1, 2  # values of account_state.indexed: completely, not finished
-_MAX_SORTED = 1000  # matches of the search terms; up to this number, all are read and sorted
+_MAX_SORTED = 1000  # matches of the search terms; with this many, an index also restricts or orders them
 _MAX_MATCHES = 5000  # matches of the search terms; with more, a scan soon fills a page
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
 _REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"

@@ -35,7 +35,7 @@ from listings.store.write_turns import WriteTurns
 
 _BATCH_TIMEOUT_SECONDS = 30.0
 _MAX_BATCHES = 16  # in a transaction, for which all other writes wait
-_MAX_BATCHES_OF_ACCOUNT = 2  # with 1, a series of batches takes 25 % longer
+_MAX_BATCHES_PER_BUCKET = 2  # with 1, a series of batches takes 25 % longer
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
 _PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
@@ -60,7 +60,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         super().__init__(path, on_batch)
         self.engine = SqliteEngine(account_limits)
-        self._batch_turns = WriteTurns(_BATCH_TIMEOUT_SECONDS, _MAX_BATCHES_OF_ACCOUNT, _MAX_BATCHES)
+        self._batch_turns = WriteTurns(_BATCH_TIMEOUT_SECONDS, _MAX_BATCHES_PER_BUCKET, _MAX_BATCHES)
 
     # Callers
 
@@ -173,7 +173,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         return await self._run_reads(count)  # in the thread, because it reads each deleted listing
 
     async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
-        revision = self._read_revisions(bucket, account_id).revision
+        revision = self._read_revisions(bucket, account_id).revision  # first: it also fills the cache
         last_change = self._database.revisions.find_last_change_revision(account_id)
         return last_change if last_change is not None else revision
 

@@ -2,10 +2,12 @@
 
 The lock file next to the database holds three counters, which all processes map into memory. Two are like a seqlock's.
 The first counts writes: it is odd while a process holds the lock, and each release leaves the next even value. The
-second counts in the same way, but only writes that may change a caller: keys, plans, accounts. A reader may use cached
-data while the counter has the same even value. If a process is killed while it holds the lock, the counters stay odd
-until another process has acquired and released it. The third counts how often a process has found the database damaged,
-until no process uses the lock file any more: each holds a shared lock of one byte after the counters.
+second counts in the same way, but only writes that may change a caller: keys, plans, accounts. A caller is the key and
+account that `find_caller` returns. A reader may use cached data while the counter has the same even value. If a process
+is killed while it holds the lock, the counters stay odd until another process has acquired and released it.
+
+The third counts reports of damage. Every process that uses the lock file holds a shared lock on the byte after the
+counters. One that opens the file while no other uses it resets the third counter.
 """
 
 import fcntl
@@ -30,7 +32,7 @@ MAX_CACHE_ENTRIES = 4096
 
 
 ReadSequence: TypeAlias = Callable[[], int]
-"""Return a sequence counter: even while no process writes, raised by every write."""
+"""Return a counter. Each write that it counts raises it by 2, and it is odd while such a write runs."""
 
 
 class WriteLock:

@@ -2,7 +2,8 @@
 
 The thread runs all queued operations in one transaction. One commit, hence one fsync, makes the whole batch durable,
 and only then do the callers get their results. Most operations that fail have not written anything. If one has, the
-whole batch is rolled back and run again with a savepoint for each operation, which costs as much as the work itself.
+whole batch is rolled back and run again with a savepoint for each operation. Savepoints are not used at first, because
+they double the cost of an operation.
 
 The event loop starts the thread once all ready requests have queued their writes. The two share Python's global
 interpreter lock: a thread that wrote while requests arrive would contend with the loop at every statement.
@@ -37,14 +38,17 @@ class OnBatch(Protocol):
     """Callback that is called after every batch."""
 
     def __call__(self, size: int, seconds: float, *, committed: bool) -> None:
-        """Report the number of operations, the duration, and whether the batch is durable. In the writer thread."""
+        """Report the number of operations and the duration. Called in the writer thread.
+
+        `committed` is False if the batch failed.
+        """
 
 
 _MAX_BATCH_SIZE = 256
 _MAX_QUEUED_WRITES = 1024
 _MAX_GATHER_SECONDS = 0.005
-_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; also the longest that `close` waits for it
-_LOCK_CHECKS = 5  # per timeout
+_LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `close` gives up after about 6 s
+_LOCK_CHECK_SECONDS = 1.0
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
 _CHECK_TIMEOUT_SECONDS = 1.0
 _WRITE, _EXIT = True, False
@@ -102,7 +106,7 @@ class Writer:
         self._connection: apsw.Connection | None = None
         self._files = files  # never replaced: a new connection must use the files of the readers
         self._damage: str | None = None
-        self._failed = False  # whether the last batch failed
+        self._failed = False  # whether a batch failed, and none has been committed since
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Call] = deque()
         self._phase: Literal["idle", "gathering", "writing"] = "idle"  # set by the loop
@@ -127,9 +131,9 @@ class Writer:
         """Run an operation in a transaction and return its result once it is durable.
 
         The operation may run more than once; each time, its earlier writes are rolled back first. `changes_callers`:
-        it may change a caller (see `write_lock`). `track` gets its result before the caller does, and records in
+        it may change a result of `find_caller`. `track` gets its result before the caller does, and records in
         `revisions` how the operation changed listings. Without `track`, the operation may have changed any listing.
-        `rolls_back`: it raises an exception if it has written.
+        `rolls_back`: every run that writes raises an exception, so nothing is committed (a dry run).
 
         Raises whatever the operation raises; nothing of it is written then. Raises Unavailable if too many writes are
         queued, if another process holds the write lock for seconds, and if the transaction fails. In the last case the
@@ -155,11 +159,12 @@ class Writer:
         if not self._failed:
             return
         task = self._loop.create_task(self.run(_rewrite_header, changes_callers=False, track=lambda _: None))
-        task.add_done_callback(lambda it: it.cancelled() or it.exception())  # for a caller that is cancelled
+        # Retrieve the error, or asyncio logs it if `check` is cancelled.
+        task.add_done_callback(lambda it: it.cancelled() or it.exception())
         await asyncio.wait([task], timeout=_CHECK_TIMEOUT_SECONDS)
         if not task.done():
             task.cancel()
-            raise Unavailable("The database takes too long to write")
+            raise Unavailable("Writing to the database takes too long")
         task.result()
 
     def report_damage(self, damage: str) -> None:
@@ -170,7 +175,7 @@ class Writer:
 
     def _set_damage(self, damage: str) -> None:
         self._damage = damage
-        _log.error("%s: writes are rejected from here on", damage)
+        _log.error("%s: writes are rejected from now on", damage)
 
     def find_fault(self, connection: apsw.Connection | None) -> str | None:
         """Return why the WAL must not be written into the database, or None."""
@@ -222,17 +227,17 @@ class Writer:
                 _log.warning("Another process holds the write lock: the final checkpoint is left to the next start")
                 self._reject_queued()
                 return
-            await asyncio.to_thread(self._thread.join, _LOCK_TIMEOUT_SECONDS / _LOCK_CHECKS)
+            await asyncio.to_thread(self._thread.join, _LOCK_CHECK_SECONDS)
 
     def _is_locked_out(self, began: float) -> bool:
         """Return whether `close`, which began at that time, must give up the last writes.
 
-        It must if the wait for the lock has timed out, or after 5 s if this thread has waited for the lock for 1 s.
+        It must if the wait for the lock has timed out, or after 5 s if the writer thread has waited for it for 1 s.
         """
         now, blocked_since = perf_counter(), self._blocked_since
         if blocked_since is None:
             return False
-        is_late = now - began >= _LOCK_TIMEOUT_SECONDS and now - blocked_since >= _LOCK_TIMEOUT_SECONDS / _LOCK_CHECKS
+        is_late = now - began >= _LOCK_TIMEOUT_SECONDS and now - blocked_since >= _LOCK_CHECK_SECONDS
         return self._rejecting or is_late
 
     def _gather(self) -> None:
@@ -279,7 +284,7 @@ class Writer:
             self._rejecting = True
             _log.error("Another process holds the write lock; rejected %d queued writes", len(self._queue))
             self._reject_queued()
-        self._loop.call_later(_LOCK_TIMEOUT_SECONDS / _LOCK_CHECKS, self._watch_lock)
+        self._loop.call_later(_LOCK_CHECK_SECONDS, self._watch_lock)
 
     def _reject_queued(self) -> None:
         outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(len(self._queue))]
@@ -419,7 +424,7 @@ class Writer:
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
         try:
-            with self.lock.acquire(on_wait=self._record_blocked):
+            with self.lock.acquire(changes_callers=False, on_wait=self._record_blocked):
                 self._blocked_since = None
                 connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

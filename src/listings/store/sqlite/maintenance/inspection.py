@@ -30,7 +30,7 @@ _NEWEST_TIMES = {
 
 
 class Inspection(NamedTuple):
-    """What `inspect` found. `mismatch` is the error message if the schema is not this program's."""
+    """The result of `inspect`. `mismatch` is the error message if the schema is not this program's."""
 
     corruption: list[str]
     mismatch: str | None = None
@@ -62,8 +62,8 @@ def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection
 def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda: False) -> str:
     """Return the first damage found within some seconds, or an empty string.
 
-    `is_over` may end the check sooner. Other processes may use the database. Raises Unavailable if the file can't be
-    read at all.
+    Stop early when `is_over()` returns True. Other processes may use the database. Raises Unavailable if the file can't
+    be read at all.
     """
     end = monotonic() + seconds
     try:

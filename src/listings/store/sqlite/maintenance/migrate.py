@@ -42,9 +42,10 @@ def migrate(
     """Create the file if it does not exist, bring its schema up to date, and return the applied migrations.
 
     Before an existing schema is changed, the database is copied to a file next to it; `on_backup` is called with its
-    path. The following errors leave the database unchanged. Raises Problem("schema_mismatch") for a newer or altered
-    schema and for the database of another program; Problem("database_missing") if only the WAL of a database exists;
-    Problem("backup_refused") if the copy can't be written; Unavailable if the file can't be used.
+    path. Raises Unavailable if the file can't be used or a migration fails; earlier migrations stay applied. The other
+    errors leave the database unchanged: Problem("schema_mismatch") for a newer or altered schema and for the database
+    of another program; Problem("database_missing") if only the WAL of a database exists; Problem("backup_refused") if
+    the copy can't be written.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations

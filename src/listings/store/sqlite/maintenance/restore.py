@@ -127,8 +127,9 @@ def restore(
     """Replace `database` with the backup in `file`. With `force`, do so even if data is lost.
 
     Raises Problem("restore_refused"), with nothing changed, if the file is not a sound backup with a known schema, if
-    another process has the database open, or, without `force`, if data would be lost. Raises Problem("backup_refused")
-    if the current database can't be copied aside, and Unavailable if the disk fails.
+    another process has the database open, or, without `force`, if `_LOSSES` finds data that the backup lacks (see
+    docs/backups.md) or the current database can't be compared. Raises Problem("backup_refused") if the current database
+    can't be copied aside, and Unavailable if the disk fails.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
@@ -209,7 +210,7 @@ def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
     """Replace the database and return the path of the previous one, or None if it was empty or missing."""
     is_new, orphan = not database.exists(), find_orphaned_wal(database)
     if orphan is not None and not force:
-        raise _build_force_error(database, f"is missing, but {orphan} still contains writes to it")
+        raise _build_force_error(database, f"is missing or empty, but {orphan} still contains writes to it")
     if orphan is None:  # SQLite would remove an orphaned journal next to an empty file
         create_file(database)
     with closing(WriteLock(database)) as lock, lock.acquire():

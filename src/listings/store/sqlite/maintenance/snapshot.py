@@ -17,12 +17,12 @@ import apsw
 
 from listings.domain.errors import Problem, Unavailable
 from listings.files import has_name, sync_folder
+from listings.store.sqlite.connections import FILE_HEADER
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called while a copy is written, with the number of copied pages and of all pages."""
 
 DRAFT_SUFFIX = ".part"
-_FILE_HEADER = b"SQLite format 3\0"
 _STEP_PAGES = 256  # 1 MiB
 _NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -230,7 +230,7 @@ def _is_draft(file: Path) -> bool:
         if not file.is_file():  # opening a pipe would wait
             return False
         with file.open("rb") as opened:
-            return opened.read(len(_FILE_HEADER)) in {b"", bytes(len(_FILE_HEADER)), _FILE_HEADER}
+            return opened.read(len(FILE_HEADER)) in {b"", bytes(len(FILE_HEADER)), FILE_HEADER}
     except OSError:
         return False
 

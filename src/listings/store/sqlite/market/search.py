@@ -78,7 +78,7 @@ ORDER BY serial LIMIT $2
 
 
 def search(read: Read, query: MarketQuery, version: int) -> list[MarketEntry]:
-    """Return a page of entries in the requested order. `version`: that of the index."""
+    """Return a page of entries in the requested order. `version` is the version of the index."""
     return [MarketEntry(*row) for row in _search(read, query, version)]
 
 
