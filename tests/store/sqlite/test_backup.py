@@ -168,6 +168,14 @@ def test_a_side_file_without_its_database_is_deleted_only_with_force(database: P
     assert is_sound(file)
 
 
+def test_a_file_is_not_overwritten_if_its_side_file_cannot_be_deleted(database: Path, file: Path) -> None:
+    file.write_text("precious")
+    file.with_name("backup.db-wal").mkdir()
+    with pytest.raises(Problem, match=r"backup\.db-wal is not a regular file"):
+        backups.back_up(database, file, force=True)
+    assert file.read_text() == "precious"
+
+
 def test_a_database_with_the_name_of_a_side_file_is_not_deleted(tmp_path: Path) -> None:
     database = databases.make(tmp_path / "listings-wal")
     with pytest.raises(Problem, match="belongs to the database itself"):

@@ -1,15 +1,18 @@
 """Long scripts let the event loop run between their statements."""
 
 import asyncio
+from pathlib import Path
 from threading import Event
 from time import perf_counter, sleep
 
 import apsw
 import pytest
 
+from listings.domain.errors import Unavailable
 from listings.store.scripts.script import Query, Script
 from listings.store.sqlite import script_runner
 from listings.store.sqlite.script_runner import run_script
+from listings.store.sqlite.store import SqliteStore
 from tests.harness import TIMEOUT
 
 STEPS = 3
@@ -80,3 +83,30 @@ def test_a_short_script_does_not_wait_for_the_event_loop(monkeypatch: pytest.Mon
         return seconds
 
     assert asyncio.run(scenario()) < TIMEOUT / 2
+
+
+def test_a_closing_store_waits_for_the_running_read_and_rejects_queued_ones(database: Path) -> None:
+    entered, unblock = Event(), Event()
+
+    def block() -> Script[str]:
+        entered.set()
+        assert unblock.wait(10)
+        yield Query("SELECT 1", ())
+        return "done"
+
+    async def scenario() -> None:
+        store = SqliteStore(database)
+        await store.open()
+        running = asyncio.ensure_future(store._run_reads(block))  # noqa: SLF001 - a read that lasts
+        await asyncio.to_thread(entered.wait, TIMEOUT)
+        queued = asyncio.ensure_future(store.count_listings(1, 1))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.sleep(0)
+        unblock.set()  # by the event loop, which the close does not block
+        assert await running == "done"
+        with pytest.raises(Unavailable, match="stopping"):
+            await queued
+        await closing
+
+    asyncio.run(scenario())

@@ -69,11 +69,13 @@ class Database:
 
     async def close(self) -> None:
         """Close the reader, then commit the queued writes and end the writer."""
-        self.snapshots.close()
-        if self.writer.find_fault(self.reader) is not None:
-            set_checkpoint_on_close(self.reader, enabled=False)
-        self.reader.close()
-        await self.writer.close()
+        try:
+            await self.snapshots.close()
+        finally:  # also if this is cancelled, or the queued writes would be lost
+            if self.writer.find_fault(self.reader) is not None:
+                set_checkpoint_on_close(self.reader, enabled=False)
+            self.reader.close()
+            await self.writer.close()
 
     async def check(self) -> None:
         """Raise Unavailable if a write would probably fail.

@@ -38,6 +38,7 @@ class SnapshotReads:
         self._path = path
         self._build_error = build_error
         self._thread = ThreadPoolExecutor(1, "listings-lists")
+        self._closing = False
         self._piece_lock = asyncio.Lock()  # one piece is read or searched per iteration of the event loop
 
     @asynccontextmanager
@@ -55,9 +56,10 @@ class SnapshotReads:
         """Run a script that only reads."""
         return await self._run(partial(self._run_script, build_script))
 
-    def close(self) -> None:
-        """End the thread. No list may be read any longer."""
-        self._thread.shutdown(cancel_futures=True)
+    async def close(self) -> None:
+        """End the thread after its current work. Queued work is Unavailable, and no list may be read any longer."""
+        self._closing = True
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def _find(self, connection: apsw.Connection, partition: Partition, query: ListingQuery) -> Pieces:
         read = partial(self._fetch_any, connection)
@@ -88,10 +90,15 @@ class SnapshotReads:
 
     async def _run(self, work: Callable[[], T]) -> T:
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+            future = asyncio.get_running_loop().run_in_executor(self._thread, self._run_unless_closing, work)
         except RuntimeError as error:  # the thread has ended
-            raise Unavailable("The service is stopping") from error
+            raise _build_stopping_error() from error
         return await future
+
+    def _run_unless_closing(self, work: Callable[[], T]) -> T:
+        if self._closing:
+            raise _build_stopping_error()
+        return work()
 
     def _run_script(self, build_script: Callable[[], Script[T]]) -> T:
         with closing(self._begin()) as connection:
@@ -117,3 +124,7 @@ class SnapshotReads:
             return connection.execute(statement, values).fetchall()
         except apsw.Error as error:
             raise self._build_error(error) from error
+
+
+def _build_stopping_error() -> Unavailable:
+    return Unavailable("The service is stopping")

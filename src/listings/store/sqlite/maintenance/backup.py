@@ -67,8 +67,9 @@ def _resolve_target(database: Path, file: Path, *, force: bool) -> Path:
         written = [target, draft, *list_side_files(target), *list_side_files(draft)]
         if any(is_database_file(database, path) for path in written):
             raise Problem("backup_refused", f"{file} belongs to the database itself: name another file")
-        if os.path.lexists(target) and not target.is_file():
-            raise Problem("backup_refused", f"{file} is not a regular file: name another one")
+        for replaced in (target, *list_side_files(target)):
+            if os.path.lexists(replaced) and not replaced.is_file():
+                raise Problem("backup_refused", f"{replaced} is not a regular file: name another one")
         existing = find_existing(target)
         if existing is not None and not force:
             raise build_exists_error(existing)
