@@ -24,7 +24,7 @@ _MAX_PAUSE_SECONDS = 0.02  # while the event loop is busy
 
 
 def run_script(connection: apsw.Connection, script: Script[T], loop: asyncio.AbstractEventLoop | None = None) -> T:
-    """Run a script in the current write transaction, which locks the whole database.
+    """Run a script in the current transaction. `Query.locks` is ignored: a write locks the whole database.
 
     A script that takes long lets `loop`, which runs in another thread, run between its statements.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INDEXED, INDEXING = 1, 2  # values of account_state.indexed: completely, not finished
 _MAX_SORTED = 1000  # matches of the search terms; with this many, an index also restricts or orders them
-_MAX_MATCHES = 5000  # matches of the search terms; with more, a scan soon fills a page
+_MAX_MATCHES = 5000  # matches of the search terms; with this many, a walk that reads the texts soon fills a page
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
 _REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
 READ_PIECE = f"""
@@ -135,7 +135,7 @@ def _is_indexed(read: Read, partition: Partition) -> bool:
 
 
 def _choose_shape(read: Read, partition: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
-    """Read and sort all matches of a selective filter. Otherwise scan an index: matches are close together in it."""
+    """Return the gather plan of a selective filter, or else a walk: matches are close together in its index."""
     for gathering in search_sql.list_gather_plans(shape):
         values = (getattr(query, name) for name in search_sql.find_served_filters(gathering))
         if read(search_sql.build_count(gathering), (*partition, *values))[0][0] < search_sql.MAX_GATHERED:

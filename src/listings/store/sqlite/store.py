@@ -170,7 +170,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         def count() -> Script[ListingCounts]:
             return ListingCounts(*(yield Query(sql.COUNT_LISTINGS, (bucket, account_id)))[0])
 
-        return await self._run_reads(count)  # in the thread, because it reads each deleted listing
+        return await self._run_reads(count)  # in the thread, because it reads each inactive or deleted listing
 
     async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
         revision = self._read_revisions(bucket, account_id).revision  # first: it also fills the cache

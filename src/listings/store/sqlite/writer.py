@@ -1,9 +1,9 @@
 """Run all writes to the SQLite file in one thread, with group commit.
 
 The thread runs all queued operations in one transaction. One commit, hence one fsync, makes the whole batch durable,
-and only then do the callers get their results. Most operations that fail have not written anything. If one has, the
-whole batch is rolled back and run again with a savepoint for each operation. Savepoints are not used at first, because
-they double the cost of an operation.
+and only then do the callers get their results. Most operations that fail have not written anything. If one has, or
+SQLite has rejected a statement, the whole batch is rolled back and run again with a savepoint for each operation. At
+first only dry runs have one, because savepoints double the cost of an operation.
 
 The event loop starts the thread once all ready requests have queued their writes. The two share Python's global
 interpreter lock: a thread that wrote while requests arrive would contend with the loop at every statement.

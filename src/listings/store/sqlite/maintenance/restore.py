@@ -108,7 +108,7 @@ class Restored(NamedTuple):
     """The result of a restore."""
 
     database: Path
-    previous_file: Path | None  # a copy of the previous database; None if it was empty or missing
+    previous_file: Path | None  # the previous database, or the WAL or journal that was left of it; None if nothing was
     pending: list[Migration]  # that `migrate` would apply
 
 
@@ -207,7 +207,7 @@ def _build_unfit_error(file: Path, reason: str) -> Problem:
 
 
 def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
-    """Replace the database and return the path of the previous one, or None if it was empty or missing."""
+    """Replace the database and return the path of the previous one, or of what was left of it, or None."""
     is_new, orphan = not database.exists(), find_orphaned_wal(database)
     if orphan is not None and not force:
         raise _build_force_error(database, f"is missing or empty, but {orphan} still contains writes to it")
