@@ -126,7 +126,7 @@ def test_the_home_page_shows_rails_that_are_filled(harness: Harness) -> None:
         create(harness, alice, type="rental", category="Baches", region="Otago")
     create(harness, alice, type="job")
     page = get_page(harness, "/")
-    headings = [text for text in page.texts if text in {"Just listed", "Under $50", "Places to stay", "Latest jobs"}]
+    headings = [text for text in page.texts if text in {"Just listed", "Up to $50", "Places to stay", "Latest jobs"}]
     assert list(dict.fromkeys(headings)) == ["Just listed", "Places to stay"]
     assert {"/?category=Baches", "/?type=rental", "/?sort=newest"} <= set(page.values("a", "href"))
     assert "4 listings" in page.text

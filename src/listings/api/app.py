@@ -125,7 +125,7 @@ class Application:
             self._record(request, response, perf_counter() - started)
 
     def render_error(self, problem: Problem, method: str) -> bytes:
-        """Return the complete response to invalid HTTP. The connection closes after it.
+        """Return the complete response for a problem of the connection, which closes after it.
 
         `method` is the request method as far as it could be parsed.
         """

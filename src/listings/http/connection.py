@@ -84,7 +84,7 @@ class HttpConnection(BaseConnection):
     ) -> None:
         """Set up a connection.
 
-        `render_error` returns the complete response to a problem and a method when the application is not called.
+        `render_error` returns the complete response for a problem and a request method, which may be empty.
         `write_buffer`, `unsent` and `throttle` are shared by all connections of the loop.
         """
         super().__init__(**uvicorn_options)
@@ -231,8 +231,8 @@ class HttpConnection(BaseConnection):
 
     def _check_head_size(self, data: bytes, *, fresh: bool) -> None:
         """Reject a head that is too large. `fresh`: no head had begun before these bytes."""
-        heads_at_start = 1 if fresh else 0  # a further head began at an unknown offset of these bytes
-        self._head_bytes = self._head_bytes + len(data) if self._heads_begun <= heads_at_start else 0
+        is_same_head = self._heads_begun <= (1 if fresh else 0)  # otherwise a further one began at an unknown offset
+        self._head_bytes = self._head_bytes + len(data) if is_same_head else 0
         self._head_end = (self._head_end + data)[-3:]
         if self._head_bytes > self._max_head_bytes:
             self._reject(self._head_too_large())

@@ -43,7 +43,7 @@ class ExchangeConnection(Protocol):
     stopping: bool  # the connection closes after the pending responses
 
     def acquire_throttle(self) -> AbstractAsyncContextManager[None]:
-        """Wait until this connection may send a piece of a body."""
+        """Return a context in which this connection, and no other one, may send a piece of a body."""
 
     def begin_large_response(self, owner: int) -> bool:
         """Count the connection's unsent bytes for `owner`, and return whether a large response may be sent."""
@@ -237,7 +237,7 @@ class HttpExchange(BaseExchange):
         self.on_response()
 
     def _has_left(self) -> bool:
-        """Return whether the client has left. A function, because mypyc assumes that `await` changes no attribute."""
+        """Return whether the client has left. A function, because mypy takes a nested check of an attribute as decided."""
         return bool(self.disconnected)
 
     def _has_ended(self) -> bool:

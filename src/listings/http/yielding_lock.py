@@ -9,7 +9,7 @@ class YieldingLock:
     """A lock that lets the event loop run before each holder. For steps that take a millisecond or longer."""
 
     def __init__(self, pause: float = 0.0) -> None:
-        """`pause` is the time in seconds before a holder that had to wait for another one."""
+        """A caller that had to wait for the lock then sleeps for `pause` seconds while it holds the lock."""
         self._pause = pause
         self._lock = asyncio.Lock()
 

@@ -34,7 +34,7 @@ _LOW_PRICE = 50_00
 _HIGHLIGHTS = 6
 
 HIGHLIGHTS: Mapping[str, MarketQuery] = {
-    f"Under ${_LOW_PRICE // 100}": MarketQuery(type="product", price_min=1, price_max=_LOW_PRICE, limit=_HIGHLIGHTS),
+    f"Up to ${_LOW_PRICE // 100}": MarketQuery(type="product", price_min=1, price_max=_LOW_PRICE, limit=_HIGHLIGHTS),
     "Places to stay": MarketQuery(type="rental", limit=_HIGHLIGHTS),
     "Latest jobs": MarketQuery(type="job", limit=_HIGHLIGHTS),
 }

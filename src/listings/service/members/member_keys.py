@@ -57,7 +57,8 @@ class MemberKeys:
         """Replace a key of the account with a new one. The old key expires `grace_seconds` from now.
 
         `form_id` is as for `create`. Raises Problem: confirmation_required, plan_expired, key_not_found, key_ended,
-        too_many_keys (until it expires, the old key counts too), invalid_request, idempotency_key_reused.
+        too_many_keys (until it expires, the old key counts too), invalid_request, idempotency_key_reused,
+        account_disabled.
         """
         await self._require_allowed(member)
         if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:

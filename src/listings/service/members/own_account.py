@@ -45,7 +45,7 @@ class OwnAccount:
         return self._composer.is_on
 
     async def change_name(self, member: Member, name: str) -> None:
-        """Change the name of the account. Raises Problem("invalid_request")."""
+        """Change the name of the account. Raises Problem: invalid_request, account_disabled."""
         await self._accounts.change_own(member.account, {"name": validate_name(name)})
 
     async def change_email(self, member: Member, email: str, password: str) -> None:

@@ -104,7 +104,8 @@ class Import:
     async def run(self) -> ImportProgress:
         """Import the remaining rows of the file. Return the counts of all its rows, including earlier runs.
 
-        Raises Problem: already_imported (unless `again`), import_conflict, invalid_request (not a valid file).
+        Raises Problem: already_imported (unless `again`), import_conflict, invalid_request (not a valid file),
+        account_disabled (it is erased).
         """
         key = await build_import_key(self.account, self.source, new_ids=self.options.new_ids)
         done = await self._begin(key)
