@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -163,11 +163,13 @@ class Harness:
         self._stack = AsyncExitStack()
 
     def __enter__(self) -> Self:
-        prepare_database(self.settings)
-        opened = wiring.open_services(self.settings, clock=self.clock)
-        with pytest.MonkeyPatch.context() as patch:
+        with ExitStack() as on_error, pytest.MonkeyPatch.context() as patch:
+            on_error.callback(self._runner.close)
+            prepare_database(self.settings)
             patch.setattr(Services, "run_background_tasks", self._maintain)
+            opened = wiring.open_services(self.settings, clock=self.clock)
             self.services = self.run(self._stack.enter_async_context(opened))
+            on_error.pop_all()
         self.application = wiring.build_application(self.services, self.settings)
         return self
 

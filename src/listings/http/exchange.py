@@ -237,7 +237,7 @@ class HttpExchange(BaseExchange):
         self.on_response()
 
     def _has_left(self) -> bool:
-        """Return whether the client has left. A function, because mypy takes a nested check of an attribute as decided."""
+        """Return whether the client has left. A function, because mypy takes a nested check as decided."""
         return bool(self.disconnected)
 
     def _has_ended(self) -> bool:

@@ -301,7 +301,7 @@ def build_event(account_id: int, currency: str = "nzd", months: int = 2) -> dict
         "object": "checkout.session",
         "payment_status": "paid",
         "client_reference_id": str(account_id),
-        "metadata": {"months": str(months)},
+        "metadata": {"months": str(months), "amount": str(4_900 * months), "currency": "nzd"},
         "currency": currency,
         "amount_total": 4_900 * months,
     }
