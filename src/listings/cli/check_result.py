@@ -56,7 +56,7 @@ def check_schema(mismatch: str | None, pending: int) -> Finding:
 
 
 def check_pending(found: Pending, settings: Settings) -> Iterator[CheckResult]:
-    """Check that neither sellers nor mails wait for long."""
+    """Check that neither sellers nor emails wait for long."""
     yield "plan requests", _check_plan_requests(found)
     yield "mail", _check_mail(found, settings)
 

@@ -26,7 +26,7 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rotation(NamedTuple):
-    """The key that replaces another one, the Unix time at which the old key expires, and a mail about it."""
+    """The key that replaces another one, the Unix time at which the old key expires, and an email about it."""
 
     new: NewKey
     old_expires_at: int

@@ -20,8 +20,8 @@ MailKind: TypeAlias = Literal[
 class NewMail(NamedTuple):
     """Mail to be queued. Its text is written when it is sent, so that the database contains no links with tokens.
 
-    `account_id` is None if the account is found by the recipient's address when the mail is sent. `detail` is JSON; the
-    message of a buyer is in it. `created_at` is a Unix time in seconds.
+    `account_id` is None if the account is found by the recipient's address when the email is sent. `detail` is JSON;
+    the message of a buyer is in it. `created_at` is a Unix time in seconds.
     """
 
     id: str
@@ -42,11 +42,11 @@ class QueuedMail(NamedTuple):
 class MailStore(Protocol):
     """Stores the queue of mail, with the guarantees of `contract.store.Store`.
 
-    Other methods store a mail in the transaction of its cause.
+    Other methods store an email in the transaction of its cause.
     """
 
     async def add_mail(self, mail: NewMail) -> None:
-        """Queue a mail, which is due immediately."""
+        """Queue an email, which is due immediately."""
 
     async def claim_mail(self, now: int, retry_at: int) -> QueuedMail | None:
         """Return the mail that has been due the longest, or None. It is due again at `retry_at`, unless it is deleted.
@@ -55,10 +55,10 @@ class MailStore(Protocol):
         """
 
     async def delete_mail(self, mail_id: str) -> None:
-        """Delete a mail that was sent or is no longer needed."""
+        """Delete an email that was sent or is no longer needed."""
 
     async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:
-        """Set when a mail is due again. None gives it up, and deletes its detail."""
+        """Set when an email is due again. None gives it up, and deletes its detail."""
 
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.
@@ -76,4 +76,4 @@ class MailStore(Protocol):
         """
 
     async def purge_mails(self, oldest: int) -> None:
-        """Delete the mails that were queued before `oldest`."""
+        """Delete the emails that were queued before `oldest`."""

@@ -85,7 +85,7 @@ class Options(NamedTuple):
     pause: Pause = asyncio.sleep  # sleeps between background tasks
     change_days: int = ACTIVITY_DAYS  # for which change sets are stored
     mail_server: SmtpServer | None = None  # None: no mail is sent
-    on_mail: Callable[[MailOutcome], None] = lambda _: None  # called after each attempt to send a mail
+    on_mail: Callable[[MailOutcome], None] = lambda _: None  # called after each attempt to send an email
 
 
 DEFAULTS = Options()

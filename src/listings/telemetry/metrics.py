@@ -173,7 +173,7 @@ class Metrics:
             self._rate_limited.inc()
 
     def record_mail(self, outcome: str) -> None:
-        """Count an attempt to send a mail: sent, failed or given_up."""
+        """Count an attempt to send an email: sent, failed or given_up."""
         self._mails.labels(outcome).inc()
 
     def record_batch(self, size: int, seconds: float, *, committed: bool) -> None:
@@ -238,7 +238,7 @@ class Metrics:
 
     def _add_mail(self, registry: CollectorRegistry) -> None:
         self._mails = Counter(
-            "listings_mails", "Attempts to send a mail: sent, failed or given_up.", ["outcome"], registry=registry
+            "listings_mails", "Attempts to send an email: sent, failed or given_up.", ["outcome"], registry=registry
         )
         for outcome in ("sent", "failed", "given_up"):  # an alert does not see the first increase of a new series
             self._mails.labels(outcome)

@@ -26,7 +26,7 @@ EMAIL_LINK_SECONDS = DAY_SECONDS
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * DAY_SECONDS
-_STORED_SECONDS = 30 * DAY_SECONDS  # how long `listings doctor` counts a mail that was given up
+_STORED_SECONDS = 30 * DAY_SECONDS  # how long `listings doctor` counts an email that was given up
 _MAX_MAILS = 100  # in one run
 _STOP_SECONDS = 2.0  # for the mail that is being sent when the service stops, after up to ten seconds for requests
 
@@ -60,7 +60,7 @@ class Mailer:
         return self._server is not None
 
     async def send_due(self) -> None:
-        """Send the mail that is due. Several processes may do this: each mail is claimed by one of them.
+        """Send the mail that is due. Several processes may do this: each email is claimed by one of them.
 
         If this is cancelled, the mail that is being sent has two more seconds. After that it is due again.
         """
@@ -79,7 +79,7 @@ class Mailer:
         return queued is not None
 
     async def purge(self) -> None:
-        """Delete mails that were queued a month ago: given up, or left in the queue when mail was turned off."""
+        """Delete emails that were queued a month ago: given up, or left in the queue when mail was turned off."""
         await self._store.purge_mails(int(self._clock()) - _STORED_SECONDS)
 
     async def _process(self, server: SmtpServer, queued: QueuedMail) -> None:
@@ -130,7 +130,7 @@ class Mailer:
         return await self._store.get_account(mail.account_id)
 
     async def _create_link(self, mail: NewMail, account: Account) -> str:
-        """Store a token for a mail with a link, and return the link. Each attempt has a token of its own."""
+        """Store a token for an email with a link, and return the link. Each attempt has a token of its own."""
         token, now = create_token(), int(self._clock())
         digest = hash_token(token)
         if mail.kind == "confirm_email":
@@ -157,5 +157,5 @@ async def _finish(work: Coroutine[Any, Any, bool]) -> bool:
 
 
 def _is_outdated(detail: Mapping[str, str], account: Account) -> bool:
-    """Return whether a mail is about an earlier end of the account's plan."""
+    """Return whether an email is about an earlier end of the account's plan."""
     return detail.get("plan_expires_at", str(account.plan_expires_at)) != str(account.plan_expires_at)

@@ -1,4 +1,4 @@
-"""Compose the mails that a use case queues in its own transaction."""
+"""Compose the emails that a use case queues in its own transaction."""
 
 import secrets
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from listings.domain.model import Account
 
 
 class MailComposer:
-    """Composes mails if mail is on. The methods return None if it is off."""
+    """Composes emails if mail is on. The methods return None if it is off."""
 
     def __init__(self, clock: Callable[[], float], *, is_on: bool, operator: str) -> None:
         """`operator` is the operator's address, or empty if there is none."""
@@ -19,11 +19,11 @@ class MailComposer:
         self._clock = clock
 
     def compose(self, kind: MailKind, account: Account, recipient: str = "", **detail: str) -> NewMail | None:
-        """Return a mail to the owner of an account, by default at the account's address."""
+        """Return an email to the owner of an account, by default at the account's address."""
         return self._build(kind, recipient or account.email, account.id, detail)
 
     def compose_to_address(self, kind: MailKind, address: str) -> NewMail | None:
-        """Return a mail to the owner of the account with an address, which is looked up when the mail is sent."""
+        """Return an email to the owner of the account with an address, which is looked up when the email is sent."""
         return self._build(kind, address, None, {})
 
     def compose_plan_request(self, account: Account) -> NewMail | None:

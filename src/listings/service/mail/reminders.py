@@ -16,7 +16,7 @@ _MAX_ACCOUNTS = 100  # in one query
 
 
 class PlanReminders:
-    """Queues a mail 14, 7 and 1 days before the end of a plan, and one after it."""
+    """Queues an email 14, 7 and 1 days before the end of a plan, and one after it."""
 
     def __init__(self, store: MailStore, composer: MailComposer, clock: Callable[[], float]) -> None:
         self._store = store

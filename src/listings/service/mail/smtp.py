@@ -19,7 +19,7 @@ _INVALID = (ValueError, MessageError, IndexError, AttributeError)  # of the emai
 
 
 async def send(server: SmtpServer, mail: OutgoingMail) -> None:
-    """Send a mail. Raises MailError, or CancelledError if this is cancelled before the server accepts the mail."""
+    """Send an email. Raises MailError, or CancelledError if this is cancelled before the server accepts it."""
     client = aiosmtplib.SMTP(
         hostname=server.host,
         port=server.port,

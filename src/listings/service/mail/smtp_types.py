@@ -6,7 +6,7 @@ Security: TypeAlias = Literal["starttls", "tls", "none"]
 
 
 class MailError(Exception):
-    """A mail could not be sent. `is_permanent`: another attempt would fail, too. The text contains no address."""
+    """An email could not be sent. `is_permanent`: another attempt would fail, too. The text contains no address."""
 
     def __init__(self, text: str, *, is_permanent: bool) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class SmtpServer(NamedTuple):
 
 
 class OutgoingMail(NamedTuple):
-    """A mail with its text. `queued_at` is the Unix time at which it was queued, and `id` is the same in each attempt.
+    """An email with its text. `queued_at` is the Unix time of its queueing, and `id` is the same in each attempt.
 
     `reply_to` is the name and the address of the person to reply to.
     """

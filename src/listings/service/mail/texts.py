@@ -1,4 +1,4 @@
-"""The texts of mails."""
+"""The texts of emails."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from listings.domain.timestamps import format_date
 
 
 class Text(NamedTuple):
-    """The subject and the text of a mail."""
+    """The subject and the text of an email."""
 
     subject: str
     text: str
@@ -33,7 +33,7 @@ class Context(NamedTuple):
 
 
 def write_text(kind: MailKind, context: Context) -> Text:
-    """Return the text of a mail."""
+    """Return the text of an email."""
     return _TEXTS[kind](context)
 
 

@@ -135,7 +135,7 @@ class Sessions:
         return await self.start(account, hashed, agent, device=device, notice=notice)
 
     async def _write_notice(self, account: Account, device: str) -> NewMail | None:
-        """Return a mail about a sign-in, unless the owner has signed in in this browser before."""
+        """Return an email about a sign-in, unless the owner has signed in in this browser before."""
         if not self._composer.is_on:
             return None
         if is_token(device) and await self._store.is_known_device(account.email, hash_token(device)):
@@ -242,9 +242,9 @@ class Sessions:
         return self._composer.is_on
 
     async def request_reset(self, email: str, address: str) -> None:
-        """Queue a mail with a link to set a new password.
+        """Queue an email with a link to set a new password.
 
-        Whether an account has this email is checked when the mail is sent, so neither the result nor the time reveals
+        Whether an account has this email is checked when the email is sent, so neither the result nor the time reveals
         it. `address` is the client's IP address. Raises Problem: invalid_request, path_not_found (mail is off),
         too_many_attempts.
         """
@@ -261,7 +261,7 @@ class Sessions:
         await self._store.add_mail(mail)
 
     async def count_mail(self, member: Member) -> None:
-        """Count a mail that the member makes us send. Raises Problem("too_many_attempts")."""
+        """Count an email that the member makes us send. Raises Problem("too_many_attempts")."""
         await self._attempts.count([build_limit(_MAX_MAILS, "mail", str(member.account.id), MAX_SECONDS)])
 
     async def is_password_correct(self, account: Account, password: str) -> bool:

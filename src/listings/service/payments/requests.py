@@ -28,7 +28,7 @@ class PlanRequests:
         self._clock = clock
 
     async def add(self, account: Account) -> None:
-        """Request the plan for an account, and queue a mail to the operator. A second request changes nothing."""
+        """Request the plan for an account, and queue an email to the operator. A second request changes nothing."""
         mail = self._composer.compose_plan_request(account)
         if await self._store.add_plan_request(account.id, int(self._clock()), mail):
             _log.info("Account %d requests the Business plan", account.id)
