@@ -350,7 +350,7 @@ def test_rotation_does_not_extend_the_expiry_date(cli: Cli, alice: Data) -> None
     old = cli.key(alice, "--expires", soon)
     outcome = cli.run_ok("key", "rotate", str(old["id"]), "--grace", "48", "--json")
     new = json.loads(outcome.out)
-    assert f"Like the old key, it expires at {soon}\n" in outcome.err
+    assert f"It expires at {soon}, as the old key did before the rotation\n" in outcome.err
     assert [row["expires_at"] for row in list_keys(cli, alice)] == [soon, soon]
     assert new["expires_at"] == soon
 

@@ -65,7 +65,9 @@ def plan(
     *,
     expire: bool,
 ) -> None:
-    """Start, extend or end the Business plan of ACCOUNT. This closes the seller's open request.
+    """Start, extend or end the Business plan of ACCOUNT.
+
+    A later end of the plan, and --expire, close the seller's open request.
 
     \b
     Example: listings account plan alice@example.com --months 1
@@ -143,7 +145,9 @@ def show_account(account: str) -> None:
 @click.argument("account")
 @json_option
 def disable(account: str) -> None:
-    """Disable ACCOUNT: reject its keys with 403 and sign its owner out. Nothing is deleted.
+    """Disable ACCOUNT: reject its keys with 403, sign its owner out, and hide its listings from the market.
+
+    Nothing is deleted.
 
     `listings account enable` reverses this.
 

@@ -41,6 +41,8 @@ _REASONS = {
 def changes(account: str, count: int) -> None:
     """List the last change sets of ACCOUNT, oldest first: what each write of its listings changed.
 
+    "part of" is the id of the import or the revert that a change set belongs to, which `listings account undo` takes.
+
     \b
     Example: listings account changes alice@example.com --last 50
     """

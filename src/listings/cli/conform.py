@@ -72,9 +72,11 @@ def conform(
 ) -> int:
     """Check the server at BASE_URL against the specification, sentence by sentence.
 
-    The server may be any implementation. The run creates listings with the key and deletes them again. This server
-    keeps deleted listings, so use a key of a test account. Set the keys in environment variables: other users of this
-    machine can see a command line. The exit code is 1 if a check failed or was blocked.
+    The server may be any implementation. The run creates listings with the key and deletes them again. A server may
+    store deleted listings, as Listings does, so use a key of a test account.
+
+    Set the keys in environment variables: other users of this machine can see a command line. The exit code is 1 if a
+    check failed or was blocked.
 
     \b
     Example: listings conform http://127.0.0.1:8000

@@ -103,7 +103,8 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
         f"Database: {database}",
         f"Load keys and password into your shell: . {environment.absolute()}",
         "Log every request: start the demo with --verbose, or with make run ARGS=--verbose",
-        f"Stop: Ctrl+C. Start over: stop the demo, and delete the folder {environment.absolute().parent}",
+        f"Stop: Ctrl+C. Start over: stop the demo, and delete {environment.absolute()} and "
+        + (f"the database {database}" if "://" in str(database) else f"the files {database}*"),
     ]
     return "\n".join(lines)
 

@@ -96,7 +96,8 @@ def rotate(key_id: int, grace: int) -> None:
     issued = with_service(lambda services: services.keys.rotate(key_id, grace * 3600))
     _show_issued(issued)
     if issued.key.expires_at is not None:
-        print_message(f"Like the old key, it expires at {timestamps.format_timestamp(issued.key.expires_at)}")
+        expiry = timestamps.format_timestamp(issued.key.expires_at)
+        print_message(f"It expires at {expiry}, as the old key did before the rotation")
 
 
 @key.command(short_help="Revoke a key.")

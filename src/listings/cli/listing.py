@@ -55,7 +55,8 @@ def show_listing(listing_id: int) -> None:
 def delete(listing_id: int) -> None:
     """Delete the listing ID on behalf of its owner.
 
-    It is no longer on the market, but `listings undelete` can restore it.
+    It is no longer on the market. Its owner can restore it, and so can `listings undelete`. To keep a seller's listings
+    off the market, use `listings account disable`.
 
     \b
     Example: listings delete 1025

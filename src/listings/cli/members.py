@@ -44,7 +44,7 @@ _PAGE_SIZE = 500
     type=Parsed("url", parse_base_url),
     envvar="LISTINGS_BASE_URL",
     metavar="URL",
-    help="The public URL of the console. Default: LISTINGS_BASE_URL, or LISTINGS_HOST with LISTINGS_PORT",
+    help="The public URL of the service. Default: LISTINGS_BASE_URL, or LISTINGS_HOST with LISTINGS_PORT",
 )
 @json_option
 def invite(account: str, base_url: str | None) -> None:
@@ -75,7 +75,7 @@ def invite(account: str, base_url: str | None) -> None:
 def _default_base_url() -> str:
     settings = load_settings()
     if not settings.port:
-        advice = "give the URL of the console with --base-url or LISTINGS_BASE_URL"
+        advice = "give the public URL of the service with --base-url or LISTINGS_BASE_URL"
         raise Problem("invalid_setting", f"LISTINGS_PORT is 0, so the port of the service is unknown: {advice}")
     host = f"[{settings.reachable_host}]" if ":" in settings.host else settings.reachable_host
     return f"http://{host}:{settings.port}"
@@ -90,7 +90,8 @@ def erase(account: str, *, yes: bool) -> None:
 
     This removes the account's name, email address, public contact, password, sessions, invitations, queued mail, names
     of keys, the external ids of its listings, the earlier values of their fields, activity and usage.
-    It also revokes the keys, ends the plan, disables the account and deletes its listings as their owner could.
+    It also revokes the keys, ends the plan, disables the account and deletes its listings, which leave the market but
+    stay stored.
 
     These remain: the account id; the deleted listings with their texts, image URLs and the ids of the keys that created
     them; the digests, last four characters and dates of the keys; the dates and counts of imports; the dates of

@@ -96,7 +96,7 @@ class Settings:
         "on: requests get 503 while Redis is unavailable. off: each machine counts by itself meanwhile.", "off"
     )
     seed_file: Path | None = setting(
-        "Seed file (JSON): accounts and keys to create or update before the port opens.",
+        "Seed file (JSON): accounts to create or update, and keys to create, before the port opens.",
         parser=values.parse_optional_path,
         flag="--seed",
     )
@@ -114,8 +114,8 @@ class Settings:
         parser=values.parse_base_url,
     )
     contact: Contact = setting(
-        "Email address or URL of the people to ask; shown on pages, in mail and in the OpenAPI document. Requests for "
-        "the plan are mailed to an email address.",
+        "Email address or URL of the people to ask; shown on pages, in mail and in the OpenAPI document. If it is "
+        "an email address, requests for the plan are mailed to it.",
     )
     market_name: Line = setting("Name of the market, shown on every page and as the sender of mail.", "Listings")
     market_tagline: Line = setting("Heading of the market's home page.", "Find it in Aotearoa")
@@ -148,8 +148,8 @@ class Settings:
         "Maximum number of listings of an account that are not deleted; 0 turns the limit off.", "100000"
     )
     max_account_bytes: Annotated[int, Meta(ge=0, le=1024 * 1024 * _MIB)] = setting(
-        "Maximum size of the titles, descriptions and image URLs of these listings together, in bytes; 0 turns the "
-        "limit off.",
+        "Maximum size of the titles, descriptions and image URLs of an account's listings that are not deleted, in "
+        "bytes; 0 turns the limit off.",
         "1073741824",
     )
     change_days: Annotated[int, Meta(ge=1, le=3650)] = setting(

@@ -315,7 +315,8 @@ def _build_reverts() -> dict[str, Schema]:
     revert = {
         "id": number | {"description": "The id of its first change set. null for a dry run."},
         "status": refer("schemas", "RevertStatus"),
-        "progress": {"type": "number", "format": "double", "minimum": 0, "maximum": 1},
+        "progress": {"type": "number", "format": "double", "minimum": 0, "maximum": 1}
+        | {"description": "The part of the changes that has been read. Of a dry run: 0 if it did not read all, or 1."},
         "counts": refer("schemas", "RevertCounts"),
         "conflicts": {"type": "array", "items": refer("schemas", "RevertConflict")},
         "last": count | {"description": "The conflict to continue from."},

@@ -55,7 +55,8 @@ ENUMS: Mapping[str, Schema] = {
     "PutOutcome": _build_enum(("create", "update")) | {"description": "What a put did, or would do."},
     "ActorType": _build_enum(
         ("key", "member", "operator", "import"), ("by_key", "by_member", "by_operator", "by_import")
-    ),
+    )
+    | {"description": "member: the signed-in owner of the account."},
     "ChangeKind": _build_enum(
         _CHANGE_KINDS,
         (f"{kind}_change" for kind in _CHANGE_KINDS),
@@ -64,7 +65,8 @@ ENUMS: Mapping[str, Schema] = {
         ("running", "finished", "planned"), ("running_revert", "finished_revert", "planned_revert")
     )
     | {"description": "planned: of a dry run."},
-    "ConflictReason": _build_enum(get_args(ConflictReason), (f"{it}_conflict" for it in get_args(ConflictReason))),
+    "ConflictReason": _build_enum(get_args(ConflictReason), (f"{it}_conflict" for it in get_args(ConflictReason)))
+    | {"description": "changed_later: in another change set. external_id_taken: by the listing in holder."},
     "IncludedField": _build_enum((*INCLUDED_FIELDS, "all"), (*INCLUDED_FIELDS, "all_fields")),
 }
 """Every named enumeration. The names of constants are unique: Go has one scope for all."""
