@@ -39,7 +39,8 @@ NOTICES: Mapping[str, str] = {
     _SESSION_ENDED: "You were signed out and nothing was saved. Sign in and submit the form again.",
     "signed-out": "You are signed out.",
     "signed-up": "Welcome! Your account is ready.",
-    "signed-up-mail": "Welcome! Your account is ready. We sent a link to you: open it and select “Confirm email”.",
+    "signed-up-mail": "Welcome! Your account is ready. We sent a link to your email: open it and select "
+    "“Confirm email”.",
     "password-set": "Password saved. All other devices were signed out.",
     "name": "Name saved.",
     "email": "Email saved.",
