@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from listings.contract.accounts import AccountChange, NewKey, Rotation
-from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, HistoryCutoffs, Payment, UsageKey
+from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, HistoryCutoffs, Payment, UsageSlot
 from listings.contract.listings import AddStep, IdempotencyRecord
 from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
@@ -410,7 +410,7 @@ async def add_rows(store: Store, account: Account, count: int) -> None:
         new = AddStep(msgspec.structs.replace(MINIMAL, external_id=f"sku-{number}"), CREATED)
         added = await store.add_listing(*partition, new, IdempotencyRecord(f"key{number}", SUBJECT, 1_000, 0))
         await store.change_listing(added.listing_id, set_values(price_cents=5), BY_CONSOLE)
-        await store.add_usage({UsageKey(account.id, number, 1, 200): 1}, [], 5)
+        await store.add_usage({UsageSlot(account.id, number, 1, 200): 1}, [], 5)
 
 
 async def count_rows(store: Store, account: Account) -> list[int]:

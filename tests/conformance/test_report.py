@@ -2,7 +2,7 @@
 
 import pytest
 
-from listings.contract.history import Report, ReportTimes, UsageKey
+from listings.contract.history import Report, ReportTimes, UsageSlot
 from listings.contract.listings import AddStep
 from listings.contract.mail import NewMail
 from listings.contract.store import Store
@@ -51,11 +51,11 @@ def test_accounts_are_counted_by_plan(store: Store, run: Run) -> None:
 def test_usage_and_rejections_of_the_period_are_summed_over_accounts(store: Store, run: Run) -> None:
     alice, bob = (get_partition(open_account(store, run, name, None)) for name in ("alice", "bob"))
     counts = {
-        UsageKey(alice.account_id, HOUR - 1, 7, 200): 1_000,
-        UsageKey(alice.account_id, HOUR, 7, 200): 5,
-        UsageKey(alice.account_id, HOUR + 1, 8, 399): 3,
-        UsageKey(bob.account_id, HOUR, 9, 400): 2,
-        UsageKey(bob.account_id, HOUR + 23, 9, 503): 4,
+        UsageSlot(alice.account_id, HOUR - 1, 7, 200): 1_000,
+        UsageSlot(alice.account_id, HOUR, 7, 200): 5,
+        UsageSlot(alice.account_id, HOUR + 1, 8, 399): 3,
+        UsageSlot(bob.account_id, HOUR, 9, 400): 2,
+        UsageSlot(bob.account_id, HOUR + 23, 9, 503): 4,
     }
     since = TIMES.since * 1_000_000
     rejections = [build_rejected_request(alice, since + number) for number in (-1, 0)]

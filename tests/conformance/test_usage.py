@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from listings.contract.history import HistoryCutoffs, RejectedRequest, UsageCount, UsageKey
+from listings.contract.history import HistoryCutoffs, RejectedRequest, UsageCount, UsageSlot
 from listings.contract.store import Store
 from listings.domain.model import Account, bucket_of
 from tests.conformance.conftest import Run
@@ -47,7 +47,7 @@ def build_rejected_request(partition: Partition, microseconds: int, request_id: 
 
 
 def test_counts_are_added_to_stored_counts(store: Store, run: Run, alice: Partition, bob: Partition) -> None:
-    one = UsageKey(alice.account_id, HOUR, 7, 200)
+    one = UsageSlot(alice.account_id, HOUR, 7, 200)
     run(store.add_usage({one: 3, one._replace(status=404): 1, one._replace(account_id=bob.account_id): 9}, [], 100))
     run(store.add_usage({one: 4, one._replace(key_id=8): 2, one._replace(hour=HOUR + 1): 1}, [], 100))
     assert run(store.list_usage_by_hour(*alice, HOUR)) == [
@@ -61,7 +61,7 @@ def test_counts_are_added_to_stored_counts(store: Store, run: Run, alice: Partit
 
 
 def test_concurrent_counts_are_all_added(store: Store, run: Run, alice: Partition) -> None:
-    counts = {UsageKey(alice.account_id, HOUR, key_id, 200): 1 for key_id in range(1, 10)}
+    counts = {UsageSlot(alice.account_id, HOUR, key_id, 200): 1 for key_id in range(1, 10)}
 
     async def add_concurrently() -> None:
         await asyncio.gather(*(store.add_usage(dict(reversed(counts.items())), [], 100) for _ in range(5)))
@@ -72,7 +72,7 @@ def test_concurrent_counts_are_all_added(store: Store, run: Run, alice: Partitio
 
 
 def test_a_day_is_the_sum_of_its_hours(store: Store, run: Run, alice: Partition) -> None:
-    one = UsageKey(alice.account_id, HOUR - 1, 7, 200)
+    one = UsageSlot(alice.account_id, HOUR - 1, 7, 200)
     hours = {one._replace(hour=hour): 1 for hour in (HOUR - 1, HOUR, HOUR + 5, HOUR + 23, HOUR + 24)}
     run(store.add_usage(hours | {one._replace(hour=HOUR, status=404): 5}, [], 100))
     assert run(store.list_usage_by_day(*alice, HOUR - 1)) == [
@@ -106,8 +106,8 @@ def test_a_rejected_request_added_twice_is_stored_once(store: Store, run: Run, a
 
 
 def test_old_usage_is_purged_in_batches(store: Store, run: Run, alice: Partition, bob: Partition) -> None:
-    counts = {UsageKey(alice.account_id, HOUR + hour, 7, 200): 1 for hour in range(5)}
-    counts[UsageKey(bob.account_id, HOUR, 7, 200)] = 1
+    counts = {UsageSlot(alice.account_id, HOUR + hour, 7, 200): 1 for hour in range(5)}
+    counts[UsageSlot(bob.account_id, HOUR, 7, 200)] = 1
     run(store.add_usage(counts, [build_rejected_request(alice, moment) for moment in range(5)], 100))
     oldest = HistoryCutoffs(events=0, hours=HOUR + 3, rejections=4)
     assert [run(store.purge_history([alice.bucket], oldest, 2)) for _ in range(3)] == [4, 3, 0]

@@ -36,7 +36,10 @@ class EditState(NamedTuple):
 
 
 class ChangePage(NamedTuple):
-    """Changes, oldest first. The next page starts at `end`, which is after a whole change set unless that is large."""
+    """Changes, oldest first. The next page starts at `end`.
+
+    `end` is after a whole change set, unless that set is too large for one page.
+    """
 
     changes: Sequence[Change]
     end: ChangePosition

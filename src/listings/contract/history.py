@@ -51,7 +51,9 @@ LATEST = ActivityCursor(2**62, 0, 2**62)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """An audit event of an account. That of a single edit of a listing is its change set, or its row if created.
+    """An audit event of an account.
+
+    The event of a single edit of a listing is read from its change set, that of a single create from the listing's row.
 
     - `revision` is the account's revision after the event.
     - `number` is 0 for edits of listings, including batches, imports and reverts. Other events do not raise the
@@ -90,8 +92,8 @@ class Creation(NamedTuple):
     change: int | None
 
 
-class UsageKey(NamedTuple):
-    """The key by which requests are counted. `hour` is in hours since 1970 (UTC)."""
+class UsageSlot(NamedTuple):
+    """What a count of responses is for: an API key, an hour and a status. `hour` is in hours since 1970 (UTC)."""
 
     account_id: int
     hour: int
@@ -154,7 +156,7 @@ class HistoryStore(Protocol):
         """
 
     async def add_usage(
-        self, counts: Mapping[UsageKey, int], rejections: Sequence[RejectedRequest], max_rejections: int
+        self, counts: Mapping[UsageSlot, int], rejections: Sequence[RejectedRequest], max_rejections: int
     ) -> None:
         """Add to the usage counts and store rejected requests.
 

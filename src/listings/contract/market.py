@@ -44,7 +44,8 @@ class MarketStore(Protocol):
     async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
         """Return at most `count` words of visible listings with one of these skeletons, in no particular order.
 
-        A skeleton is the word without vowels and double letters (`listings.domain.market.words.build_skeleton`).
+        A skeleton is the word without the vowels after its first letter, and with repeated letters once
+        (`listings.domain.market.words.build_skeleton`).
         """
 
     async def list_market_facets(self, count: int) -> MarketFacets:

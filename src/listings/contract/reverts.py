@@ -51,7 +51,8 @@ class RevertPosition(NamedTuple):
 class Candidate(NamedTuple):
     """A change that a revert undoes.
 
-    The number of a create is 0 if its change set has no row, and otherwise -1, -2, ... in the order of creation.
+    The number of a single create, which is stored only as the listing, is 0. Those of the creates of a batch or an
+    import are -1, -2, ... in the order of creation.
     """
 
     edit_revision: int

@@ -449,7 +449,8 @@ class HttpConnection(BaseConnection):
             self.queued.pop()
 
     def _send_problem(self, problem: Problem) -> None:
-        method = self.parser.get_method().decode("ascii") if self._target else ""  # otherwise it is the one before
+        # Without a target, the parser still has the method of the request before.
+        method = self.parser.get_method().decode("ascii") if self._target else ""
         self.write(self._render_error(problem, method))
         self._linger()
 

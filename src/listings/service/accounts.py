@@ -164,7 +164,7 @@ class Accounts:
         return await self.find(str(account.id))
 
     async def _delete_listings(self, account: Account) -> bool:
-        """Delete the listings in batches until the account is enabled, and return whether any was not deleted before.
+        """Delete the listings in batches. Stop if the account is enabled. Return whether there were any to delete.
 
         No actor is passed, because the erasure deletes the audit events anyway.
         """

@@ -10,7 +10,7 @@ from math import ceil
 from typing import NamedTuple, Protocol
 
 from listings.contract.accounts import KeyStore
-from listings.contract.history import HistoryStore, RejectedRequest, UsageCount, UsageKey
+from listings.contract.history import HistoryStore, RejectedRequest, UsageCount, UsageSlot
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.api_keys import mask_keys
 from listings.domain.errors import Unavailable
@@ -97,7 +97,7 @@ class RequestUsage:
         self._limiter = limiter
         self._clock = clock
         self._responses: dict[tuple[int, int, int], int] = {}  # in this hour, by account, key and status
-        self._unwritten: dict[UsageKey, int] = {}  # in earlier hours
+        self._unwritten: dict[UsageSlot, int] = {}  # in earlier hours
         self._rejected: dict[int, deque[RejectedRequest]] = {}
         self._last_rejection = 0
         self._storing = asyncio.Lock()  # while it is held, some counts are neither in memory nor in the store
@@ -112,17 +112,17 @@ class RequestUsage:
         self._hour_begins = self._hour * HOUR_SECONDS
         self._hour_ends = self._hour_begins + HOUR_SECONDS
 
-    def _take_counts(self) -> dict[UsageKey, int]:
+    def _take_counts(self) -> dict[UsageSlot, int]:
         """Remove and return a batch of counts, oldest first."""
         counts = {key: self._unwritten.pop(key) for key in list(islice(self._unwritten, _BATCH_SIZE))}
         for account_id, key_id, status in list(islice(self._responses, _BATCH_SIZE - len(counts))):
-            key = UsageKey(account_id, self._hour, key_id, status)
+            key = UsageSlot(account_id, self._hour, key_id, status)
             counts[key] = counts.get(key, 0) + self._responses.pop((account_id, key_id, status))
         return counts
 
-    def _iterate_current_hour(self) -> Iterator[tuple[UsageKey, int]]:
+    def _iterate_current_hour(self) -> Iterator[tuple[UsageSlot, int]]:
         for (account_id, key_id, status), count in self._responses.items():
-            yield UsageKey(account_id, self._hour, key_id, status), count
+            yield UsageSlot(account_id, self._hour, key_id, status), count
 
     def record_response(self, caller: Caller, status: int) -> None:
         """Count a response. Takes well under a microsecond and never waits."""
@@ -255,7 +255,7 @@ class RequestUsage:
         ]
 
 
-def _add(counts: dict[UsageKey, int], more: Iterable[tuple[UsageKey, int]]) -> None:
+def _add(counts: dict[UsageSlot, int], more: Iterable[tuple[UsageSlot, int]]) -> None:
     for key, count in more:
         if key in counts or len(counts) < _MAX_PENDING_COUNTS:
             counts[key] = counts.get(key, 0) + count

@@ -1,4 +1,4 @@
-"""Send the queued mail in the background, and try again until it succeeds or three days have passed."""
+"""Send the queued mail in the background, and repeat failed attempts for three days unless they are permanent."""
 
 import asyncio
 import logging

@@ -14,7 +14,7 @@ from listings.contract.history import (
     Payment,
     RejectedRequest,
     UsageCount,
-    UsageKey,
+    UsageSlot,
 )
 from listings.domain.model import Account, bucket_of
 from listings.store import member_sql, sql
@@ -39,7 +39,7 @@ class ScriptedHistoryStore(ScriptedStore):
 
     @transaction
     def add_usage(
-        self, counts: Mapping[UsageKey, int], rejections: Sequence[RejectedRequest], max_rejections: int
+        self, counts: Mapping[UsageSlot, int], rejections: Sequence[RejectedRequest], max_rejections: int
     ) -> Script[None]:
         # In sorted order, because several processes add to the same rows and must not deadlock.
         for key, count in sorted(counts.items()):

@@ -64,7 +64,7 @@ def find_orphaned_wal(path: Path) -> Path | None:
 
 
 def require_no_orphaned_wal(path: Path) -> None:
-    """Raise Problem("database_missing") if the database is missing or empty but its WAL, or its journal, exists."""
+    """Raise Problem("database_missing") if `find_orphaned_wal` finds a WAL or journal."""
     orphan = find_orphaned_wal(path)
     if orphan is not None:
         raise Problem(

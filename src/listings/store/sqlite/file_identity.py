@@ -47,9 +47,9 @@ class OpenFiles:
         return self._opened[1] is not None
 
     def may_checkpoint(self) -> bool:
-        """Return whether the WAL may be written into the database: both paths still name the open files.
+        """Return whether the WAL may be written into the database.
 
-        The WAL's own path may also be missing.
+        It may if the database's name still belongs to the open file, and the WAL's name to the open WAL or to no file.
         """
         database, wal = self._read_ids()
         return database is not None and database == self._opened[0] and wal in {None, self._opened[1]}

@@ -1,7 +1,8 @@
 """Cache of account revisions, valid without reading the SQLite file.
 
-An entry is valid until another process acquires the write lock. This process's own writes do not invalidate it if they
-report their changes: a new listing raises its account's revision by one and changes no existing listing.
+An entry is valid for at most a second, and only until another process acquires the write lock. This process's own
+writes do not invalidate it if they report their changes: a new listing raises its account's revision by one and changes
+no existing listing.
 """
 
 from collections.abc import Callable

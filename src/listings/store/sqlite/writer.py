@@ -5,7 +5,7 @@ and only then do the callers get their results. Most operations that fail have n
 SQLite has rejected a statement, the whole batch is rolled back and run again with a savepoint for each operation. At
 first only dry runs have one, because savepoints double the cost of an operation.
 
-The event loop starts the thread once all ready requests have queued their writes. The two share Python's global
+The event loop wakes the thread once all ready requests have queued their writes. The two share Python's global
 interpreter lock: a thread that wrote while requests arrive would contend with the loop at every statement.
 """
 

@@ -37,7 +37,7 @@ class Inspection(NamedTuple):
     pending: int = 0  # number of migrations that are not applied
     database_id: str | None = None
     newest: int | None = None  # the latest stored time, in seconds since 1970
-    pending_work: Pending | None = None  # None if migrations are pending
+    pending_work: Pending | None = None  # None if the schema is not the current one, or the file is damaged
 
 
 def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection:

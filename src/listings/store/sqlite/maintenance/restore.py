@@ -48,14 +48,14 @@ SELECT max(
      WHERE b.id IS NULL OR m.version > b.version
      OR (m.version = b.version AND (m.updated_at, m.created_at) <> (b.updated_at, b.created_at))))
 """
-_FIRST_EDIT_REVISION = 14  # the schema version; before it, views can't be told from edits
+_EDIT_REVISION_SCHEMA = 14  # the first schema version in which edits can be told from views
 _LATEST = sys.maxsize
 # Of each kind of loss: the first and last schema version for which it is compared, the singular, the plural, and the
 # query, which counts the data that the current database has and the backup lacks. Revisions and versions only rise, and
 # ids are never reused. Names and plans have no version, so any difference counts.
 _LOSSES = (
-    (1, _FIRST_EDIT_REVISION - 1, "edit or view", "edits and views", _COUNT_EDITS),
-    (_FIRST_EDIT_REVISION, _LATEST, "edit", "edits", _COUNT_EDITS.replace("revision", "edit_revision")),
+    (1, _EDIT_REVISION_SCHEMA - 1, "edit or view", "edits and views", _COUNT_EDITS),
+    (_EDIT_REVISION_SCHEMA, _LATEST, "edit", "edits", _COUNT_EDITS.replace("revision", "edit_revision")),
     (
         *(1, _LATEST, "account", "accounts"),
         "SELECT count(*) FROM main.accounts m LEFT JOIN backup.accounts b ON b.id = m.id WHERE b.id IS NULL",
