@@ -5,13 +5,10 @@ import os
 import resource
 import shutil
 import signal
-import socketserver
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from listings.store.sqlite.connections import open_writer
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.cli.crowds import until
+from tests.cli.fixed_response import responding
 from tests.store import databases
 from tests.store.databases import change
 
@@ -511,26 +509,6 @@ def test_rate_limit_files_are_ignored_without_a_limit(cli: Cli, limits: Path, mo
 
 
 # The service
-
-
-@contextmanager
-def responding(status: int, body: bytes) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield str(server.server_address[1])
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.usefixtures("database")

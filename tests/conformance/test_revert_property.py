@@ -19,8 +19,8 @@ from listings.domain.model import Listing
 from listings.service.history import reverts as use_cases
 from tests.conformance.conftest import ENGINES, Run, open_store
 from tests.conformance.helpers import CREATED
+from tests.conformance.revert_writes import NOW, Reverts
 from tests.conformance.test_changes import NEW
-from tests.conformance.test_reverts import NOW, Reverts
 
 BOT, OWNER = Actor(OPERATOR, 1_500), Actor(CONSOLE, 1_600)
 REVERTER = 9

@@ -90,3 +90,15 @@ def request(method: str, path: str, key: str | None = None, *headers: bytes, bod
     if body:
         lines.append(b"Content-Length: %d" % len(body))
     return b"\r\n".join([*lines, b"", body])
+
+
+def assert_rejected(response: RawResponse, status: int, code: str) -> None:
+    assert response.status == status
+    assert list(response.json()) == ["error"]
+    assert response.json()["error"]
+    assert response.headers["content-type"] == "application/json; charset=utf-8"
+    assert response.headers["x-error-code"] == code
+    assert response.headers["x-request-id"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["cache-control"] == "no-store"
+    assert response.headers["connection"] == "close"

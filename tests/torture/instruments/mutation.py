@@ -106,6 +106,8 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/api/test_body_files.py",
         "tests/api/test_large_lists.py",
         "tests/http/test_connection.py",
+        "tests/http/test_pipelines.py",
+        "tests/http/test_application_failures.py",
         "tests/http/test_unread_responses.py",
         "tests/http/test_early_responses.py",
         "tests/api/test_bad_input.py",

@@ -1,0 +1,187 @@
+"""Pipelined requests: their order, and how much is read ahead (RFC 9112, 9.3.2)."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Client
+from tests.harness import TIMEOUT, RunningService
+from tests.http.raw import Connection, assert_rejected, request
+
+LISTINGS = "/api/v1/listings"
+HEAD = b"Host: localhost\r\n"
+
+
+def test_pipelined_requests_get_responses_in_order(running: RunningService, alice: Client) -> None:
+    ids = [alice.create(title=f"Number {number}") for number in range(20)]
+    messages = [request("GET", f"{LISTINGS}/{listing}", alice.person.key) for listing in ids]
+    with Connection(running).send(b"".join(messages)) as connection:
+        assert [connection.read_response().json()["id"] for _ in ids] == ids
+
+
+def test_many_pipelined_requests_get_responses_in_order(running: RunningService, alice: Client) -> None:
+    # Some of them wait for the disk and some do not. Run recursively, they would exceed Python's stack.
+    listing, titles = alice.create(title="0"), [str(number) for number in range(1, 301)]
+    messages = []
+    for title in titles:
+        change = b'{"title": "%b"}' % title.encode()
+        messages.append(request("PATCH", f"{LISTINGS}/{listing}", alice.person.key, body=change))
+        messages += [request("GET", f"{LISTINGS}/{listing}", alice.person.key), request("GET", "/healthz")]
+    with Connection(running).send(b"".join(messages)) as connection:
+        responses = [connection.read_response().json() for _ in messages]
+    assert [response["title"] for response in responses[1::3]] == titles
+    assert all(response == {"status": "ok"} for response in responses[2::3])
+
+
+def test_garbage_after_valid_requests_is_rejected_last(running: RunningService, alice: Client) -> None:
+    body = b'{"title": "Pipelined", "content": "before the garbage"}'
+    valid = [request("POST", LISTINGS, alice.person.key, body=body) for _ in range(5)]
+    with Connection(running).send(b"".join(valid) + b"\x00garbage\r\n\r\n") as connection:
+        assert [connection.read_response().status for _ in valid] == [201] * 5
+        assert_rejected(connection.read_response(), 400, "malformed_request")
+        assert connection.is_closed()
+
+
+def test_a_broken_body_after_a_valid_request_is_rejected_in_order(running: RunningService, alice: Client) -> None:
+    valid = request("POST", LISTINGS, alice.person.key, body=b'{"title": "Good", "content": "c"}')
+    broken = request("POST", LISTINGS, alice.person.key, b"Transfer-Encoding: chunked")
+    broken += b'21\r\n{"title": "Broken", "content": "c"}\r\nnonsense\r\n\r\n'
+    with Connection(running).send(valid + broken) as connection:
+        assert connection.read_response().status == 201
+        assert_rejected(connection.read_response(), 400, "malformed_request")
+    assert [listing["title"] for listing in alice.get().json()["listings"]] == ["Good"]
+
+
+def test_a_request_after_connection_close_is_ignored(running: RunningService) -> None:
+    last = request("GET", "/healthz", None, b"Connection: close")
+    with Connection(running).send(last + request("GET", "/healthz")) as connection:
+        assert connection.read_response().headers["connection"] == "close"
+        assert connection.is_closed()
+
+
+READ_BYTES = 256_000  # that uvloop reads at a time, at most
+
+
+class PipelineCounter:
+    """An application with empty responses that records the longest pipeline."""
+
+    def __init__(self) -> None:
+        self.max_waiting = 0
+
+    async def serve(self, exchange: Any) -> None:
+        self.max_waiting = max(self.max_waiting, len(exchange._connection.queued))  # noqa: SLF001 - this is under test
+        await exchange.respond(200, b"content-length: 0\r\n", b"")
+
+
+def send_pipeline(folder: Path, application: Any, message: bytes, count: int) -> None:
+    """Send this many requests on one connection, while the responses are read."""
+    with RunningService(folder) as service:
+        service.replace_application(application)
+        with Connection(service) as connection, ThreadPoolExecutor(1) as sender:
+            sending = sender.submit(connection.socket.sendall, message * count)
+            assert all(connection.read_response().status == 200 for _ in range(count))
+            sending.result()
+
+
+def test_reading_pauses_while_responses_are_pending(tmp_path: Path) -> None:
+    message, counter = request("GET", "/", None, b"X-A: " + b"a" * 4000), PipelineCounter()
+    send_pipeline(tmp_path, counter, message, 4000)
+    assert 8 < counter.max_waiting <= 2 * READ_BYTES / len(message)
+
+
+class SlowReader:
+    """An application that waits after it has received a body. It records how many bytes are unparsed then."""
+
+    def __init__(self) -> None:
+        self.max_waiting = 0
+
+    async def serve(self, exchange: Any) -> None:
+        await exchange.receive()
+        await asyncio.sleep(0.001)
+        self.max_waiting = max(self.max_waiting, len(exchange._connection._unparsed))  # noqa: SLF001 - what it measures
+        await exchange.respond(200, b"content-length: 0\r\n", b"")
+
+
+def test_no_more_is_read_behind_a_body_that_is_complete(tmp_path: Path) -> None:
+    message, reader = request("POST", "/", None, b"X-A: " + b"a" * 4000, body=b"1"), SlowReader()
+    send_pipeline(tmp_path, reader, message, 500)
+    assert READ_BYTES / 4 < reader.max_waiting <= 2 * READ_BYTES
+
+
+@pytest.mark.parametrize("head", [b"", b"Connection: Upgrade\r\nUpgrade: x\r\n"], ids=["short", "upgrades"])
+def test_few_of_the_requests_in_one_read_are_queued(tmp_path: Path, head: bytes) -> None:
+    message, count, application = b"GET / HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n", 3000, PipelineCounter()
+    with RunningService(tmp_path) as service:
+        service.replace_application(application)
+        with Connection(service).send(message * count) as connection:
+            assert all(connection.read_response().status == 200 for _ in range(count))
+    assert application.max_waiting <= 16 + 2048 // len(message) + 1
+
+
+def test_a_long_poll_with_many_requests_behind_it_gets_all_responses(running: RunningService, alice: Client) -> None:
+    waiting = request("GET", "/api/v1/changes?after=0&timeout=1", alice.person.key)
+    with Connection(running).send(waiting + request("GET", "/healthz") * 5000) as connection:
+        assert [connection.read_response().status for _ in range(5001)] == [200] * 5001
+
+
+class HeldApplication:
+    """An application that responds to /wait once it is released, and otherwise with a megabyte."""
+
+    def __init__(self) -> None:
+        self.has_queued, self.released = threading.Event(), threading.Event()
+
+    async def serve(self, exchange: Any) -> None:
+        body = b""
+        if exchange.path == "/wait":
+            while not exchange._connection.queued:  # noqa: ASYNC110, SLF001 - then it reads no more
+                await asyncio.sleep(0.001)
+            self.has_queued.set()
+            await asyncio.to_thread(self.released.wait, TIMEOUT)
+        else:
+            body = b"x" * 1_000_000
+        await exchange.respond(200, b"content-length: %d\r\n" % len(body), body)
+
+
+def test_the_last_response_arrives_although_a_later_request_is_unread(tmp_path: Path) -> None:
+    application = HeldApplication()
+    with RunningService(tmp_path) as service:
+        service.replace_application(application)
+        with Connection(service, receive_buffer=4096) as connection:
+            connection.send(request("GET", "/wait") + request("GET", "/", None, b"Connection: close"))
+            assert application.has_queued.wait(TIMEOUT)
+            connection.send(request("GET", "/"))
+            application.released.set()
+            assert connection.read_response().body == b""
+            assert len(connection.read_response().body) == 1_000_000
+            assert connection.is_closed()
+
+
+class FailingApplication:
+    """An application that fails."""
+
+    async def serve(self, exchange: Any) -> None:
+        raise RuntimeError(exchange.path)
+
+
+@pytest.mark.as_written
+def test_a_closed_connection_discards_waiting_requests_and_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("listings.http.connection._DISCARD_SECONDS", 0.5)
+    messages = request("GET", "/") * 3000
+    with RunningService(tmp_path) as service:
+        service.replace_application(FailingApplication())
+        with Connection(service).send(messages) as connection:
+            assert connection.read_response().status == 500
+            with suppress(OSError):
+                connection.send(messages)
+            end = time.monotonic() + TIMEOUT
+            while service.connection_count:
+                assert time.monotonic() < end
+                time.sleep(0.05)
