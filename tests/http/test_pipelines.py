@@ -104,7 +104,7 @@ class SlowReader:
     async def serve(self, exchange: Any) -> None:
         await exchange.receive()
         await asyncio.sleep(0.001)
-        self.max_waiting = max(self.max_waiting, len(exchange._connection._unparsed))  # noqa: SLF001 - what it measures
+        self.max_waiting = max(self.max_waiting, len(exchange._connection._unparsed))  # noqa: SLF001 - the measured value
         await exchange.respond(200, b"content-length: 0\r\n", b"")
 
 

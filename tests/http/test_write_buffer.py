@@ -231,7 +231,7 @@ def test_all_bytes_of_a_response_count_as_written(tmp_path: Path, path: str) -> 
         connection, transport = await connect(harness)
         connection.data_received(request("GET", path))
         connection.write_buffer.flush()
-        return connection._written_bytes, len(b"".join(transport.sent))  # noqa: SLF001 - what it measures
+        return connection._written_bytes, len(b"".join(transport.sent))  # noqa: SLF001 - the measured value
 
     with Harness(tmp_path) as harness:
         counted, sent = harness.run(scenario())

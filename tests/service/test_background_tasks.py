@@ -80,51 +80,50 @@ def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: 
     assert not harness.run(harness.store.index_accounts(1)).has_more
 
 
+class FailsOnCancel:
+    """A job that runs until it is cancelled, and then raises another exception."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+
+    async def run(self) -> None:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("failed on cancel")
+
+
 def test_a_job_that_fails_when_cancelled_still_stops(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def stops_when_cancelled() -> bool:
-        started = asyncio.Event()
-
-        async def fail_on_cancel() -> None:
-            started.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                raise ValueError("failed on cancel")
-
-        monkeypatch.setattr(harness.services.market, "write_views", fail_on_cancel)
+        job = FailsOnCancel()
+        monkeypatch.setattr(harness.services.market, "write_views", job.run)
         task = asyncio.create_task(harness.services.run_background_tasks())
-        await started.wait()
+        await job.started.wait()
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=TIMEOUT)
         return task in done
 
     monkeypatch.setattr("listings.service.background_tasks._MARKET_SECONDS", 0)
     assert harness.run(stops_when_cancelled())
-    assert "fail_on_cancel failed" in caplog.text
+    assert "The background job FailsOnCancel.run failed" in caplog.text
 
 
 def test_after_a_cancellation_no_further_job_runs(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     purged: list[bool] = []
 
     async def run_and_cancel() -> None:
-        started = asyncio.Event()
-
-        async def fail_on_cancel() -> None:
-            started.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                raise ValueError("failed on cancel")
+        job = FailsOnCancel()
 
         async def purge() -> None:
             purged.append(True)
 
-        monkeypatch.setattr(harness.services.usage, "write", fail_on_cancel)
+        monkeypatch.setattr(harness.services.usage, "write", job.run)
         monkeypatch.setattr(harness.services.sessions, "purge", purge)
         task = asyncio.create_task(harness.services.run_background_tasks())
-        await started.wait()
+        await job.started.wait()
         task.cancel()
         await asyncio.wait([task], timeout=TIMEOUT)
 

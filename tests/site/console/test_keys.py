@@ -89,7 +89,7 @@ def test_a_read_only_key_is_marked_wherever_it_is_shown(harness: Harness) -> Non
 
 
 @pytest.mark.decision("G44")
-def test_a_rejected_key_form_keeps_its_access_and_an_unknown_one_is_rejected(harness: Harness) -> None:
+def test_a_key_form_keeps_its_access_and_an_unknown_access_is_rejected(harness: Harness) -> None:
     tab = open_console(harness).get("/console/keys").post("/console/keys", name="", access="read")
     assert (tab.reply.status, selected_options(tab)) == (400, ["read"])
     assert "Choose what the key may do" in tab.post("/console/keys", name="Till", access="admin").text

@@ -396,6 +396,8 @@ def test_a_deleted_listing_shows_restore_instead_of_the_form(harness: Harness, a
     assert (alice.reply.status, "It is deleted. Restore it first." in alice.text) == (404, True)
     assert alice.page.all("input", name="version") == []
     assert alice.post(f"{PATH}/{listing_id}", version="2", **LAMP).reply.status == 404
+    harness.run(harness.services.accounts.expire_plan("alice@example.com"))
+    assert "Get an active plan and restore it" in alice.get(f"{PATH}/{listing_id}").text
 
 
 def test_a_copy_of_a_listing_is_a_new_paused_one(harness: Harness, alice: Tab) -> None:

@@ -164,7 +164,10 @@ def test_usage_can_be_limited_to_one_key(harness: Harness) -> None:
     text = tab.get("/console/usage?key=1").text
     assert "200 OK 1 404 Not Found 1" in text
     assert "listings/98" not in text
+    assert "Those of this key among the last 100 of your account." in text
     assert "limit per hour" in text
+    issue_key(harness)
+    assert "None of this key among the last 100" in tab.get("/console/usage?key=3").text
 
 
 def test_an_exhausted_limit_shows_when_the_next_request_is_possible(tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ def test_a_file_can_be_imported_again_after_a_warning(harness: Harness, alice: T
     harness.clock.advance(60)
     form = hidden_fields(preview(alice, BAD))
     assert "This file was imported on 22 Sep 2026, 2:13 am . Import it again only if" in alice.text
+    assert "Nothing has been imported yet" not in alice.text
     assert "Done: 2 created" in alice.upload(f"{PATH}/run", "", b"", **form).text
     assert "This file was imported on 22 Sep 2026, 2:14 am" in alice.upload(f"{PATH}/run", "", b"", **form).text
 

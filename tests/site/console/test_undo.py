@@ -175,6 +175,7 @@ def test_a_conflict_names_the_listing_that_has_the_external_id(harness: Harness,
     (link,) = find_undo_links(alice.follow())
     holder = create(harness, external_id="A")
     assert f"Another listing now has this “Your own ID”: listing {holder}" in alice.get(link).text
+    assert "This can’t be undone now The reasons are below." in alice.text
 
 
 def test_later_changes_are_overwritten_if_the_box_is_checked(harness: Harness, alice: Tab) -> None:

@@ -1,4 +1,4 @@
-"""Slow clients, a thousand of each kind, and two hundred sign-ins at once, next to good clients.
+"""Slow clients, a thousand of each kind, and two hundred simultaneous sign-ins, next to good clients.
 
 The short form is in tests/http/test_deadlines.py.
 """
@@ -205,7 +205,7 @@ def run(scale: Scale) -> Outcome:
     summary = (
         f"{clients:,} of each of 5 kinds: {times}, cut off after at most {longest:.1f} s, "
         f"memory {results[0].growth:+.0f} MiB; "
-        f"{_STORM_CLIENTS} sign-ins at once: {storm}"
+        f"{_STORM_CLIENTS} simultaneous sign-ins: {storm}"
     )
     failures = find_failures(results, clients) + find_storm_failures(storms)
     return Outcome(summary, failures, clients >= CLIENTS_PER_KIND)
@@ -223,7 +223,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     9,
-    "clients that send headers or bodies slowly, send nothing, stay idle, or read slowly; 200 sign-ins at once",
+    "clients that send headers or bodies slowly, send nothing, stay idle, or read slowly; 200 simultaneous sign-ins",
     "1,000 of each, 200 sign-ins: good clients 0 errors, p99 at most 2 × alone + 10 ms (sign-ins: 2 × alone, the"
     " slowest client 1 ms more); cut off in time; memory at most +100 MiB",
     3,

@@ -290,7 +290,8 @@ class Sessions:
         stored = await self._store.get_password(account.id if account is not None else 0)
         hashed = await self._passwords.verify(stored, password)
         if account is None or stored is None or hashed is None:
-            subject = f"account {account.id}" if account is not None else "an unknown email"  # takes equally long
+            # Logged for an unknown email, too, so that both cases take equally long.
+            subject = f"account {account.id}" if account is not None else "an unknown email"
             _log.warning("Wrong password for %s", subject)
             raise Problem("wrong_credentials", message)
         if hashed != stored and not await self._store.update_password_hash(account.id, stored, hashed):

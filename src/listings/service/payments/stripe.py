@@ -93,10 +93,8 @@ class StripePayments:
             _log.warning("Rejected an event that is not from Stripe: %s", type(error).__name__)
             raise Problem("payment_refused", "The event is not signed by Stripe, or is too old") from error
         except _INVALID_EVENT as failure:
-            _log.warning("Rejected an event of Stripe that can't be read: %s", type(failure).__name__)
-            raise Problem(
-                "payment_refused", "The event can't be read: its fields are not the expected ones"
-            ) from failure
+            _log.warning("Rejected a payment event that can't be read: %s", type(failure).__name__)
+            raise Problem("payment_refused", "The event does not have the expected fields") from failure
         if event.type not in _PAID_EVENTS or event.data.object.payment_status != "paid":
             return None
         return self._parse_checkout(event.data.object)
@@ -120,10 +118,8 @@ class StripePayments:
         """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         metadata = checkout.metadata or {}  # as sent with the request; the price may have changed since
-        months, amount = (
-            _parse_number(metadata.get("months"), MAX_MONTHS),
-            _parse_number(metadata.get("amount"), MAX_ID),
-        )
+        months = _parse_number(metadata.get("months"), MAX_MONTHS)
+        amount = _parse_number(metadata.get("amount"), MAX_ID)
         paid = (checkout.currency, checkout.amount_total)
         if not (account_id and months) or paid != (metadata.get("currency"), amount):
             _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)

@@ -48,7 +48,7 @@ SELECT max(
      WHERE b.id IS NULL OR m.version > b.version
      OR (m.version = b.version AND (m.updated_at, m.created_at) <> (b.updated_at, b.created_at))))
 """
-_EDIT_REVISION_SCHEMA = 14  # the first schema version in which edits can be told from views
+_EDIT_REVISION_SCHEMA = 14  # the first schema version that counts edits without views
 _LATEST = sys.maxsize
 # Of each kind of loss: the first and last schema version for which it is compared, the singular, the plural, and the
 # query, which counts the data that the current database has and the backup lacks. Revisions and versions only rise, and
@@ -207,7 +207,7 @@ def _build_unfit_error(file: Path, reason: str) -> Problem:
 
 
 def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
-    """Replace the database and return the path of the previous one, or of what was left of it, or None."""
+    """Replace the database. Return the new path of the previous one, or of the WAL or journal left of it, or None."""
     is_new, orphan = not database.exists(), find_orphaned_wal(database)
     if orphan is not None and not force:
         raise _build_force_error(database, f"is missing or empty, but {orphan} still contains writes to it")
