@@ -1,5 +1,6 @@
 """Test that the texts of the project are within their budget of unidiomatic phrases, and test the check itself."""
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.prose import Hit, Piece
 pytestmark = pytest.mark.uncovered
 
 PAGE = prose.ROOT / "page.md"
+_TEST_NAME = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 BUCKETS = prose.group_by_budget()
 
 
@@ -30,6 +32,14 @@ def test_every_text_is_within_its_budget() -> None:
         sys.stdout.write(f"{name}: {len(counted.hits)} hits, {counted.budget} allowed\n")
         sys.stdout.writelines(f"{hit}\n" for hit in counted.hits)
     assert list(exceeded) == []
+
+
+def test_the_names_of_tests_have_at_most_70_characters() -> None:
+    names = [
+        name for file in (prose.ROOT / "tests").rglob("*.py") for name in _TEST_NAME.findall(file.read_text("utf-8"))
+    ]
+    assert len(names) > 3_000
+    assert [name for name in names if len(name) > 70] == []
 
 
 def test_every_folder_has_text_to_check() -> None:

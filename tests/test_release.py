@@ -167,7 +167,7 @@ def check_release(tag: str, repository: str) -> str:
     return subprocess.run([script, tag, repository], capture_output=True, text=True, check=False).stderr
 
 
-def test_a_release_needs_the_tag_of_the_version_and_the_address_of_the_project() -> None:
+def test_a_release_needs_the_version_as_tag_and_the_project_address() -> None:
     address = PROJECT["project"]["urls"]["Source"]
     assert check_release(f"v{__version__}", address) == ""
     assert "The tag is v9.9.9" in check_release("v9.9.9", address)
@@ -201,7 +201,7 @@ def test_the_page_about_releases_names_what_the_workflow_uses() -> None:
     assert f"`{PROJECT['project']['name']}`" in page
 
 
-def test_the_notes_of_a_release_are_its_section_of_the_changelog_with_absolute_links() -> None:
+def test_release_notes_are_a_section_of_the_changelog_with_absolute_links() -> None:
     notes = run(HOME / ".ci" / "release-notes", __version__)
     assert notes.strip()
     assert "\n## " not in notes

@@ -26,7 +26,7 @@ class FolderWithFile(BodyFolder):
         return self._made.pop()
 
 
-def test_the_file_of_a_body_that_is_not_released_is_closed_without_a_warning(tmp_path: Path) -> None:
+def test_the_file_of_an_unreleased_body_is_closed_without_a_warning(tmp_path: Path) -> None:
     body = BodyFile(FolderWithFile(tmp_path), 1)
     cycle: list[object] = [body]
     cycle.append(cycle)

@@ -151,7 +151,7 @@ def test_key_and_plan_are_checked_again_before_the_response(alice: Seller, chang
 
 
 @pytest.mark.decision("G47")
-def test_the_waits_of_a_key_are_limited_and_a_client_that_leaves_frees_its_own(alice: Seller) -> None:
+def test_the_waits_of_a_key_are_limited_and_a_client_that_leaves_ends_one(alice: Seller) -> None:
     with ExitStack() as stack:
         connections = [stack.enter_context(Connection(alice.running)) for _ in range(MAX_WAITS + 1)]
         for connection in connections[:MAX_WAITS]:

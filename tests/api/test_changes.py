@@ -134,7 +134,7 @@ def test_an_invalid_parameter_is_400(alice: Seller, query: str) -> None:
     assert alice.fetch("GET", f"{CHANGES}?{query}").status == 400
 
 
-def test_an_id_that_no_change_set_has_or_that_is_purged_is_410_with_the_way_to_begin_again(alice: Seller) -> None:
+def test_an_unknown_or_purged_change_set_is_410_with_the_way_to_start_over(alice: Seller) -> None:
     lamp = alice.create()
     alice.write("PATCH", f"/{lamp}", {"price": 10})
     replies = [alice.fetch("GET", f"{CHANGES}?after=3")]

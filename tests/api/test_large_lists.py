@@ -160,7 +160,7 @@ def test_a_small_list_that_takes_long_to_find_is_cached(harness: Harness, monkey
     assert again.body == slow.body == quick.body
 
 
-def test_the_account_of_a_slow_list_has_less_time_on_the_event_loop_for_a_while(
+def test_after_a_slow_list_an_account_has_less_time_on_the_event_loop(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice, bob = harness.person("alice"), harness.person("bob")

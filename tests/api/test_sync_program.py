@@ -166,7 +166,7 @@ def test_listings_without_external_id_and_a_wrong_catalogue_delete_nothing(tmp_p
         assert set(shop.read()) == {"By hand", "Product 1"}
 
 
-def test_an_edit_by_hand_after_the_first_read_is_reported_before_the_catalogue_wins(tmp_path: Path) -> None:
+def test_an_edit_by_hand_is_reported_before_the_catalogue_wins(tmp_path: Path) -> None:
     with open_shop(tmp_path) as shop:
         shop.products = {sku: shop.products[sku] for sku in ("sku-1", "sku-2")}
         shop.products["sku-1"]["is_active"] = "no"

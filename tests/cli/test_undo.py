@@ -96,7 +96,7 @@ def test_an_undo_is_rejected_while_another_one_runs(cli: Cli) -> None:
     assert outcome.err.splitlines()[-1] == f"listings: {running}"
 
 
-def test_conflicts_are_reported_and_nothing_is_written_without_confirmation(cli: Cli, alice: Person) -> None:
+def test_conflicts_are_reported_and_without_confirmation_nothing_written(cli: Cli, alice: Person) -> None:
     refused = cli("account", "undo", str(alice.account.id), "--change", "2")
     assert refused.code != 0
     assert "This changes 0 listings, with 1 conflict. Continue?" in refused.err

@@ -205,7 +205,7 @@ def test_each_batch_of_an_import_is_a_change_set_with_the_id_of_the_import(edits
     assert edits.read(4)[0].import_id == 5
 
 
-def test_the_history_of_a_listing_is_newest_first_and_ends_with_its_creation(edits: Edits) -> None:
+def test_a_history_is_newest_first_and_ends_with_the_creation(edits: Edits) -> None:
     own, other = edits.add(), edits.add()
     for price in (1, 2):
         edits.change(own, price_cents=price)
@@ -225,7 +225,7 @@ def test_the_history_of_a_listing_is_newest_first_and_ends_with_its_creation(edi
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_creation_is_read_once_if_its_change_set_also_changed_the_listing(edits: Edits, count: int) -> None:
+def test_a_creation_is_read_once_if_its_change_set_also_changed_it(edits: Edits, count: int) -> None:
     put = AddStep(msgspec.structs.replace(NEW, external_id="A"), CREATED)
     own = edits.run_batch(*(PutStep("A", put, set_values(price_cents=price)) for price in (0, 1, 2)))[0]
     edits.change(own, price_cents=3)
@@ -392,7 +392,7 @@ async def edit_at_random(edits: Edits, random: Random, known: list[int], writes:
 
 
 @pytest.mark.decision("G45")
-def test_a_list_and_the_changes_after_its_id_equal_the_list_at_any_later_time(edits: Edits, run: Run) -> None:
+def test_a_list_and_the_changes_after_it_equal_any_later_list(edits: Edits, run: Run) -> None:
     """64 writers edit while a reader copies the list, page by page, and then follows the changes."""
     known = [edits.add(), edits.add()]
 

@@ -45,9 +45,7 @@ def test_the_mail_that_is_due_the_longest_comes_first(store: Store, run: Run, ac
     assert [it and it.mail.id for it in claimed] == ["mail2", "mail3", "mail1", None]
 
 
-def test_a_mail_is_purged_by_its_age_and_loses_its_detail_when_it_is_given_up(
-    store: Store, run: Run, account: Account
-) -> None:
+def test_an_email_is_purged_by_age_and_loses_its_detail_when_given_up(store: Store, run: Run, account: Account) -> None:
     run(store.add_mail(build_mail(account)._replace(detail='{"text": "Hello"}')))
     run(store.postpone_mail("mail1", None))
     assert run(store.claim_mail(5_000, 6_000)) is None

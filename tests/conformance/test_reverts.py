@@ -187,7 +187,7 @@ def test_an_external_id_that_is_taken_meanwhile_is_a_conflict(reverts: Reverts) 
     assert (reverts.get(deleted).deleted_at, reverts.get(renamed).title) == (1_500, "Lamp")
 
 
-def test_a_listing_that_is_deleted_frees_its_external_id_for_the_restored_one(reverts: Reverts) -> None:
+def test_a_deleted_listing_frees_its_external_id_for_the_restored_one(reverts: Reverts) -> None:
     former = reverts.add(OWNER, external_id="a")
     reverts.run_batch(
         ChangeStep(former, set_values(is_active=False, deleted_at=1)),
@@ -276,7 +276,7 @@ def test_a_restore_for_which_the_account_has_no_room_is_a_conflict(
 
 
 @pytest.mark.decision("G55")
-def test_a_large_revert_continues_where_it_stopped_and_ignores_later_changes(reverts: Reverts) -> None:
+def test_a_large_revert_continues_and_ignores_later_changes(reverts: Reverts) -> None:
     ids = [reverts.add(BOT if number % 2 else OWNER) for number in range(9)]
     for listing_id in ids[:6]:
         reverts.change(listing_id, BOT, title="Bot")

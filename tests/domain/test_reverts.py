@@ -53,7 +53,7 @@ def test_a_created_listing_is_deleted_if_all_later_edits_were_undone() -> None:
     assert plan(edits[1:], {}, overwrite=True) == (deleted, [])
 
 
-def test_a_created_listing_is_left_if_somebody_changed_it_between_two_reverted_edits() -> None:
+def test_a_created_listing_changed_between_two_reverted_edits_is_left() -> None:
     edits = [edit(4, "price_cents", reverted=True), BY_OTHERS, creation(2, reverted=True)]
     assert plan(edits, {4: {"price_cents": 400}}) == ({}, [(["deleted_at"], 3)])
     assert plan(edits, {4: {"price_cents": 400}}, overwrite=True)[1] == []
@@ -65,7 +65,7 @@ def test_a_listing_that_somebody_deleted_later_stays_deleted_and_inactive() -> N
     assert plan(edits, before, deleted_at=5, is_active=False) == ({"title": "Before"}, [])
 
 
-def test_the_revert_of_a_restore_is_a_conflict_if_the_listing_was_changed_later() -> None:
+def test_the_revert_of_a_restore_of_a_listing_changed_later_is_a_conflict() -> None:
     edits = [edit(3, "title"), edit(2, "deleted_at", "is_active", reverted=True), edit(1, "deleted_at", "is_active")]
     before = {2: {"deleted_at": 5, "is_active": False}}
     assert plan(edits, before) == ({}, [(["deleted_at"], 3)])

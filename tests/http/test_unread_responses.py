@@ -162,7 +162,7 @@ def test_unread_bytes_of_a_key_are_limited(
         wait_until_ok(service, cast.alice)
 
 
-def test_beyond_the_limit_of_the_process_clients_that_do_not_read_are_dropped_soon(
+def test_beyond_the_limit_clients_that_do_not_read_are_dropped_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(byte_budget, "_MAX_BYTES", 1)

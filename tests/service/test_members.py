@@ -206,7 +206,7 @@ def test_a_network_has_ten_guesses_in_fifteen_minutes_on_an_account(harness: Har
 
 @pytest.mark.usefixtures("alice")
 @pytest.mark.decision("G38")
-def test_all_networks_together_have_a_hundred_guesses_an_hour_on_an_account(harness: Harness) -> None:
+def test_all_networks_together_have_a_hundred_guesses_an_hour(harness: Harness) -> None:
     for _ in range(3):
         outcomes = [code for number in range(12) for code in guess(harness, 11, f"198.51.100.{number}")]
         assert outcomes.count("wrong_credentials") == 100

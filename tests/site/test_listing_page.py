@@ -84,7 +84,7 @@ def test_the_page_has_open_graph_and_structured_data(harness: Harness, alice: Pe
 @pytest.mark.decision("G1")
 @pytest.mark.parametrize("listing_type", FIELDS["type"].options)
 @pytest.mark.parametrize(("setting", "shown"), [("off", True), ("on", False)])
-def test_pages_show_coordinates_with_two_decimals_unless_the_setting_says_exact(
+def test_pages_round_coordinates_unless_the_setting_says_exact(
     tmp_path: Path, listing_type: str, setting: str, *, shown: bool
 ) -> None:
     with Harness(tmp_path, exact_locations=setting) as harness:

@@ -5,7 +5,7 @@ from listings.store.market.entries import FIRST_FOLDED_CATEGORIES, INDEX_VERSION
 from tests.examples import build_listing
 
 
-def test_an_entry_is_found_at_the_version_it_is_written_at_and_at_the_current_one() -> None:
+def test_an_entry_is_found_at_its_own_version_and_at_the_current_one() -> None:
     listing = build_listing(title="Hawke's bikes", category="Bikes")
     for version in range(1, INDEX_VERSION + 1):
         terms = set(build_terms(listing, version))

@@ -307,7 +307,7 @@ def test_a_page_starts_after_any_cursor(large: str, after: tuple[int, int], sort
     assert asyncio.run(read()) == following[:24]
 
 
-def test_older_entries_are_found_by_their_terms_until_all_are_indexed_again(postgres: PostgresServer) -> None:
+def test_older_entries_are_found_by_terms_until_all_are_indexed_again(postgres: PostgresServer) -> None:
     shipped = migrations.shipped_migrations("postgres")
     fill = market_upgrade.FILL.format(
         true="true",

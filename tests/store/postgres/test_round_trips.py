@@ -125,7 +125,7 @@ def test_a_write_that_stores_nothing_does_not_index_the_account(
         asyncio.run(scene(url))
 
 
-def test_a_create_that_a_concurrent_one_has_made_does_not_index_the_account(
+def test_a_repeated_concurrent_create_does_not_index_the_account(
     postgres: PostgresServer, statements: list[str]
 ) -> None:
     async def scene(url: str) -> None:

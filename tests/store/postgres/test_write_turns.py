@@ -141,7 +141,7 @@ async def require_rejected(write: Awaitable[object]) -> None:
         await write
 
 
-def test_a_write_without_a_turn_is_rejected_and_not_a_failure_of_the_database(url: str) -> None:
+def test_a_write_that_waits_too_long_is_not_a_database_failure(url: str) -> None:
     async def scenario() -> None:
         store = PostgresStore(url, PoolLimits(3, 0.5))
         await store.open()

@@ -142,7 +142,7 @@ def test_an_existing_file_is_overwritten_only_with_force(database: Path, file: P
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_wal_of_an_overwritten_database_is_not_replayed_into_the_backup(
+def test_the_wal_of_an_overwritten_file_is_not_replayed_into_the_backup(
     database: Path, tmp_path: Path, file: Path
 ) -> None:
     killed = copy_as_killed(tmp_path / "killed", database)

@@ -348,7 +348,7 @@ def test_other_tasks_run_while_a_step_is_prepared(tmp_path: Path) -> None:
     assert iterations >= 20
 
 
-def test_older_entries_are_found_by_their_terms_until_all_are_indexed_again(tmp_path: Path) -> None:
+def test_older_entries_are_found_by_terms_until_all_are_indexed_again(tmp_path: Path) -> None:
     path = tmp_path / "listings.db"
     migrate.migrate(path, market_upgrade.migrations_before(migrations.shipped_migrations()))
     words = "INSERT INTO {} (rowid, words) VALUES (1, 'hawke s bikes c'), (2, 'lamp c')"

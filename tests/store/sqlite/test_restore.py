@@ -405,7 +405,7 @@ def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(
 # Failed restores
 
 
-def test_the_previous_file_is_named_if_the_disk_fails_after_its_wal_was_moved(
+def test_the_previous_file_is_named_if_the_disk_fails_after_a_move(
     database: Path, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed, replace = copy_as_killed(tmp_path / "killed", database), Path.replace

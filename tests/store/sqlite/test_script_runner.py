@@ -85,7 +85,7 @@ def test_a_short_script_does_not_wait_for_the_event_loop(monkeypatch: pytest.Mon
     assert asyncio.run(scenario()) < TIMEOUT / 2
 
 
-def test_a_closing_store_waits_for_the_running_read_and_rejects_queued_ones(database: Path) -> None:
+def test_a_closing_store_waits_for_its_read_and_rejects_queued_ones(database: Path) -> None:
     entered, unblock = Event(), Event()
 
     def block() -> Script[str]:

@@ -325,9 +325,7 @@ def test_a_writer_closes_even_if_it_cannot_acquire_the_lock(path: Path, monkeypa
     assert read_texts(path) == set()
 
 
-def test_a_closing_writer_waits_for_a_lock_that_another_process_takes_meanwhile(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closing_writer_waits_for_a_lock_of_another_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_lock_timeout(monkeypatch, 2.0)
     has_begun, is_locked = threading.Event(), threading.Event()
 

@@ -85,7 +85,7 @@ def test_an_error_before_the_commit_means_that_nothing_was_written(path: Path) -
     assert read_texts(path) == set()
 
 
-def test_a_failed_rollback_of_a_batch_that_rolls_back_means_that_nothing_was_written(path: Path) -> None:
+def test_a_failed_rollback_of_a_dry_run_means_that_nothing_was_written(path: Path) -> None:
     def fail_at_rollback(_: apsw.Cursor, statement: str, __: object) -> bool:
         if statement == "ROLLBACK":
             raise apsw.IOError("disk I/O error")
@@ -153,7 +153,7 @@ def test_a_write_is_acknowledged_even_if_the_lock_cannot_be_released(
     run_with_writer(path, use)
 
 
-def test_a_first_write_is_rejected_if_another_process_has_meanwhile_found_damage(path: Path) -> None:
+def test_a_first_write_is_rejected_if_another_process_found_damage(path: Path) -> None:
     async def use(writer: Writer) -> None:
         with closing(WriteLock(path)) as other, other.acquire():
             waiting = asyncio.ensure_future(writer.run(insert("a")))
