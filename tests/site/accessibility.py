@@ -7,9 +7,11 @@ from typing import Any
 
 from playwright.sync_api import Page
 
+from tests.site.browser import resize
+
 PHONE: Any = {"width": 390, "height": 844}
 DESKTOP: Any = {"width": 1280, "height": 900}
-SIZES = (PHONE, DESKTOP)
+WIDTHS = (PHONE["width"], DESKTOP["width"])
 SCHEMES: Any = ("light", "dark")
 
 _AXE = Path(__file__).parent.joinpath("axe", "axe.min.js")
@@ -24,11 +26,11 @@ _RUN = """async (rules) => {
 def find_axe_violations(page: Page, name: str) -> Iterator[tuple[object, ...]]:
     """Yield axe's violations with the page's name, colour scheme and width. The page is not reloaded."""
     page.evaluate(_AXE.read_text("utf-8"))
-    for size, scheme in product(SIZES, SCHEMES):
-        page.set_viewport_size(size)
+    for width, scheme in product(WIDTHS, SCHEMES):
+        resize(page, width)
         page.emulate_media(color_scheme=scheme)
-        assert page.evaluate(f"matchMedia('(prefers-color-scheme: {scheme})').matches && innerWidth") == size["width"]
+        page.wait_for_function("scheme => matchMedia(`(prefers-color-scheme: ${scheme})`).matches", arg=scheme)
         result = page.evaluate(_RUN, _RULES)
         assert result["passed"]
         for one in result["violations"]:
-            yield name, scheme, size["width"], one["id"], one["nodes"][0]["html"], one["help"]
+            yield name, scheme, width, one["id"], one["nodes"][0]["html"], one["help"]

@@ -99,6 +99,12 @@ def visit(browser: Browser, base_url: str, **options: Any) -> Iterator[Visit]:
     context.close()
 
 
+def resize(page: Page, width: int) -> None:
+    """Set the page's width in pixels. A page that has just been opened may apply it late, so wait until it has."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.wait_for_function("width => innerWidth === width", arg=width)
+
+
 class _PictureHandler(BaseHTTPRequestHandler):
     """Responds with an image to every request."""
 

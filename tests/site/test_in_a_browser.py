@@ -16,6 +16,7 @@ from tests.site.browser import (
     chromium,
     needs_chromium,
     noon_clock,
+    resize,
     run_market,
     serve_pictures,
     visit,
@@ -184,7 +185,7 @@ def test_a_price_of_six_digits_fits_its_field(browser: Browser, market: RunningM
     with visit(browser, market.base_url) as seen:
         page = seen.open("/?price_min=888888&price_max=888888")
         for width in (320, 390, 480, 640, 1023, 1024):
-            page.set_viewport_size({"width": width, "height": 800})
+            resize(page, width)
             for field in page.locator(".range input").all():
                 assert field.evaluate("it => it.scrollWidth <= it.clientWidth"), width
 
@@ -473,7 +474,7 @@ def test_no_page_is_wider_than_the_screen(browser: Browser, market: RunningMarke
         for path in [*paths, "/docs", *GUIDES]:
             page = seen.open(path)
             for width in (320, 390, 768, 1280, 1920):
-                page.set_viewport_size({"width": width, "height": 800})
+                resize(page, width)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
 
 

@@ -13,7 +13,7 @@ from listings.site.message import SentMessages
 from tests.harness import Harness, Person, RunningService, create_person, unused_port
 from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, run_mail_server
 from tests.site.accessibility import find_axe_violations
-from tests.site.browser import chromium, needs_chromium, visit
+from tests.site.browser import chromium, needs_chromium, resize, visit
 from tests.site.market import create
 from tests.site.tab import Tab, form_values, open_console, open_harness
 
@@ -155,7 +155,7 @@ def test_the_form_is_accessible_and_works_in_a_browser(tmp_path: Path, mailbox: 
         found = list(find_axe_violations(seen.open(f"/listings/{listing_id}"), "listing"))
         seen.page.get_by_role("link", name="Message the seller").click()
         seen.page.get_by_role("button", name="Send message").wait_for()
-        seen.page.set_viewport_size({"width": 320, "height": 800})
+        resize(seen.page, 320)
         assert seen.page.evaluate("document.documentElement.scrollWidth") == 320
         found += find_axe_violations(seen.page, "message")
         for label, value in (("Your name", "Ana"), ("Your email", "ana@example.com"), ("Message", "Hello")):

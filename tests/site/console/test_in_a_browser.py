@@ -17,7 +17,7 @@ from listings.service import Services
 from tests.cli.commands import DEADLINE, PROGRAM
 from tests.harness import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import Visit, chromium, needs_chromium, noon_clock, visit, wait_for_views
+from tests.site.browser import Visit, chromium, needs_chromium, noon_clock, resize, visit, wait_for_views
 from tests.site.tab import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
@@ -250,7 +250,7 @@ def find_violations(page: Page, name: str) -> list[object]:
     """Return axe's violations, and the widths at which the page overflows."""
     found: list[object] = list(find_axe_violations(page, name))
     for width in (1920, 1280, 390, 320):
-        page.set_viewport_size({"width": width, "height": 800})
+        resize(page, width)
         if page.evaluate("document.documentElement.scrollWidth") > width:
             found.append((name, width, "too wide"))
     return found
@@ -406,7 +406,7 @@ def test_scripts_copy_a_key_and_select_all_listings(seller: Visit, deployment: D
     seller.page.get_by_role("button", name="Copy").first.click()
     expect(seller.page.locator("#copied")).to_have_text("Copied")
     assert seller.page.evaluate("navigator.clipboard.readText()") == key
-    seller.page.set_viewport_size(DESKTOP)
+    resize(seller.page, DESKTOP["width"])
     page = seller.open("/console/listings")
     page.get_by_label("Select all on this page").check()
     count = page.locator("[name=id]").count()
