@@ -502,3 +502,4 @@ def test_a_command_imports_only_the_modules_it_needs(tmp_path: Path) -> None:
         assert not modules & {"listings.site.lazy", "listings.site"}
         assert not modules & {"uvicorn", "httptools", "prometheus_client", "starlette", "jinja2"}
         assert ("rich" in modules) == (arguments == ["account", "list"])  # only for tables and progress bars
+    assert not imported_by(tmp_path, "settings") & {"listings.service", "listings.store", "apsw"}

@@ -8,7 +8,8 @@ import click
 from listings.cli import changes, members
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, account_data, json_option, show, show_rows, status_data
-from listings.cli.parameters import DATE, Integer, with_service
+from listings.cli.parameters import DATE, Integer
+from listings.cli.service import with_service
 from listings.domain import timestamps
 from listings.domain.account_limits import none_if_unlimited
 from listings.domain.model import Account

@@ -15,7 +15,8 @@ from listings.cli.output import (
     show_progress,
     show_rows,
 )
-from listings.cli.parameters import DATE, ID, Integer, with_service
+from listings.cli.parameters import DATE, ID, Integer
+from listings.cli.service import with_service
 from listings.contract.history import OPERATOR
 from listings.contract.reverts import Revert, RevertConflict, RevertCounts, RevertRequest
 from listings.domain import timestamps

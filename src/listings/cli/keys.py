@@ -7,7 +7,8 @@ import click
 from listings.cli import describe_output_error
 from listings.cli.group import SuggestingGroup
 from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show_json, show_rows
-from listings.cli.parameters import DATE, ID, Integer, with_service
+from listings.cli.parameters import DATE, ID, Integer
+from listings.cli.service import with_service
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import KeyAccess

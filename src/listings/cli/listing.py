@@ -3,7 +3,8 @@
 import click
 
 from listings.cli.output import json_option, listing_data, print_message, show, show_rows
-from listings.cli.parameters import ID, Integer, with_service
+from listings.cli.parameters import ID, Integer
+from listings.cli.service import with_service
 from listings.domain.model import Listing
 from listings.service import Services
 

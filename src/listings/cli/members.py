@@ -18,8 +18,9 @@ from listings.cli.output import (
     show_json,
     status_data,
 )
-from listings.cli.parameters import Parsed, load_settings, with_service
+from listings.cli.parameters import Parsed, load_settings
 from listings.cli.resumable_file import require_absent, resolve_target
+from listings.cli.service import with_service
 from listings.contract.history import Event, RejectedRequest, UsageCount
 from listings.contract.members import Session
 from listings.domain import timestamps

@@ -1,18 +1,13 @@
-"""Parameter types of commands, and helpers to load the settings and open the service."""
+"""Parameter types of commands, and their settings."""
 
-import asyncio
 import os
-import pwd
-import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from listings import wiring
 from listings.domain import timestamps
 from listings.domain.fields import parse_id
-from listings.service import Services
 from listings.settings import (
     COPY_TARGET,
     SETTINGS,
@@ -22,7 +17,6 @@ from listings.settings import (
     mask_password,
     resolve_all,
 )
-from listings.telemetry import logs
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,37 +80,3 @@ def load_settings(**flags: str | None) -> Settings:
 def survey_settings() -> list[ResolvedSetting]:
     """Return the value and source of each setting for the command that runs, invalid ones included."""
     return resolve_all(os.environ, click.get_current_context().obj)
-
-
-def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__) -> T:
-    """Run `use` with a service on the existing database. Log events name the system user as the operator.
-
-    The background tasks are left to the running service, because its settings may be different.
-    """
-    settings = load_settings()
-    configure_logs(settings, logger_name)
-
-    async def run() -> T:
-        async with wiring.open_services(settings, background=False) as services:
-            return await use(services)
-
-    with logs.bind_operator(_user()):
-        return asyncio.run(run())
-
-
-def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = None) -> bool:
-    """Log all events, or only those of one logger, to standard error. Return whether they are JSON.
-
-    For `pid` see `listings.telemetry.logs.configure`.
-    """
-    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    logs.configure(logs.open_stderr(), settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
-    return as_json
-
-
-def _user() -> str:
-    """Return the name of the system user, or its id if it has no name, as in many containers."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

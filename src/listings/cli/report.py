@@ -6,7 +6,8 @@ import click
 
 from listings import maintenance
 from listings.cli.output import json_option, show
-from listings.cli.parameters import load_settings, with_service
+from listings.cli.parameters import load_settings
+from listings.cli.service import with_service
 from listings.domain import timestamps
 
 _MIB = 1024**2

@@ -26,7 +26,8 @@ from listings.cli import seed as seeding
 from listings.cli.memory_tuning import limit_malloc_arenas, tune_garbage_collector
 from listings.cli.migrate import report_backup
 from listings.cli.output import print_message
-from listings.cli.parameters import configure_logs, load_settings, setting_option
+from listings.cli.parameters import load_settings, setting_option
+from listings.cli.service import configure_logs
 from listings.domain.errors import Problem, Unavailable
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Services

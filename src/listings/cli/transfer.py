@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from listings.cli.output import json_option, print_dry_run, print_message, show
-from listings.cli.parameters import Parsed, with_service
+from listings.cli.parameters import Parsed
 from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
+from listings.cli.service import with_service
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
 from listings.domain.number_text import format_count

@@ -18,8 +18,8 @@ import uvloop
 
 from listings import wiring
 from listings.cli.memory_tuning import limit_malloc_arenas, tune_garbage_collector
-from listings.cli.parameters import configure_logs
 from listings.cli.serve import limit_connections
+from listings.cli.service import configure_logs
 from listings.domain.errors import Problem, Unavailable
 from listings.settings import Settings, load
 from listings.telemetry import logs
