@@ -71,8 +71,8 @@ def acknowledge_before_commit() -> None:
 def ignore_lost_files() -> None:
     """Write to deleted and truncated files, and checkpoint into them at the end."""
 
-    for name in ("are_unchanged", "may_checkpoint", "is_wal_complete"):
-        setattr(OpenFiles, name, lambda *_: True)
+    OpenFiles.find_change = lambda *_: None  # type: ignore[method-assign]  # the injected fault
+    OpenFiles.may_checkpoint = lambda *_: True  # type: ignore[method-assign]  # the injected fault
 
 
 def acknowledge_failed_commits() -> None:

@@ -27,8 +27,17 @@ INSERT INTO changes (
     bucket, account_id, edit_revision, number, listing_id, moment, author, kind, revision, last_serial, fields, detail)
 VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, (SELECT last FROM listing_ids WHERE bucket = $1), $9, $10)
 """
-_NEXT_SERIAL, _COUNT_ONE_MORE, _ADD_LISTING = map(sql.to_sqlite, (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.ADD_LISTING))
-_ADD_CHANGE = sql.to_sqlite(change_sql.ADD_CHANGE)
+_ADD_LISTING, _ADD_CHANGE = sql.to_sqlite(sql.ADD_LISTING), sql.to_sqlite(change_sql.ADD_CHANGE)
+# For RETURNING, SQLite creates a temporary table each time. With one query for both results, a create takes 3 % fewer
+# instructions.
+_NEXT_SERIAL, _COUNT_ONE_MORE = (
+    sql.to_sqlite(statement.partition("RETURNING")[0]) for statement in (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE)
+)
+_GET_COUNTERS = """
+SELECT last, listings, indexed, revision, edit_revision
+FROM listing_ids LEFT JOIN account_state ON account_state.bucket = ?1 AND account_id = ?2
+WHERE listing_ids.bucket = ?1
+"""
 
 
 class SqliteEngine:
@@ -89,24 +98,22 @@ class SqliteEngine:
             run_script(connection, listings.require_free(partition, new.external_id))
         size = measure_new(new)
         values = (*partition, size.text_bytes, *self.limits, int(actor is not None))
-        rows: list[Row] = connection.execute(_COUNT_ONE_MORE, values).fetchall()
-        if not rows:
+        connection.execute(_COUNT_ONE_MORE, values)
+        if not connection.changes():
             run_script(connection, listings.require_room(self, partition, size))
-        count, indexed, revision, edit_revision = rows[0] if rows else (0, 0, None, 0)
-        revisions = Revisions(*rows[0][2:]) if rows else None
-        rows = connection.execute(_NEXT_SERIAL, partition[:1]).fetchall()
-        listing_id = int(rows[0][0]) * BUCKETS + partition[0]
+        connection.execute(_NEXT_SERIAL, partition[:1])
+        rows: list[Row] = connection.execute(_GET_COUNTERS, partition).fetchall()
+        serial, count, indexed, revision, edit_revision = rows[0]
+        listing_id = serial * BUCKETS + partition[0]
         index_now = self.is_indexed_on_create(indexed, count)
         listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
         event = listings.NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
         row = listings.build_row(listing_id, partition, listing, indexed=index_now, event=event)
-        connection.execute(_ADD_LISTING, row).fetchall()
+        connection.execute(_ADD_LISTING, row)  # fails if the account, and hence its counters, are missing
         if actor is not None and not edit_revision % changes.MARKER_INTERVAL:
-            connection.execute(
-                _ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id)
-            ).fetchall()
+            connection.execute(_ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id))
         if index_now:
             run_script(connection, self.index_words(partition[1], [(listing_id, new.title, new.content)]))
         if count >= MIN_INDEXED_LISTINGS and not indexed:
             run_script(connection, self.start_indexing(partition))
-        return listings.Added(AddResult(listing_id), revisions)
+        return listings.Added(AddResult(listing_id), Revisions(revision, edit_revision))

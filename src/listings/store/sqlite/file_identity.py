@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import apsw
 
@@ -24,7 +24,10 @@ _STATX_STRUCT: Final = struct.Struct("=32xQQ88xII112x")  # what is read: inode, 
 _WAL_HEADER_BYTES: Final = 32
 _FRAME_HEADER_BYTES: Final = 24
 
+_Change: TypeAlias = Literal["replaced", "truncated"]
+
 _statx = getattr(ctypes.CDLL(None), "statx", None)
+_Buffer = ctypes.c_char * _STATX_STRUCT.size
 
 
 class OpenFiles:
@@ -36,10 +39,23 @@ class OpenFiles:
         self._opened = self._read_ids()
         self._page_bytes: int | None = None
 
-    def are_unchanged(self) -> bool:
-        """Return whether both names still belong to the files that were opened. Thread-safe."""
-        current = self._read_ids()
-        return current[0] is not None and current == self._opened
+    def find_change(self, connection: apsw.Connection | None) -> _Change | None:
+        """Return "replaced" unless both names belong to the files that were opened, "truncated" if WAL frames are gone.
+
+        `connection` has no transaction, and it is the calling thread's. Without it, the WAL's size is not checked.
+        Thread-safe.
+        """
+        (database, _), (wal, size) = map(_read_status, self._names)
+        if database is None or (database, wal) != self._opened:
+            return "replaced"
+        if connection is None or size >= self._measure_wal(connection):
+            return None
+        # Another process may have written or truncated the WAL since its size was read.
+        for _ in range(2):
+            expected = self._measure_wal(connection)
+            if _read_status(self._names[1])[1] >= expected:
+                return None
+        return "truncated"
 
     @property
     def has_wal(self) -> bool:
@@ -54,22 +70,14 @@ class OpenFiles:
         database, wal = self._read_ids()
         return database is not None and database == self._opened[0] and wal in {None, self._opened[1]}
 
-    def is_wal_complete(self, connection: apsw.Connection) -> bool:
-        """Return whether the WAL has all frames of SQLite's index, so nobody has truncated it.
-
-        After a mismatch, it checks once more, because another process may checkpoint and truncate the WAL meanwhile.
-        `connection` must have no transaction.
-        """
-        return self._has_all_frames(connection) or self._has_all_frames(connection)
-
-    def _has_all_frames(self, connection: apsw.Connection) -> bool:
+    def _measure_wal(self, connection: apsw.Connection) -> int:
+        """Return the size in bytes of the frames in SQLite's index of the WAL, and its header."""
         frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
         if frames <= 0:
-            return True
+            return 0
         if self._page_bytes is None:
             self._page_bytes = int(str(connection.execute("PRAGMA page_size").fetchall()[0][0]))
-        expected = _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + self._page_bytes)
-        return _read_status(self._names[1])[1] >= expected
+        return _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + self._page_bytes)
 
     def _read_ids(self) -> tuple[_FileId, ...]:
         return tuple(map(read_file_id, self._names))
@@ -82,7 +90,7 @@ def read_file_id(name: bytes) -> _FileId:
 
 def _read_status(name: bytes) -> tuple[_FileId, int]:
     """Return the id and the size of the file that currently has this name. Never raises."""
-    status = ctypes.create_string_buffer(_STATX_STRUCT.size)
+    status = _Buffer()
     if _statx is None or _statx(_AT_FDCWD, name, 0, _STATX_INO_AND_SIZE, status):
         return _read_status_with_stat(name)
     inode, size, major, minor = _STATX_STRUCT.unpack(status)

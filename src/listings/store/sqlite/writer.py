@@ -210,9 +210,10 @@ class Writer:
         if self._files is None:
             self._require_undamaged()
             return
-        if not self._files.are_unchanged():
+        change = self._files.find_change(connection)
+        if change == "replaced":
             raise Unavailable(f"{_REPLACED}; nothing was written")
-        if connection is not None and not self._files.is_wal_complete(connection):
+        if change == "truncated":
             self.report_damage(_TRUNCATED)
         self._require_undamaged()
 
