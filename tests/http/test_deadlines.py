@@ -56,7 +56,7 @@ def test_a_client_is_not_late_while_reading_is_paused(strict_service: RunningSer
 
 def test_a_body_is_not_late_while_an_earlier_response_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("listings.http.server._SWEEP_SECONDS", 0.1)
-    with RunningService(tmp_path, limits=ConnectionLimits(body_seconds=1)) as service:
+    with RunningService(tmp_path, limits=ConnectionLimits(body_seconds=2)) as service:
         key = service.cast().alice.key
         large = request("POST", PATH, key, body=b'{"title": "Large", "content": "%b"}' % (b"x" * 100_000))
         create = request("POST", PATH, key, body=b'{"title": "Waits", "content": "for a response"}')
@@ -64,7 +64,7 @@ def test_a_body_is_not_late_while_an_earlier_response_is_sent(tmp_path: Path, mo
             for _ in range(10):
                 assert connection.send(large).read_response().status == 201
             connection.send(request("GET", PATH, key) + create[:-5])
-            time.sleep(1.5)
+            time.sleep(2.5)
             assert connection.read_response().status == 200
             time.sleep(0.3)  # until the next check
             assert connection.send(create[-5:]).read_response().status == 201
