@@ -136,4 +136,4 @@ class HttpApplication(Protocol):
         """Serve one request."""
 
     def render_error(self, problem: Problem, method: str) -> bytes:
-        """Return the complete response for a problem, if the application has sent none. `method` may be empty."""
+        """Return a complete response for a problem, in place of the application's. `method` may be empty."""

@@ -1,11 +1,11 @@
 """Run a request eagerly: step its coroutine without a task for as long as possible.
 
 Most requests never block, and a task costs as much as reading a listing. A coroutine can also await a future without
-a task, if that future always gets a result and is never cancelled. The class of such a future sets
-`needs_no_task = True`.
+a task, if that future always completes, with a result or an exception, and is never cancelled. The class of such a
+future sets `needs_no_task = True`.
 
-Until a coroutine has a task of its own, `asyncio.current_task()` is None or that of another request, so
-`asyncio.timeout` fails. `await asyncio.sleep(0)` starts the task.
+Until a coroutine has a task of its own, `asyncio.current_task()` is None or the task of another request. There,
+`asyncio.timeout` raises RuntimeError, or cancels that other task. `await asyncio.sleep(0)` starts the task.
 """
 
 import types

@@ -138,7 +138,7 @@ def create_file(path: Path) -> None:
 def open_writer(path: Path) -> apsw.Connection:
     """Open a connection whose commits are durable when they return. The file must exist.
 
-    Only one thread at a time may use it: it has no mutex, and a create takes 1 % fewer instructions.
+    Only one thread at a time may use it: it has no mutex, so a create takes 1 % fewer instructions.
     """
     connection = _open(path, apsw.SQLITE_OPEN_NOMUTEX)
     connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)

@@ -145,7 +145,7 @@ class Database:
 
 
 class _Closed:
-    """Stands for a database that is not open: any use of it is Unavailable."""
+    """Stands for a database that is not open: every use of it except `close` raises Unavailable."""
 
     async def close(self) -> None:
         pass

@@ -40,7 +40,7 @@ class OpenFiles:
         self._page_bytes: int | None = None
 
     def find_change(self, connection: apsw.Connection | None) -> _Change | None:
-        """Return "replaced" unless both names belong to the files that were opened, "truncated" if WAL frames are gone.
+        """Return "replaced" if a name belongs to another file, "truncated" if frames of the WAL are gone, else None.
 
         `connection` has no transaction, and it is the calling thread's. Without it, the WAL's size is not checked.
         Thread-safe.
@@ -71,7 +71,7 @@ class OpenFiles:
         return database is not None and database == self._opened[0] and wal in {None, self._opened[1]}
 
     def _measure_wal(self, connection: apsw.Connection) -> int:
-        """Return the size in bytes of the frames in SQLite's index of the WAL, and its header."""
+        """Return the minimum size of the WAL in bytes: a header and all frames in SQLite's index, or 0 without any."""
         frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
         if frames <= 0:
             return 0

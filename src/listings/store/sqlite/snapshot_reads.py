@@ -57,7 +57,7 @@ class SnapshotReads:
         return await self._run(partial(self._run_script, build_script))
 
     async def close(self) -> None:
-        """End the thread after its current work. Queued work is Unavailable. Each `read` must have ended before."""
+        """End the thread after its current work. Queued tasks raise Unavailable. Exit every `read` before this call."""
         self._closing = True
         await asyncio.to_thread(self._thread.shutdown)
 

@@ -43,7 +43,7 @@ def back_up(database: Path, file: Path, *, force: bool = False, progress: Progre
 
 
 def is_database_file(database: Path, file: Path) -> bool:
-    """Return whether a path is the database or one of the files next to it, even through a link. It need not exist."""
+    """Return whether a path, even through a link, is the database or a file that belongs to it. It need not exist."""
     for home in (database.absolute(), database.resolve()):
         own = [home, *list_side_files(home)]
         own += (home.with_name(home.name + suffix) for suffix in (".lock", MARKER_SUFFIX))
