@@ -55,7 +55,8 @@ class Event(msgspec.Struct, frozen=True):
 
     The event of a single edit of a listing is read from its change set, that of a single create from the listing's row.
 
-    - `revision` is the account's revision after the event.
+    - `revision` is the account's revision after the event. For an import or a revert, it is the one after its first
+      edit.
     - `number` is 0 for edits of listings, including batches, imports and reverts. Other events do not raise the
       revision; those of one revision are numbered from 1.
     - `moment` is a Unix time in seconds, and `actor` is the `key_id` of an `Actor`.
@@ -102,7 +103,10 @@ class UsageSlot(NamedTuple):
 
 
 class UsageCount(NamedTuple):
-    """The number of responses with one status that a key received in one hour or day, counted from 1970 (UTC)."""
+    """The number of responses with one status that a key received in one hour or day.
+
+    `period` is the hour or the day, counted from 1970 (UTC).
+    """
 
     period: int
     key_id: int
@@ -200,7 +204,8 @@ class Report(NamedTuple):
     """Numbers about all accounts. `new_…`, requests and rejections are those of the period of the report.
 
     - `accounts` and plans do not include disabled accounts. `plans_ending_soon` are active ones.
-    - `requests` are those with a valid key. `rejected_requests` are the ones with a status of 400 or more.
+    - `requests` are those with a known key, including revoked and expired keys. `rejected_requests` are the ones with a
+      status of 400 or more.
     - `rejections` are the stored rejected requests by error code, the most common one first.
     - `new_listings` and `market_listings` are those of the market. They are None if it is closed.
     - `plan_requests` are open requests for the Business plan. `given_up_mails` are those of the last 30 days.

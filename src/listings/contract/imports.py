@@ -83,9 +83,10 @@ class ImportStore(Protocol):
     async def begin_import(
         self, key: ImportKey, expected: ImportProgress | None, started_at: int, last_id: int
     ) -> ImportProgress | None:
-        """Start an import of an existing account from the beginning and return its progress.
+        """Start an import into an existing account from the beginning and return its progress.
 
-        Ids up to `last_id`, which is 0 or an id in the account's bucket, are not given to new listings from now on.
+        Ids up to `last_id`, which is 0 or an id in the account's bucket, are reserved: from now on, a new listing gets
+        one of them only if a row of an import has that id.
         Return None and write nothing if the stored progress is not `expected`: another process started the import.
         """
 
@@ -94,7 +95,7 @@ class ImportStore(Protocol):
     ) -> list[RowOutcome] | None:
         """Call `decide` of each row in order, write its decisions, and store the progress.
 
-        If a new listing's row has an id, the listing gets that id, and no id up to it is given to another listing. If
-        `decide` raises a Problem, it is the outcome of that row only. Return None and write nothing if the import is
-        not at the start of the batch, because another process continued or finished it.
+        If a new listing's row has an id, the listing gets that id, and ids generated later are higher. If `decide`
+        raises a Problem, it is the outcome of that row only. Return None and write nothing if the import is not at the
+        start of the batch, because another process continued or finished it.
         """

@@ -204,7 +204,7 @@ class ListingStore(Protocol):
         """
 
     async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
-        """Read a listing, pass it to `decide`, write exactly the columns it returns, and return the new listing.
+        """Read a listing, pass it to `decide`, write exactly the columns it returns, and return the updated listing.
 
         An empty change writes nothing, and any other change raises the version by one. If `decide` raises, nothing is
         written and the exception is raised. `decide` must raise if the listing does not exist.

@@ -58,7 +58,7 @@ class MailStore(Protocol):
         """Delete an email that was sent or is no longer needed."""
 
     async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:
-        """Set when an email is due again. None gives it up, and deletes its detail."""
+        """Set when an email is due again. If `next_at` is None, mark it as given up and delete its detail."""
 
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.

@@ -30,9 +30,10 @@ class MarketStore(Protocol):
         """Return the publicly visible listings of all accounts that match a query, as far as they are indexed.
 
         A listing is visible if it is active and its account is not disabled. Disabling an account hides its listings
-        immediately. Words match the title, content, category, location, region and district, in the singular or plural,
-        and the beginnings of words of all of these but the content. Listings are sorted newest first, oldest first, or
-        by price. Equal prices are sorted oldest first if prices ascend, newest first if they descend.
+        immediately. A word of the query matches a word of the title, content, category, location, region or district,
+        in the singular or plural. Except in the content, it also matches the beginning of a word. Listings are sorted
+        newest first, oldest first, or by price. Equal prices are sorted oldest first if prices ascend, newest first if
+        they descend.
         """
 
     async def list_market_traits(self, query: MarketQuery, count: int) -> list[MarketTraits]:

@@ -1,4 +1,4 @@
-"""The store's contract for members of the console: passwords, sessions, sign-in attempts and invitations."""
+"""The store's contract for members of the console: passwords, sessions, attempts, devices and invitations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -46,7 +46,7 @@ async def run_background_tasks(services: "Services", pause: Pause, *, market_ope
             group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         group.create_task(_repeat(pause, _REVERT_SECONDS, services.reverts.run))
         if services.limiter is not None:
-            maintain = services.limiter.run_maintenance  # runs until cancelled, unless it fails
+            maintain = services.limiter.run_maintenance  # runs until cancelled, or returns if it has nothing to do
             group.create_task(_repeat(pause, _LIMITER_SECONDS, maintain, pauses_first=False))
         if market_open:
             group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.index))

@@ -1,4 +1,4 @@
-"""Random tokens of sessions, invitations, links in emails and browsers. The database stores only their hashes."""
+"""Random tokens for sessions, invitations, browsers and links in emails. The database stores only their hashes."""
 
 import re
 import secrets
@@ -13,7 +13,7 @@ def create_token() -> str:
 
 
 def is_token(text: str) -> bool:
-    """Return whether a text has the form of a token."""
+    """Return whether a string has the form of a token."""
     return _TOKEN.fullmatch(text) is not None
 
 

@@ -53,7 +53,8 @@ class Activity:
     async def list_page(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
         """Return at most `count` events of the last 90 days, before a cursor if one is given.
 
-        Creates that are older than 10,000 imported listings may follow on a later page, after older events.
+        If at least 10,000 listings were imported after a listing was created, its event may follow on a later page,
+        after older events.
         """
         start = before if before is not None else LATEST
         oldest = int(self._clock()) - ACTIVITY_DAYS * DAY_SECONDS

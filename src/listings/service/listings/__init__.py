@@ -292,12 +292,12 @@ async def find_any(store: ListingStore, bucket: int, account_id: int, query: Lis
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:
-    """Return the query of a page and the first listing of the next one."""
+    """Return the query with its limit raised by one, so that it also finds the first listing of the next page."""
     return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
 
 
 def _build_page(found: Found, query: ListingQuery) -> Page:
-    """Return the page of a query from what `_add_one` of it found."""
+    """Return the page of `query`, given the listings that `_add_one(query)` found."""
     if query.limit is None or len(found.listings) <= query.limit:
         return Page(found.listings, None, found.total)
     return Page(found.listings[: query.limit], query.cursor_of(found.listings[query.limit - 1]), found.total)

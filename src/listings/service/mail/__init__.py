@@ -1,4 +1,4 @@
-"""Send the queued mail in the background, and repeat failed attempts for three days unless they are permanent."""
+"""Send the queued mail in the background. Retry for up to three days, unless the failure is permanent."""
 
 import asyncio
 import logging

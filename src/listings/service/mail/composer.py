@@ -23,7 +23,7 @@ class MailComposer:
         return self._build(kind, recipient or account.email, account.id, detail)
 
     def compose_to_address(self, kind: MailKind, address: str) -> NewMail | None:
-        """Return an email to the owner of the account with an address, which is looked up when the email is sent."""
+        """Return an email to an address. The account with this address is looked up when the email is sent."""
         return self._build(kind, address, None, {})
 
     def compose_plan_request(self, account: Account) -> NewMail | None:

@@ -1,1 +1,1 @@
-"""What members do in the console: sign in, invite, change their password and account, and manage their keys."""
+"""The use cases of members in the console: sign in, accept invitations, change passwords and accounts, manage keys."""

@@ -205,7 +205,7 @@ class Sessions:
         return count
 
     async def purge(self) -> None:
-        """Delete expired sessions and old sign-in attempts."""
+        """Delete expired sessions and old attempts of all kinds, such as sign-ins, sign-ups and messages."""
         now = int(self._clock())
         with suppress(Unavailable):
             await self._store.purge_sessions(_compute_oldest(now))

@@ -90,7 +90,7 @@ class StripePayments:
             self._client.construct_event(body, signature, self._account.webhook_secret, _MAX_EVENT_AGE_SECONDS)
             event = msgspec.json.decode(body, type=_Event)
         except stripe.SignatureVerificationError as error:
-            _log.warning("Rejected an event that is not from Stripe: %s", type(error).__name__)
+            _log.warning("Rejected a payment event: its signature is invalid or too old (%s)", type(error).__name__)
             raise Problem("payment_refused", "The event is not signed by Stripe, or is too old") from error
         except _INVALID_EVENT as failure:
             _log.warning("Rejected a payment event that can't be read: %s", type(failure).__name__)
@@ -153,7 +153,7 @@ def _convert_to_units(plan: PlanTerms) -> int:
     if currency in _UNSUPPORTED:
         raise Problem(
             "invalid_setting",
-            f"LISTINGS_STRIPE_CURRENCY must have two decimal places or none at Stripe, got {currency}",
+            f"LISTINGS_STRIPE_CURRENCY must be a currency with 0 or 2 decimals at Stripe, got {currency}",
         )
     if currency not in _WITHOUT_DECIMALS:
         return plan.monthly_cents

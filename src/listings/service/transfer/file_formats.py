@@ -222,9 +222,9 @@ def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
 
 
 def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
-    """Return the column names, which may be empty, as after the last column of some spreadsheets.
+    """Return the column names. A name may be empty, because some spreadsheets add a column without one.
 
-    Raises Problem("invalid_request") if the first row has none, or one of them twice.
+    Raises Problem("invalid_request") if the first row names no known column, or names a column twice.
     """
     try:
         header = [_find_column(cell.strip()) for cell in next(reader, [])]

@@ -381,7 +381,7 @@ class _RowErrors(list[str]):
 
 
 def build_imported_listing(content: Mapping[str, object], now: float) -> ImportedListing:
-    """Return the new listing that a row describes. Absent timestamps become `now`.
+    """Return the new listing that a row describes. If `created_at` or `updated_at` is absent, it is set to `now`.
 
     Raises Problem("invalid_request"), which lists every error.
     """
