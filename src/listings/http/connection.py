@@ -466,7 +466,7 @@ class HttpConnection(BaseConnection):
     # Closing
 
     def stop(self) -> None:
-        """Shut down: respond to the requests that have arrived, and close with the last response.
+        """Shut down: respond to the requests that are parsed, and close with the last response.
 
         A connection without requests stays open until `close_if_idle` closes it.
         """

@@ -57,7 +57,7 @@ To stop messages from buyers, change your settings: {context.console}/account
 
 
 def _write_confirm_email(context: Context) -> Text:
-    """Return the email without the account's name, which whoever signs up with another person's address can choose."""
+    """Return the email. It omits the account's name, because a stranger can sign up with this address and any name."""
     return Text(
         "Confirm your email address",
         f"""Confirm within a day that this is the email address of your account:

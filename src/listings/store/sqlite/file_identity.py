@@ -40,7 +40,7 @@ class OpenFiles:
         self._page_bytes: int | None = None
 
     def find_change(self, connection: apsw.Connection | None) -> _Change | None:
-        """Return "replaced" if a name belongs to another file, "truncated" if frames of the WAL are gone, else None.
+        """Return "replaced" if a file was removed or replaced, "truncated" if frames of the WAL are gone, else None.
 
         `connection` has no transaction, and it is the calling thread's. Without it, the WAL's size is not checked.
         Thread-safe.
