@@ -106,7 +106,7 @@ def test_the_error_for_a_non_ascii_url_says_to_percent_encode(running: RunningSe
     with Connection(running).send(line + HEAD + b"\r\n") as connection:
         response = connection.read_response()
         assert_rejected(response, 400, "malformed_request")
-        assert "percent-encode all characters that are not ASCII" in response.json()["error"]
+        assert "percent-encode all characters that URLs do not allow" in response.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,21 @@ def test_pipelined_responses_arrive_at_the_clients_pace(service: RunningService,
     assert size > 3_000_000
 
 
+def test_a_slow_client_gets_everything_before_an_invalid_request(
+    service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_DISCARD_SECONDS", 0.3)
+    started, received = time.monotonic(), b""
+    pipelined = request("GET", f"{PATH}?limit=2", cast.alice.key) * 3 + b"invalid\r\n\r\n"
+    with Connection(service, SMALL_BUFFER).send(pipelined) as connection:
+        while data := connection.socket.recv(4000):
+            received += data
+            time.sleep(0.01)
+    assert time.monotonic() - started > 1
+    assert len(received) > 600_000
+    assert received.endswith(b'"error":"The request is not valid HTTP"}')
+
+
 MIB = 1024 * 1024
 
 

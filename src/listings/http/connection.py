@@ -585,14 +585,16 @@ class HttpConnection(BaseConnection):
 
     def sweep(self, now: float) -> None:
         """Reject or close the connection if it is past its deadline."""
-        if self.flow.read_paused:  # we have stopped reading, so the client is not late
+        unsent = self.transport.get_write_buffer_size()
+        is_taking_last = unsent > 0 and self._phase in {"discard", "linger"}
+        if is_taking_last or self.flow.read_paused:  # we have stopped reading, so the client is not late
             self._phase_since = now
         limits, elapsed = self._limits, now - self._phase_since
-        if self.flow.write_paused or self._sending_body or self.transport.is_closing():
+        if is_taking_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():
             self._check_reader(now)
             return
         self._last_reader_check = None
-        self._count_unsent(self.transport.get_write_buffer_size())
+        self._count_unsent(unsent)
         if self._phase == "head" and elapsed > limits.header_seconds:
             self._reject(_timeout("headers", limits.header_seconds))
         elif self._phase == "body" and elapsed > limits.body_seconds:
@@ -602,7 +604,7 @@ class HttpConnection(BaseConnection):
         ):
             self._close()
         elif self._phase in {"discard", "linger"} and elapsed > _DISCARD_SECONDS:
-            self.drop()
+            self._close()  # not `drop`, which would discard what the kernel has not sent yet
 
     def _check_reader(self, now: float) -> None:
         """Drop a client that takes its responses too slowly. One that has taken everything waits for the service."""
@@ -636,7 +638,7 @@ def _to_problem(error: httptools.HttpParserError) -> Problem:
     if isinstance(error.__context__, Problem):
         return error.__context__
     if isinstance(error, httptools.HttpParserInvalidURLError):
-        return _malformed("The URL is not valid: percent-encode all characters that are not ASCII")
+        return _malformed("The URL is not valid: percent-encode all characters that URLs do not allow")
     return _malformed("The request is not valid HTTP")
 
 

@@ -237,7 +237,7 @@ class HttpExchange(BaseExchange):
         self.on_response()
 
     def _has_left(self) -> bool:
-        """Return whether the client has left. A function, because mypy takes a nested check as decided."""
+        """Return whether the client has left. mypy would regard a repeated check of the attribute as always false."""
         return bool(self.disconnected)
 
     def _has_ended(self) -> bool:

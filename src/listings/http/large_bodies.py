@@ -9,7 +9,7 @@ from listings.http.yielding_lock import YieldingLock
 LARGE_BODY_BYTES = 64 * 1024
 """A body of at most this size is decoded within 2 ms, whatever it contains."""
 MAX_VALUES = 20_000
-"""Of a large body. Two mebibytes can have a million, which take up to 100 ms to decode and to check in one step."""
+"""The limit for a large body. Without it, 2 MiB can hold a million values, which take up to 100 ms to decode."""
 
 _PIECE_BYTES = 64 * 1024
 _MAX_DEPTH = 10_000  # the decoder rejects deeper nesting, so there is no need to count
@@ -70,5 +70,5 @@ async def _check_values(body: bytes) -> None:
 
 
 def _count_separators(text: bytes) -> int:
-    """Count brackets, braces and commas: one for each value in an array or object, one more for an empty one."""
+    """Count opening brackets and braces, and commas. There are at most that many values in arrays and objects."""
     return text.count(b"[") + text.count(b"{") + text.count(b",")

@@ -277,6 +277,12 @@ def test_a_file_with_the_name_of_a_draft_is_not_deleted(database: Path, file: Pa
     assert list_names(file.parent) == ["backup.db.part", "data"]
 
 
+def test_a_pipe_with_the_name_of_a_draft_is_not_opened(database: Path, file: Path) -> None:
+    os.mkfifo(file.with_name("backup.db.part"))
+    with pytest.raises(Problem, match="is not an unfinished backup"):
+        backups.back_up(database, file)
+
+
 def test_a_second_backup_to_the_same_file_is_rejected(database: Path, file: Path) -> None:
     codes: list[str] = []
 

@@ -1,5 +1,7 @@
 """The write lock, and the caches that its counters validate."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -53,6 +55,17 @@ def callers(path: Path, clock: FakeClock) -> Iterator[VersionedCache]:
 def test_the_cache_is_valid_while_no_process_writes(cache: VersionedCache) -> None:
     cache.values()["a"] = 1
     assert cache.values() == {"a": 1}
+
+
+def test_a_wait_for_the_lock_that_fails_has_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lock(_descriptor: int, operation: int) -> None:
+        raise BlockingIOError if operation & fcntl.LOCK_NB else OSError(errno.ENOLCK, "No locks available")
+
+    with closing(WriteLock(path)) as write_lock:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        with pytest.raises(OSError, match="No locks available"), write_lock.acquire():
+            pass
+        assert write_lock.waiting_since is None
 
 
 def test_a_write_by_another_process_invalidates_the_cache(path: Path, cache: VersionedCache) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any, Final, TypeAlias
 
 from listings.files import pack_lock, try_lock
@@ -51,23 +51,19 @@ class WriteLock:
             os.close(self._descriptor)
             raise
         self._counters = memoryview(self._map).cast("Q")
+        self.waiting_since: float | None = None  # `perf_counter()` seconds; set while another process holds the lock
         self.sequence_at_acquire = UNKNOWN  # the write counter before this process last acquired the lock
         self._join()
         self.read_sequence: ReadSequence = partial(self._counters.__getitem__, _WRITES)
         self.read_caller_sequence: ReadSequence = partial(self._counters.__getitem__, _CALLERS)
 
     @contextmanager
-    def acquire(self, *, changes_callers: bool = True, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def acquire(self, *, changes_callers: bool = True) -> Iterator[None]:
         """Acquire the lock, waiting without a limit, and release it at the end of the block.
 
         `changes_callers`: the block may change a caller. If False, call `mark_callers_changed` before it does.
-        `on_wait` is called if another process holds the lock.
         """
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._lock()
         try:
             sequence = self._counters[_WRITES]
             # Set before the counter, because readers use it once they see the new count.
@@ -80,6 +76,16 @@ class WriteLock:
             self._counters[_WRITES] = (self._counters[_WRITES] | 1) + 1
             self._counters[_CALLERS] += self._counters[_CALLERS] & 1
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.waiting_since = perf_counter()
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            finally:
+                self.waiting_since = None
 
     def mark_callers_changed(self) -> None:
         """Invalidate cached callers. This process must hold the lock."""

@@ -112,7 +112,6 @@ class Writer:
         self._phase: Literal["idle", "gathering", "writing"] = "idle"  # set by the loop
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._closing = False
-        self._blocked_since: float | None = None  # set by the thread while another process holds the lock
         self._watching_lock = False
         self._rejecting = False  # while another process has held the lock for too long
         self._commit_started = False  # whether the current batch has reached its commit
@@ -235,10 +234,10 @@ class Writer:
 
         It must if the wait for the lock has timed out, or after 5 s if the writer thread has waited for it for 1 s.
         """
-        now, blocked_since = perf_counter(), self._blocked_since
-        if blocked_since is None:
+        now, waiting_since = perf_counter(), self.lock.waiting_since
+        if waiting_since is None:
             return False
-        is_late = now - began >= _LOCK_TIMEOUT_SECONDS and now - blocked_since >= _LOCK_CHECK_SECONDS
+        is_late = now - began >= _LOCK_TIMEOUT_SECONDS and now - waiting_since >= _LOCK_CHECK_SECONDS
         return self._rejecting or is_late
 
     def _gather(self) -> None:
@@ -280,7 +279,7 @@ class Writer:
         self._watching_lock = self._phase == "writing"
         if not self._watching_lock:
             return
-        since = self._blocked_since
+        since = self.lock.waiting_since
         if since is not None and perf_counter() - since >= _LOCK_TIMEOUT_SECONDS and not self._rejecting:
             self._rejecting = True
             _log.error("Another process holds the write lock; rejected %d queued writes", len(self._queue))
@@ -310,15 +309,11 @@ class Writer:
         self._disconnect()
         self.lock.close()
 
-    def _record_blocked(self) -> None:
-        self._blocked_since = perf_counter()
-
     def _write_queued(self) -> None:
         """Acquire the lock, then dequeue a batch: more writes may have been queued while it waited."""
         sequence, outcomes = UNKNOWN, None
         try:
-            with self.lock.acquire(changes_callers=False, on_wait=self._record_blocked):
-                self._blocked_since = None
+            with self.lock.acquire(changes_callers=False):
                 sequence = self.lock.sequence_at_acquire
                 outcomes = self._write(self._dequeue(_MAX_BATCH_SIZE))
         except OSError:
@@ -425,8 +420,7 @@ class Writer:
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
         try:
-            with self.lock.acquire(changes_callers=False, on_wait=self._record_blocked):
-                self._blocked_since = None
+            with self.lock.acquire(changes_callers=False):
                 connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 connection.close(force=True)  # under the lock: two simultaneous closes would both keep the WAL

@@ -50,9 +50,9 @@ SELECT max(
 """
 _EDIT_REVISION_SCHEMA = 14  # the first schema version that counts edits without views
 _LATEST = sys.maxsize
-# Of each kind of loss: the first and last schema version for which it is compared, the singular, the plural, and the
-# query, which counts the data that the current database has and the backup lacks. Revisions and versions only rise, and
-# ids are never reused. Names and plans have no version, so any difference counts.
+# What a restore can lose. Each row: the first and last schema version to which it applies, its name in the singular and
+# plural, and a query that counts the data that the current database has and the backup lacks. Revisions and versions
+# only rise, and ids are never reused. Names and plans have no version, so any difference counts.
 _LOSSES = (
     (1, _EDIT_REVISION_SCHEMA - 1, "edit or view", "edits and views", _COUNT_EDITS),
     (_EDIT_REVISION_SCHEMA, _LATEST, "edit", "edits", _COUNT_EDITS.replace("revision", "edit_revision")),
@@ -83,7 +83,7 @@ _LOSSES = (
         """,
     ),
     (
-        *(2, _LATEST, "account disabled or enabled", "accounts disabled or enabled"),
+        *(2, _LATEST, "disabled or enabled account", "disabled or enabled accounts"),
         """
         SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
         WHERE m.disabled_at IS NOT b.disabled_at
@@ -315,7 +315,7 @@ def _get_database_id(connection: apsw.Connection) -> str | None:
 def _build_force_error(database: Path, reason: str) -> Problem:
     return Problem(
         "restore_refused",
-        f"The database {database} {reason}: use --force to replace it anyway and keep it in a file next to the new one",
+        f"The database {database} {reason}: use --force to replace it anyway; the old files are kept under other names",
     )
 
 

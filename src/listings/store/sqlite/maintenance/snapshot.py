@@ -185,7 +185,8 @@ def _remove_stale(draft: Path) -> None:
     Raises Problem("backup_refused") if a process has it locked, or it is a file of another program.
     """
     try:
-        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
+        descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:

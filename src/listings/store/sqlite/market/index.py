@@ -1,7 +1,7 @@
 """Index listings for the market in small steps, each of which is one operation of the writer.
 
-The listings are read and tokenized on the event loop beforehand, one per iteration of the loop, so that neither writes
-nor reads wait for it.
+Before that, the listings are read and tokenized on the event loop, one per iteration, so that neither writes nor reads
+wait for them.
 """
 
 import asyncio
