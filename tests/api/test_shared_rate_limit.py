@@ -186,11 +186,11 @@ def test_the_program_logs_the_start_and_end_of_an_outage(tmp_path: Path, server:
         while service.http.get(READY).json()["rate_limit"] != ALL:
             time.sleep(0.05)  # the log lines stay in the pipe
         logged = get_events(service.stop().err)
-    assert logged[0] == f"The rate limit is counted over {ALL}"
+    assert logged[0] == f"Counting the requests of {ALL}"
     assert re.fullmatch(
-        r"Redis is unavailable: .+\. Until it is back, the rate limit is counted over this machine", logged[1]
+        r"Redis is unavailable: .+\. Until it is back, only the requests of this machine are counted", logged[1]
     )
-    assert re.fullmatch(rf"Redis is back after \d+ s: the rate limit is counted over {ALL}", logged[2])
+    assert re.fullmatch(rf"Redis is back after \d+ s: counting the requests of {ALL}", logged[2])
     assert len(logged) == 3
 
 

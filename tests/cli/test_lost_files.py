@@ -28,7 +28,7 @@ def test_a_removed_database_is_recovered_from_the_running_service(program: Progr
         assert serving.http.get("/readyz").status_code == 503
         copy_deleted_database(serving.process.pid, rescued)
         outcome = serving.stop()
-    assert (outcome.code, "its WAL is kept" in outcome.err) == (0, True)
+    assert (outcome.code, "the WAL is kept" in outcome.err) == (0, True)
     assert program.run("serve", "--port", "0").code == 1
     rescued.rename(database)
     assert str(marker) in cli.get_error("serve", "--port", "0")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from listings import wiring
-from listings.http.server import bind_socket
+from listings.domain.errors import Problem
+from listings.http.server import bind_socket, format_base_url
 from tests.harness import TIMEOUT, Harness, RunningService
 from tests.http.raw import Connection, assert_rejected, request
 
@@ -184,6 +185,18 @@ def test_responses_have_a_date_from_the_start(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         harness.run(scenario())
     assert [name for name, _ in headers] == [b"date"]
+
+
+def test_an_address_that_another_program_took_meanwhile_is_named(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with bind_socket("127.0.0.1", 0) as listener, bind_socket("127.0.0.1", listener.getsockname()[1]) as other:
+            other.listen()
+            message = rf"^Can't listen on {format_base_url(other)}: Address already in use\. Choose another"
+            with pytest.raises(Problem, match=message):
+                await wiring.build_server(harness.services, harness.settings).serve([listener])
+
+    with Harness(tmp_path) as harness:
+        harness.run(scenario())
 
 
 def test_shutdown_reads_first_after_the_loop_was_blocked(tmp_path: Path) -> None:

@@ -109,6 +109,14 @@ def test_the_error_for_a_non_ascii_url_says_to_percent_encode(running: RunningSe
         assert "percent-encode all characters that URLs do not allow" in response.json()["error"]
 
 
+@pytest.mark.parametrize("url", ["http://localhost:port/", "http://[::1/"])
+def test_the_error_for_an_invalid_absolute_url_names_the_url(running: RunningService, url: str) -> None:
+    with Connection(running).send(f"GET {url} HTTP/1.1\r\n".encode() + HEAD + b"\r\n") as connection:
+        response = connection.read_response()
+        assert_rejected(response, 400, "malformed_request")
+        assert response.json()["error"].startswith("The URL is not valid")
+
+
 @pytest.mark.parametrize(
     ("line", "fields", "status"),
     [

@@ -23,7 +23,7 @@ REVIEWED = {  # the start of the SHA-256 of a class's source
 OVERRIDDEN = [
     (HttpConnection, HttpToolsProtocol, "connection_made connection_lost eof_received data_received"),
     (HttpConnection, HttpToolsProtocol, "on_message_begin on_url on_header on_headers_complete on_body"),
-    (HttpConnection, HttpToolsProtocol, "on_message_complete on_response_complete _unset_keepalive_if_required"),
+    (HttpConnection, HttpToolsProtocol, "on_message_complete on_response_complete"),
     (HttpExchange, RequestResponseCycle, "send"),
     (Server, UvicornServer, "startup shutdown capture_signals handle_exit"),
 ]

@@ -197,7 +197,7 @@ def test_a_process_that_cannot_join_is_unavailable_until_it_can(
     maintenance = run(start_maintenance(first, database))
     with asyncio.Runner() as other:
         for fetch in (second.hit, second.peek, second.list_ages):
-            with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: another process holds it ex"):
+            with pytest.raises(Unavailable, match=r"^The rate limit can't be counted: another process has locked"):
                 other.run(fetch(KEY))
         assert run(first.hit(KEY)).remaining == 2
         assert other.run(second.hit(KEY)).remaining == 1

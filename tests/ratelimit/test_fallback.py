@@ -1,6 +1,7 @@
 """The fallback while Redis is unavailable: local counting, short delays, and one log line per change."""
 
 import asyncio
+import fcntl
 import logging
 import re
 import shutil
@@ -14,7 +15,8 @@ from uuid import uuid4
 import pytest
 
 from listings.domain.errors import Unavailable
-from listings.ratelimit import redis_connection
+from listings.files import try_lock
+from listings.ratelimit import mapped, redis_connection
 from listings.ratelimit.fallback import FallbackLimiter
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.redis import RedisLimiter
@@ -23,6 +25,7 @@ from listings.ratelimit.redis_inspection import inspect
 from tests.certificates import create_certificate
 from tests.harness import TIMEOUT
 from tests.ratelimit.conftest import Run
+from tests.ratelimit.locks import USERS, first_log_file
 from tests.redis_server import RedisServer
 from tests.tcp_proxy import run_fixed_responder, run_tcp_proxy
 
@@ -81,7 +84,7 @@ async def machine(
 def logged_changes(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return a keyword for each log line about Redis."""
     return [
-        next(word for word in ("unavailable", "back", "counted over") if word in record.getMessage())
+        next(word for word in ("unavailable", "back", "Counting") if word in record.getMessage())
         for record in caplog.records
         if record.name.startswith("listings.ratelimit")
     ]
@@ -119,13 +122,13 @@ def test_no_request_fails_while_redis_restarts(
                 await asyncio.gather(*clients)
             assert one.limiter.scope == LOCAL
             assert one.local_count >= 64
-            assert logged_changes(caplog) == ["counted over", "unavailable"]
+            assert logged_changes(caplog) == ["Counting", "unavailable"]
             server.start()
             await one.wait_for_scope(SHARED)
             before = one.local_count
             await one.count_accepted(50)
             assert one.local_count == before
-            assert logged_changes(caplog) == ["counted over", "unavailable", "back"]
+            assert logged_changes(caplog) == ["Counting", "unavailable", "back"]
 
     run(trial())
 
@@ -146,6 +149,26 @@ def test_the_fallback_continues_from_the_machines_own_count(
             assert (one.limiter.is_redis_unavailable, two.limiter.is_redis_unavailable) == (True, True)
 
     run(trial())
+
+
+def test_a_local_log_locked_by_another_process_delays_no_request(
+    server: RedisServer, tmp_path: Path, database_id: str, run: Run
+) -> None:
+    async def trial() -> None:
+        limiter = FallbackLimiter(
+            RedisLimiter(server.endpoint(), database_id, 10, 3600),
+            MappedLimiter(tmp_path / "listings.db", database_id, 10, 3600),
+        )
+        started = time.monotonic()
+        decision = await limiter.hit(KEY)
+        seconds = time.monotonic() - started
+        await limiter.close()
+        assert decision.remaining == 9
+        assert seconds < mapped._JOIN_TIMEOUT_SECONDS / 2  # noqa: SLF001 - the longest delay
+
+    with first_log_file(tmp_path / "listings.db").open("w+b") as file:
+        assert try_lock(file.fileno(), fcntl.F_WRLCK, *USERS)
+        run(trial())
 
 
 def test_local_counts_are_not_sent_to_redis(server: RedisServer, tmp_path: Path, database_id: str, run: Run) -> None:
@@ -299,7 +322,7 @@ def test_calls_beyond_the_maximum_are_counted_locally(
             assert one.limiter.scope == SHARED
 
     run(trial())
-    assert logged_changes(caplog) == ["counted over"]
+    assert logged_changes(caplog) == ["Counting"]
 
 
 # Reasons why Redis is unavailable
@@ -320,7 +343,7 @@ def reason(tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCapture
         caplog.clear()
         sentence = record.getMessage()
         assert sentence.startswith("Redis is unavailable: ")
-        assert sentence.endswith(". Until it is back, the rate limit is counted over this machine")
+        assert sentence.endswith(". Until it is back, only the requests of this machine are counted")
         return sentence.removeprefix("Redis is unavailable: ").partition(". Until")[0]
 
     return fetch
@@ -499,7 +522,7 @@ def test_a_redis_that_becomes_a_replica_is_not_used(
             assert await one.count_accepted(20) == 6
 
     run(trial())
-    assert logged_changes(caplog) == ["counted over", "unavailable", "back"]
+    assert logged_changes(caplog) == ["Counting", "unavailable", "back"]
 
 
 # Connections

@@ -136,4 +136,4 @@ class HttpApplication(Protocol):
         """Serve one request."""
 
     def render_error(self, problem: Problem, method: str) -> bytes:
-        """Return a complete response for a problem, in place of the application's. `method` may be empty."""
+        """Return a complete response for a problem when `serve` sends none. `method` may be empty."""

@@ -6,7 +6,7 @@ _RESERVED_BYTES = 16 * 1024 * 1024  # above the maximum, for owners without any 
 
 
 class ByteBudget:
-    """The bytes in memory, and those of each owner: an API key, or 0 for all clients without one."""
+    """The bytes in memory, and those of each owner: an API key, an address, or 0 for all others."""
 
     __slots__ = ("_by_owner", "total")
 

@@ -24,7 +24,7 @@ from listings.http.eager import RequestCoroutine, run
 from listings.http.exchange import HttpExchange, split_target
 from listings.http.host import is_host
 from listings.http.throttle import Throttle
-from listings.http.uvicorn_base import HIGH_WATER_LIMIT, BaseConnection
+from listings.http.uvicorn_base import HIGH_WATER_LIMIT, HttpToolsProtocol
 from listings.http.write_buffer import Data, Transport, WriteBuffer
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
@@ -67,7 +67,7 @@ class ConnectionLimits(NamedTuple):
     accept_batch_size: int = 16  # per loop iteration; more would delay the requests of open connections
 
 
-class HttpConnection(BaseConnection):
+class HttpConnection(HttpToolsProtocol):
     """The protocol of one connection. It is the transport of its exchanges, so that `close` can linger."""
 
     app: HttpApplication  # uvicorn passes it on unchanged
@@ -117,7 +117,7 @@ class HttpConnection(BaseConnection):
         self._field_bytes = 0  # in its complete headers
         self._hosts = 0  # number of its Host headers
         self._host = b""  # the last of them
-        self._valid_host = b""  # the last one that was checked
+        self._valid_host = b""  # the last valid one
         self._is_chunked = False  # the current request
         self._framing_bytes = 0  # of its body, without those that its chunks need
         self._discarded_bytes = 0
@@ -139,12 +139,12 @@ class HttpConnection(BaseConnection):
         self._count_unsent(0)
 
     def pause_writing(self) -> None:
-        """Count what the client has not taken."""
+        """Count the unsent bytes."""
         super().pause_writing()
         self._count_unsent(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Reset the count: the client has taken enough to resume."""
+        """Reset the count: few bytes are still unsent."""
         super().resume_writing()
         self._count_unsent(0)
 
@@ -195,7 +195,7 @@ class HttpConnection(BaseConnection):
         if self._phase in {"rejected", "linger"}:
             self._discard(len(data))
             return
-        fresh = self._phase in {"silent", "idle"}  # until a head begins, since empty lines may precede it
+        fresh = self._phase in {"silent", "idle"}  # no head has begun, but empty lines may precede it
         if (fresh or self._phase == "head") and len(data) > self._max_head_bytes - self._head_bytes:
             data = self._truncate_head(data)
         self._heads_begun = 0
@@ -223,7 +223,7 @@ class HttpConnection(BaseConnection):
     def _check_framing_size(self) -> None:
         """Reject a body with too much framing.
 
-        The bytes that are parsed together with its head do not count, because its offset in them is unknown.
+        Bytes parsed together with the head do not count, because the body's offset in them is unknown.
         """
         self._framing_bytes = max(0, self._framing_bytes)
         if self._framing_bytes > _MAX_FRAMING_BYTES and self._phase in {"body", "discard"}:
@@ -231,7 +231,7 @@ class HttpConnection(BaseConnection):
 
     def _check_head_size(self, data: bytes, *, fresh: bool) -> None:
         """Reject a head that is too large. `fresh`: no head had begun before these bytes."""
-        is_same_head = self._heads_begun <= (1 if fresh else 0)  # otherwise a further one began at an unknown offset
+        is_same_head = self._heads_begun <= (1 if fresh else 0)  # a later head begins at an unknown offset
         self._head_bytes = self._head_bytes + len(data) if is_same_head else 0
         self._head_end = (self._head_end + data)[-3:]
         if self._head_bytes > self._max_head_bytes:
@@ -266,7 +266,7 @@ class HttpConnection(BaseConnection):
         self.parser.feed_data(head)
 
     def _build_parser(self) -> httptools.HttpRequestParser:
-        """Return a parser that accepts data after the last request, like uvicorn, and any version (checked later)."""
+        """Return a parser that accepts data after `Connection: close`, like uvicorn's, and any version."""
         parser = httptools.HttpRequestParser(self)
         parser.set_dangerous_leniencies(lenient_data_after_close=True, lenient_version=True)
         return parser
@@ -359,7 +359,7 @@ class HttpConnection(BaseConnection):
         """Reject transfer codings that make the end or content of the body ambiguous (RFC 9112, 6.1)."""
         repeated = any(name == b"transfer-encoding" for name, _ in self.headers)
         if repeated or coding.strip(b" \t").lower() != b"chunked":
-            raise _malformed('Transfer-Encoding must be "chunked"')
+            raise _malformed('Transfer-Encoding must be "chunked", and appear only once')
 
     def _check_head(self, version: str) -> None:
         if version not in {"1.0", "1.1"}:
@@ -395,7 +395,6 @@ class HttpConnection(BaseConnection):
 
     def on_response_complete(self) -> None:
         """Run the next request. If there is none, send the pending error, close, or wait for a request."""
-        self.server_state.total_requests += 1
         if self.transport.is_closing() or self._phase == "linger":
             self._running = None
             return
@@ -587,7 +586,7 @@ class HttpConnection(BaseConnection):
         """Reject or close the connection if it is past its deadline."""
         unsent = self.transport.get_write_buffer_size()
         is_taking_last = unsent > 0 and self._phase in {"discard", "linger"}
-        if is_taking_last or self.flow.read_paused:  # we have stopped reading, so the client is not late
+        if is_taking_last or self.flow.read_paused:  # not late: the client is still reading, or we are not
             self._phase_since = now
         limits, elapsed = self._limits, now - self._phase_since
         if is_taking_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():
@@ -607,7 +606,7 @@ class HttpConnection(BaseConnection):
             self._close()  # not `drop`, which would discard what the kernel has not sent yet
 
     def _check_reader(self, now: float) -> None:
-        """Drop a client that takes its responses too slowly. One that has taken everything waits for the service."""
+        """Drop a client that reads its responses too slowly. Do nothing if no bytes are unsent."""
         unread = self.transport.get_write_buffer_size()
         self._count_unsent(unread)
         if not unread:
@@ -635,10 +634,13 @@ def _remove_upgrade(connection: bytes) -> bytes:
 
 
 def _to_problem(error: httptools.HttpParserError) -> Problem:
-    if isinstance(error.__context__, Problem):
-        return error.__context__
-    if isinstance(error, httptools.HttpParserInvalidURLError):
-        return _malformed("The URL is not valid: percent-encode all characters that URLs do not allow")
+    cause = error.__context__  # what a callback raised
+    if isinstance(cause, Problem):
+        return cause
+    if isinstance(cause or error, httptools.HttpParserInvalidURLError):
+        return _malformed(
+            "The URL is not valid: check its host and port, and percent-encode all characters that URLs do not allow"
+        )
     return _malformed("The request is not valid HTTP")
 
 

@@ -56,8 +56,8 @@ class Server(UvicornServer):
     ) -> None:
         """Configure uvicorn for our protocol.
 
-        `on_start` is called once connections are accepted. `on_stop` is called when a stop begins, perhaps twice, but
-        not by `retire`. `sole_process` is whether this is the only process that accepts from the sockets.
+        `on_start` is called once connections are accepted. A stop calls `on_stop`, possibly twice. `retire` does not.
+        `sole_process` is whether this is the only process that accepts from the sockets.
         """
         protocol = partial(HttpConnection, limits, application.render_error, WriteBuffer(), ByteBudget(), Throttle())
         super().__init__(
@@ -86,10 +86,11 @@ class Server(UvicornServer):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, start to accept and to enforce deadlines, and call `on_start`."""
         await self.on_tick(0)  # sets the Date header of the first responses
+        address = ", ".join(map(format_base_url, sockets or []))
         try:
             await super().startup(sockets)
         except OSError as error:  # another program started to listen after the socket was bound
-            raise _listen_problem("the address", error) from None
+            raise _listen_problem(address, error) from None
         self._acceptor = Acceptor(self._build_protocol, self._count_free, self._limits.accept_batch_size)
         self._acceptor.start(sockets or [])
         self._sweeper = asyncio.create_task(self._sweep())
@@ -130,8 +131,8 @@ class Server(UvicornServer):
             server.close()
         for listener in sockets:
             listener.close()
-        # The acceptor has the last descriptors. Where new connections can't be dropped, one that arrives between its
-        # last accept and the close is reset.
+        # Only the acceptor's duplicates are still open. If new connections can't be dropped, one that arrives between
+        # its last accept and the close is reset.
         self._acceptor.stop(accept_pending=self._timeouts is _STOPPING)
         await self._acceptor.finish()
         await asyncio.sleep(0)  # a connection accepted by the loop is set up in the next iteration

@@ -13,16 +13,16 @@ from uvicorn import Server as UvicornServer
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-__all__ = ("HIGH_WATER_LIMIT", "STATUS_LINE", "Config", "FlowControl", "UvicornServer")  # for other modules
+__all__ = (
+    "HIGH_WATER_LIMIT",
+    "STATUS_LINE",
+    "Config",
+    "FlowControl",
+    "HttpToolsProtocol",
+    "UvicornServer",
+)  # for other modules
 
 _log = logging.getLogger(__name__)
-
-
-class BaseConnection(HttpToolsProtocol):
-    """uvicorn's connection without its timer, because a sweep closes idle connections."""
-
-    def _unset_keepalive_if_required(self) -> None:
-        """Do nothing: there is no timer."""
 
 
 class BaseExchange(RequestResponseCycle):

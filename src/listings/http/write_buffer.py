@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class WriteBuffer:
-    """Responses that the connections of one event loop are about to send, before they reach the transports.
+    """The buffered responses of all connections of one event loop.
 
     Call `flush` before you write to a transport directly, or close it.
     """

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from listings.contract.rate_limiter import REDIS_UNAVAILABLE, RateLimitDecision, RateLimiter
 from listings.domain.errors import Unavailable
@@ -58,8 +59,7 @@ class FallbackLimiter:
             self.on_local_hit()
             return await self._local.hit(key_id)
         if decision.accepted:
-            with suppress(Unavailable):  # needed only if Redis fails later
-                await self._local.hit(key_id)
+            _start(self._local.hit(key_id))
         return decision
 
     async def peek(self, key_id: int) -> RateLimitDecision:
@@ -96,12 +96,19 @@ class FallbackLimiter:
             return
         unavailable_since, self._unavailable_since = self._unavailable_since, None
         if unavailable_since is None:
-            _log.info("The rate limit is counted over %s", self._shared.scope)
+            _log.info("Counting the requests of %s", self._shared.scope)
         else:
             seconds = time.monotonic() - unavailable_since
-            _log.warning("Redis is back after %.0f s: the rate limit is counted over %s", seconds, self._shared.scope)
+            _log.warning("Redis is back after %.0f s: counting the requests of %s", seconds, self._shared.scope)
 
     def _consequence(self) -> str:
         if self._required:
             return "requests fail with 503, because LISTINGS_REDIS_REQUIRED is on"
-        return f"the rate limit is counted over {self._local.scope}"
+        return f"only the requests of {self._local.scope} are counted"
+
+
+def _start(counting: Coroutine[Any, Any, RateLimitDecision]) -> None:
+    """Count a request, unless that waits for another process: the count is needed only if Redis fails later."""
+    with suppress(StopIteration, Unavailable):
+        counting.send(None)
+    counting.close()

@@ -1,13 +1,12 @@
 """Exact sliding-window log in memory-mapped files, shared by the processes of a machine. It survives restarts.
 
-Threads are serialised by a lock. Without room on the disk, a key that has no slot yet is counted in memory, by each
-process alone. The maintenance moves its log to the file once there is room.
+If the disk is full, each process counts keys that have no slot yet in its memory. `run_maintenance` moves their logs to
+the file once there is space.
 """
 
 import asyncio
 import errno
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,7 +39,7 @@ class _NoRoomError(Exception):
 
 
 class MappedLimiter:
-    """A `RateLimiter` shared by all processes of a machine."""
+    """A `RateLimiter` shared by all processes of a machine. In each of them, it is for one thread."""
 
     is_shared: ClassVar[bool] = False
     scope: ClassVar[str] = "this machine"
@@ -56,7 +55,6 @@ class MappedLimiter:
         self._clock = clock or MachineClock()
         self._files: dict[int, MappedFile] = {}
         self._failed: set[int] = set()  # numbers of files whose last maintenance failed
-        self._thread_lock = threading.Lock()
         self._unsaved = MemoryLimiter(limit, window, self._clock.since_boot)  # keys for which the disk has no room
 
     async def hit(self, key_id: int) -> RateLimitDecision:
@@ -68,7 +66,7 @@ class MappedLimiter:
                 await self._wait_to_join(key_id >> KEY_BITS)
             except _NoRoomError as error:
                 if not self._unsaved.logs:
-                    _log.error("The rate limit of new keys is counted in memory: %s", error)
+                    _log.error("Requests of new keys are counted in memory: %s", error)
                 return await self._unsaved.hit(key_id)
 
     async def peek(self, key_id: int) -> RateLimitDecision:
@@ -85,13 +83,11 @@ class MappedLimiter:
             raise _NoRoomError
         file_number, slot = key_id >> KEY_BITS, key_id & (KEYS_PER_FILE - 1)
         try:
-            with self._thread_lock:
-                decision = None
-                while decision is None:
-                    decision = self._file(file_number).decide(slot, self.limit, self.window, increment)
-                    if decision is None:
-                        self._drop(file_number)
-                return decision
+            while True:
+                decision = self._file(file_number).decide(slot, self.limit, self.window, increment)
+                if decision is not None:
+                    return decision
+                self._drop(file_number)
         except BlockingIOError:
             raise
         except OSError as error:
@@ -117,28 +113,26 @@ class MappedLimiter:
         unsaved = self._unsaved
         try:
             for key_id in list(unsaved.logs):
-                file_number, slot = key_id >> KEY_BITS, key_id & (KEYS_PER_FILE - 1)
-                with self._thread_lock:
-                    ages = unsaved.list_ages(key_id)
-                    while not self._file(file_number).import_history(slot, self.limit, self.window, ages):
-                        self._drop(file_number)
+                self._import_history(key_id, unsaved.list_ages(key_id))
                 del unsaved.logs[key_id]
         except OSError:  # try again later
             return
-        _log.warning("The rate limit of all keys is counted in files again")
+        _log.warning("Requests of all keys are counted in files again")
+
+    def _import_history(self, key_id: int, ages: Sequence[float]) -> None:
+        file_number, slot = divmod(key_id, KEYS_PER_FILE)
+        while not self._file(file_number).import_history(slot, self.limit, self.window, ages):
+            self._drop(file_number)
 
     async def _wait_to_join(self, file_number: int) -> None:
         """Open a file, waiting for another process to leave exclusive mode. Raises Unavailable."""
         deadline = time.monotonic() + _JOIN_TIMEOUT_SECONDS
         while True:
             try:
-                with self._thread_lock:
-                    self._file(file_number)
+                self._file(file_number)
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise Unavailable(
-                        "The rate limit can't be counted: another process holds it exclusively"
-                    ) from error
+                    raise Unavailable("The rate limit can't be counted: another process has locked its file") from error
             except OSError as error:
                 raise _unavailable(error) from error
             else:
@@ -146,7 +140,7 @@ class MappedLimiter:
             await asyncio.sleep(_JOIN_RETRY_SECONDS)
 
     async def run_maintenance(self) -> None:
-        """Enter and leave exclusive mode for each file, until cancelled."""
+        """Update the mode of each file, and move logs from memory to the files, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(_POLL_SECONDS)
@@ -156,21 +150,18 @@ class MappedLimiter:
         finally:
             self._for_each_file(MappedFile.leave_exclusive_mode)
 
-    def _for_each_file(self, act: "Callable[[MappedFile], None]") -> None:
-        with self._thread_lock:
-            for file_number, file in list(self._files.items()):
-                try:
-                    if file.is_truncated():
-                        self._drop(file_number)
-                    else:
-                        act(file)
-                    self._failed.discard(file_number)
-                except OSError as error:
-                    if file_number not in self._failed:
-                        self._failed.add(file_number)
-                        _log.warning(
-                            "The rate limit file %s can't be used: %s", self._path(file_number), error.strerror
-                        )
+    def _for_each_file(self, act: Callable[[MappedFile], None]) -> None:
+        for file_number, file in list(self._files.items()):
+            try:
+                if file.is_truncated():
+                    self._drop(file_number)
+                else:
+                    act(file)
+                self._failed.discard(file_number)
+            except OSError as error:
+                if file_number not in self._failed:
+                    self._failed.add(file_number)
+                    _log.warning("The rate limit file %s can't be used: %s", self._path(file_number), error.strerror)
 
     async def list_keys(self) -> list[int]:
         """Return the keys that have a log in the existing files of this database. Raises Unavailable."""
@@ -179,42 +170,35 @@ class MappedLimiter:
             for log in list_log_files(self._database):
                 if log.database_id == self._database_id and log.is_valid:
                     await self._wait_to_join(log.number)
-                    with self._thread_lock:
-                        found += [(log.number << KEY_BITS) + slot for slot in self._file(log.number).list_used_slots()]
+                    found += [(log.number << KEY_BITS) + slot for slot in self._file(log.number).list_used_slots()]
         except OSError as error:
             raise Unavailable(f"The rate limit can't be read: {error.strerror}") from error
         return found
 
     async def list_ages(self, key_id: int) -> list[float]:
         """Return the seconds since each counted request of the key, oldest first. Raises Unavailable."""
-        await self._wait_to_join(key_id >> KEY_BITS)
-        with self._thread_lock:
-            return self._file(key_id >> KEY_BITS).list_ages(key_id & (KEYS_PER_FILE - 1), self.limit, self.window)
+        file_number, slot = divmod(key_id, KEYS_PER_FILE)
+        await self._wait_to_join(file_number)
+        return self._file(file_number).list_ages(slot, self.limit, self.window)
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
-        """Replace the key's log by another limiter's (`list_ages`), if that has more requests. Raises Unavailable."""
-        file_number, slot = key_id >> KEY_BITS, key_id & (KEYS_PER_FILE - 1)
-        while True:
-            await self._wait_to_join(file_number)
-            try:
-                with self._thread_lock:
-                    if self._file(file_number).import_history(slot, self.limit, self.window, ages):
-                        return
-                    self._drop(file_number)
-            except OSError as error:
-                raise _unavailable(error) from error
+        """Replace the key's log with another limiter's requests if they are more. Raises Unavailable."""
+        await self._wait_to_join(key_id >> KEY_BITS)
+        try:
+            self._import_history(key_id, ages)
+        except OSError as error:
+            raise _unavailable(error) from error
 
     async def check(self) -> None:
         await self._wait_to_join(0)
         if self._unsaved.logs:
-            raise Unavailable("The rate limit of new keys is counted in memory, because the disk has no room")
+            raise Unavailable("Requests of new keys are counted in memory: the disk is full or read-only")
 
     async def close(self) -> None:
-        with self._thread_lock:
-            while self._files:
-                self._files.popitem()[1].close()
+        while self._files:
+            self._files.popitem()[1].close()
 
-    def _file(self, file_number: int) -> "MappedFile":
+    def _file(self, file_number: int) -> MappedFile:
         file = self._files.get(file_number)
         if file is None:
             path = self._path(file_number)

@@ -3,10 +3,10 @@
 Each file is sparse, and is next to the database (`listings.db.limits-0000`):
 
     header  4096 bytes: magic, capacity, state, anchor, the database's ID, the machine's boot ID
-    slot    for each key: the number of requests ever accepted (u64), then a ring of `capacity` times (f64)
+    slot    for each key: a counter of logged requests (u64), then a ring of `capacity` times (f64)
 
 The ring has one entry more than the limit needs. A hit writes its time to the unused entry and then increments the
-number. Only the increment counts, so a process that is killed between the two has changed nothing.
+counter. Only the increment counts, so a process that is killed between the two has changed nothing.
 
 A process locks the byte of a key while it reads the clock, reads the ring and writes.
 
@@ -16,7 +16,7 @@ that byte exclusively is in exclusive mode, until a newcomer changes the state i
 state at each hit, and periodically without hits, and then returns to the shared lock. Until then, the newcomer waits.
 
 A file that is truncated in place would kill the process (SIGBUS) at the next access. So its length is read before each
-hit. A truncated file loses its name, so that every process starts with the same new one.
+hit. A truncated file is unlinked, so that all processes open the same new one.
 
 Times are CLOCK_BOOTTIME plus an anchor, which is set once per boot while the header is locked. So steps of the wall
 clock change nothing. After a boot, times start at the wall clock, but not before the newest time in the file. The
@@ -55,7 +55,7 @@ _USERS_BYTE = (1 + KEYS_PER_FILE, 1)
 # Polls to skip after leaving exclusive mode: the newcomer may still be retrying, and others may follow.
 _SHARED_POLLS = 20
 _MAX_STEPS = 8  # of the linear search
-_fcntl = fcntl.fcntl  # by these names, a hit looks up no attribute of a module
+_fcntl = fcntl.fcntl  # aliases save each hit an attribute lookup
 _lseek = os.lseek
 _SET_LOCK_WAIT = fcntl.F_OFD_SETLKW
 
@@ -155,7 +155,7 @@ class MappedFile:
         return _lseek(self.descriptor, 0, os.SEEK_END) < self._length
 
     def update_mode(self) -> None:
-        """Enter exclusive mode if there is no other user, and leave it if there is one."""
+        """Enter exclusive mode if there is no other user. Leave it if a newcomer has asked for that."""
         if self._is_exclusive:
             if self._words[_STATE_WORD] != 0:
                 self.leave_exclusive_mode()
@@ -180,18 +180,20 @@ class MappedFile:
 
     def list_ages(self, slot: int, limit: int, window: int) -> list[float]:
         """Return the seconds since each counted request, oldest first."""
-        if self.is_truncated():
+        if self.is_truncated() or not self._words[self._count_offset(slot)]:
             return []
         with self._locked_slot(slot) as count_offset:
+            if count_offset is None:
+                return []
             now = self._now()
             return [now - moment for moment in self._times_after(count_offset, limit, now - window)]
 
     def import_history(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
-        """Replace the key's log by these requests if they are more. Return False if it was replaced or truncated."""
+        """Replace the key's log if these requests are more. Return False if the file was replaced or truncated."""
         if self.is_truncated():
             return False
         with self._locked_slot(slot) as count_offset:
-            if self._words[_STATE_WORD] == _REPLACED:
+            if count_offset is None:
                 return False
             now = self._now()
             imported = [now - age for age in ages if age < window][-limit:]
@@ -204,12 +206,13 @@ class MappedFile:
             return True
 
     @contextmanager
-    def _locked_slot(self, slot: int) -> Iterator[int]:
-        """Lock a key against other processes. Yields the offset of its count in words."""
+    def _locked_slot(self, slot: int) -> Iterator[int | None]:
+        """Lock a key. Yields the offset of its count in words, or None if the file was replaced or truncated."""
         entry = self._slots.get(slot) or self._allocate(slot)
         _fcntl(self.descriptor, _SET_LOCK_WAIT, entry.lock)
         try:
-            yield entry.count_offset
+            is_lost = self.is_truncated() or self._words[_STATE_WORD] == _REPLACED
+            yield None if is_lost else entry.count_offset
         finally:
             _fcntl(self.descriptor, _SET_LOCK_WAIT, entry.unlock)
 
@@ -387,7 +390,7 @@ def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: Mac
             file.mark_replaced()
     finally:
         if not is_usable:
-            file.unmap()  # otherwise the locks would outlive the descriptor, because the mapping has a duplicate
+            file.unmap()  # otherwise the mapping's duplicate of the descriptor would keep the locks
     return file if is_usable else None
 
 

@@ -7,9 +7,9 @@ for a ring in a string. The script is about as fast on a list as on a ring, and 
 One atomic script in one round trip removes expired times, counts the rest and appends the new one. Redis replicates
 the effects of a script, not the script itself, so it may read the clock.
 
-If Redis's clock goes back, the script shifts all times of a log back so that the newest one is now. Their distances
-stay the same, and they count longer by at most the time since the newest request. If the clock leaps forward, times
-expire earlier, because a leap looks like time that has passed.
+If Redis's clock goes back, the script moves all times of a log back by the same amount, so that the newest is now. They
+then expire later, by at most the time since the newest request. If the clock jumps forward, times expire earlier, as if
+that time had passed.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ if newest and newest > now then
   expire()
 end
 
--- Remove expired times: trim in doubling steps, then halve the step until the oldest remaining one is found.
+-- Remove expired times by exponential search: double the step after each trim, otherwise halve it.
 local start, count, oldest, step = now - window, redis.call('LLEN', key), now, 1
 while count > 0 do
   local moment = step <= count and tonumber(redis.call('LINDEX', key, step - 1))
@@ -143,7 +143,7 @@ class RedisLimiter:
         return await self._decide(key_id, increment=0)
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
-        """Replace the key's log by another limiter's requests, if those are more.
+        """Replace the key's log with another limiter's requests if they are more.
 
         `ages` are the seconds since each request, oldest first. Raises Unavailable.
         """

@@ -114,10 +114,8 @@ class Connection(asyncio.Protocol):
         now, due = self._loop.time(), self._calls[0][1] + self._timeout_seconds
         if due > now:
             self._set_timer(due)
-        elif (
-            now - self._timer_due > _GRACE_SECONDS
-        ):  # this process was stalled, so the reply may be in the socket buffer
-            self._set_timer(now + _GRACE_SECONDS)
+        elif now - self._timer_due > _GRACE_SECONDS:
+            self._set_timer(now + _GRACE_SECONDS)  # this process was stalled: the reply may be in the socket buffer
         else:
             self.close(f"no response within {self._timeout_seconds * 1000:.0f} ms")
 

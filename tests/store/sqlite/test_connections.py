@@ -1,5 +1,6 @@
 """Connections to the SQLite file: reading without changing anything, exclusive access, orphaned WAL files."""
 
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -75,6 +76,15 @@ def test_a_database_that_needs_recovery_is_not_opened_for_reading(database: Path
     with pytest.raises(Problem, match="unfinished transaction") as unfinished:
         open_without_writes(database)
     assert f"`listings --database-url sqlite:///{database} migrate`" in unfinished.value.message
+
+
+def test_a_wal_that_a_closing_process_removes_needs_no_recovery(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = copy_as_killed(tmp_path / "killed", database, with_index=False)
+    monkeypatch.setattr(time, "sleep", lambda _: Path(f"{killed}-wal").unlink())  # it has removed the index before
+    with closing(open_without_writes(killed)) as connection:
+        assert connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
 
 
 # Orphaned WAL files

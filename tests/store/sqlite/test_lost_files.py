@@ -87,13 +87,13 @@ def test_the_wal_of_a_removed_database_outlives_the_stop(database: Path, tmp_pat
             await store.check()
 
     run(database, use)
-    with pytest.raises(Unavailable, match="The database was removed or replaced while in use, so its WAL was kept"):
+    with pytest.raises(Unavailable, match="The database was removed or replaced while in use, so the WAL was kept"):
         migrate(database)
     with pytest.raises(Unavailable, match="removed or replaced"):
         run(database, is_ready)
     assert not database.exists()
     away.rename(database)
-    with pytest.raises(Unavailable, match=f"put the same database file and its WAL back and remove {database}"):
+    with pytest.raises(Unavailable, match=f"put the original database and its WAL back and remove {database}"):
         migrate(database)
     marker_of(database).unlink()
     migrate(database)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -17,7 +18,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store import migrations
 from listings.store.sqlite.connections import find_orphaned_wal, open_writer
 from listings.store.sqlite.maintenance import backup as backups
-from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.maintenance import inspection, migrate
 from listings.store.sqlite.maintenance import restore as restores
 from listings.store.sqlite.store import SqliteStore
 from tests.store import databases
@@ -259,6 +260,39 @@ def test_a_damaged_database_is_replaced_with_force_and_kept_unchanged(tmp_path: 
         if f"listings.db{suffix}" in before:
             assert Path(f"{previous_file}{suffix}").read_bytes() == before[f"listings.db{suffix}"]
     assert rows(database, "SELECT name FROM accounts") == [("alice",)]
+    assert is_sound(database)
+
+
+class UnreadableFile(apsw.VFSFile):
+    """A file on a disk with damaged blocks after the first page."""
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802 - SQLite's name
+        if offset >= 4096:
+            raise apsw.exception_for(apsw.SQLITE_IOERR_CORRUPTFS)
+        return super().xRead(amount, offset)
+
+
+class DamagedDisk(apsw.VFS):
+    """The default VFS, on which one database is unreadable."""
+
+    def __init__(self, database: Path) -> None:
+        super().__init__("damaged", "unix", makedefault=True)
+        self._database = str(database)
+
+    def xOpen(self, name: Any, flags: Any) -> apsw.VFSFile:  # noqa: N802 - SQLite's name
+        path = name if isinstance(name, str | None) else name.filename()
+        return (UnreadableFile if path == self._database else apsw.VFSFile)("unix", name, flags)
+
+
+def test_a_database_with_unreadable_blocks_is_replaced_with_force(database: Path, backup: Path) -> None:
+    disk = DamagedDisk(database)
+    try:
+        assert inspection.inspect(database).corruption != []
+        assert "is damaged" in get_rejection(database, backup)
+        restored = restores.restore(database, backup, force=True)
+    finally:
+        disk.unregister()
+    assert restored.previous_file is not None
     assert is_sound(database)
 
 

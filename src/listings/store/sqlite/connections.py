@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,13 +17,14 @@ _READER_BUSY_TIMEOUT_MS = 50  # short, because it blocks the event loop
 WRITER_BUSY_TIMEOUT_MS = 5_000
 _EXCLUSIVE_BUSY_TIMEOUT_MS = 1_000
 _WAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+_INDEX_CHECKS, _INDEX_CHECK_SECONDS = 5, 0.01
 MIN_FREE_BYTES = 64 * 1024 * 1024  # with less free disk space the store isn't ready
 ORPHANED_WAL_ADVICE = (
     "put the file back, restore a backup with `listings restore FILE --force`, or move the remaining files"
     " (-wal, -shm, -journal) away to start with an empty database"
 )
 _RECOVERY_ADVICE = (
-    "restore a backup with `listings restore FILE --force`, or put the same database file and its WAL back and remove"
+    "restore a backup with `listings restore FILE --force`, or put the original database and its WAL back and remove"
 )
 MARKER_SUFFIX = ".needs-recovery"  # of the marker: see `write_marker`
 FILE_HEADER = b"SQLite format 3\0"  # of every database file that is not empty
@@ -88,7 +90,7 @@ def describe_recovery(path: Path) -> str | None:
     if not marker.exists():
         return None
     reason = marker.read_text("utf-8", "replace").strip() or "The database was damaged while in use"
-    return f"{reason}, so its WAL was kept: {_RECOVERY_ADVICE} {marker}"
+    return f"{reason}, so the WAL was kept: {_RECOVERY_ADVICE} {marker}"
 
 
 def require_no_marker(path: Path) -> None:
@@ -219,7 +221,7 @@ def build_read_only_uri(path: Path) -> str:
     migrate = f"`listings --database-url sqlite:///{quote(str(real))} migrate`"  # it may not be the configured database
     if _get_size(journal):
         raise Problem("schema_mismatch", f"{real} has an unfinished transaction: {migrate} rolls it back")
-    if not index.exists() and _get_size(wal):  # another process removes the WAL before its index
+    if _lacks_index(wal, index):
         raise Problem("schema_mismatch", f"{real} has a WAL without its index: {migrate} rebuilds it")
     parameter = "readonly_shm=1" if wal.exists() and index.exists() else "immutable=1"
     return f"file:{quote(str(real))}?mode=ro&{parameter}"
@@ -236,9 +238,18 @@ def read_file_state(path: Path) -> tuple[object, ...]:
 
 def is_damage(error: apsw.Error) -> bool:
     """Return whether an error means that the database or its WAL is damaged."""
-    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.FormatError):
         return True
     return getattr(error, "extendedresult", None) in {apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS}
+
+
+def _lacks_index(wal: Path, index: Path) -> bool:
+    """Return whether a WAL has no index. SQLite removes the index just before the WAL, so check more than once."""
+    for _ in range(_INDEX_CHECKS):
+        if index.exists() or not _get_size(wal):
+            return False
+        time.sleep(_INDEX_CHECK_SECONDS)
+    return True
 
 
 def _get_size(path: Path) -> int:

@@ -63,7 +63,7 @@ class SqliteEngine:
         return bool(rows and rows[0][0])  # also while it is being indexed: a step may have passed the listing's id
 
     def is_indexed_on_create(self, indexed: int, count: int) -> bool:
-        """Only valid for a listing with the account's highest id, which a running cursor has not passed yet.
+        """Assume that the new listing has the account's highest id, so no index step has passed it yet.
 
         An imported listing may have a lower one.
         """
@@ -109,7 +109,7 @@ class SqliteEngine:
         listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
         event = listings.NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
         row = listings.build_row(listing_id, partition, listing, indexed=index_now, event=event)
-        connection.execute(_ADD_LISTING, row)  # fails without an account, which has no counters either
+        connection.execute(_ADD_LISTING, row)  # fails for a missing account, whose counters are None
         if actor is not None and not edit_revision % changes.MARKER_INTERVAL:
             connection.execute(_ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id))
         if index_now:

@@ -31,7 +31,7 @@ _Buffer = ctypes.c_char * _STATX_STRUCT.size
 
 
 class OpenFiles:
-    """The database file and its WAL that a connection has open. Create it in a transaction, or once the WAL exists."""
+    """The open database file and its WAL. Create the object in a transaction, or check `has_wal` afterwards."""
 
     def __init__(self, path: Path) -> None:
         """`path` is the database file or a link to it."""
@@ -42,7 +42,7 @@ class OpenFiles:
     def find_change(self, connection: apsw.Connection | None) -> _Change | None:
         """Return "replaced" if a file was removed or replaced, "truncated" if frames of the WAL are gone, else None.
 
-        `connection` has no transaction, and it is the calling thread's. Without it, the WAL's size is not checked.
+        `connection` belongs to the calling thread and has no transaction. If None, the WAL's size is not checked.
         Thread-safe.
         """
         (database, _), (wal, size) = map(_read_status, self._names)
@@ -98,7 +98,7 @@ def _read_status(name: bytes) -> tuple[_FileId, int]:
 
 
 def _read_status_with_stat(name: bytes) -> tuple[_FileId, int]:
-    """Fallback for a system without statx, or a sandbox that blocks it."""
+    """Do the same with stat(2), if statx is missing or has failed."""
     try:
         status = os.stat(name)  # noqa: PTH116 - the name is bytes
     except OSError:

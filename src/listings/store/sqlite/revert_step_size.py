@@ -3,7 +3,7 @@
 from listings.contract.reverts import MAX_STEP_LISTINGS
 from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, ReadSequence
 
-_MIN_LISTINGS = 25  # as costly as the rest of a step, which takes 1 to 2 ms of CPU time
+_MIN_LISTINGS = 25  # cost as much as the rest of a step: 1 to 2 ms of CPU time
 _GROWTH = 10  # per step, so that it reaches the maximum after a quarter of a second
 
 

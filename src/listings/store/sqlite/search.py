@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INDEXED, INDEXING = 1, 2  # values of account_state.indexed: completely, not finished
 _MAX_SORTED = 1000  # matches of the search terms; with this many, an index also restricts or orders them
-_MAX_MATCHES = 5000  # matches of the search terms; with this many, a walk that reads the texts soon fills a page
+_MAX_MATCHES = 5000  # with this many matches of the search terms, reading the texts soon fills a page
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
 _REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
 READ_PIECE = f"""

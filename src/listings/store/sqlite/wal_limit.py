@@ -34,6 +34,6 @@ class WalLimit:
             return
         self._next_try = frames + _FRAMES_PER_TRY
         connection.set_busy_timeout(_MAX_WAIT_MS)
-        with suppress(apsw.Error):  # like SQLite's own checkpoints: the commit that follows reports a failing disk
+        with suppress(apsw.Error):  # busy means a later retry, and the commit that follows reports a failing disk
             connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
         connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)

@@ -114,7 +114,7 @@ class WriteLock:
 
 
 class VersionedCache:
-    """A cache of database reads that is valid until the next write, for at most a second. For one thread."""
+    """A cache of database reads, valid until a counter changes, for at most a second. For one thread."""
 
     def __init__(self, read_sequence: ReadSequence, clock: Callable[[], float] = monotonic) -> None:
         """`read_sequence` reads the counter of the writes that invalidate the cache; `clock` returns seconds."""

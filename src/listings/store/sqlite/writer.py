@@ -96,7 +96,7 @@ class Writer:
     def __init__(self, path: Path, on_batch: OnBatch | None = None, files: OpenFiles | None = None) -> None:
         """Start the thread. Raises OSError if the lock file next to `path` can't be opened.
 
-        `files` are those that the readers use. Without it, they are the files of the first write.
+        `files` are the readers' files. If None, the files that the first write opens are used.
         """
         self._path = path
         self._on_batch = on_batch
@@ -104,7 +104,7 @@ class Writer:
         self.revisions = RevisionCache(self.lock)
         self._wal_limit = WalLimit()
         self._connection: apsw.Connection | None = None
-        self._files = files  # never replaced: a new connection must use the files of the readers
+        self._files = files  # set once: a new connection must use the files of the readers
         self._damage: str | None = None
         self._failed = False  # whether a batch failed, and none has been committed since
         self._loop = asyncio.get_running_loop()
@@ -135,7 +135,7 @@ class Writer:
         `rolls_back`: every run that writes raises an exception, so nothing is committed (a dry run).
 
         Raises whatever the operation raises; nothing of it is written then. Raises Unavailable if too many writes are
-        queued, if another process holds the write lock for seconds, and if the transaction fails. In the last case the
+        queued, if another process holds the write lock for 5 s, and if the transaction fails. In the last case the
         outcome is unknown, unless the message states it.
         """
         self._require_accepting()
@@ -167,7 +167,7 @@ class Writer:
         task.result()
 
     def report_damage(self, damage: str) -> None:
-        """Reject all further writes, in all processes, and keep the WAL at the end. Thread-safe."""
+        """Reject all further writes, in all processes, and keep the WAL on `close`. Thread-safe."""
         if self._damage is None:
             self._set_damage(damage)
             self.lock.report_damage()
@@ -204,7 +204,7 @@ class Writer:
     def require_files(self, connection: apsw.Connection | None) -> None:
         """Raise Unavailable if the open database was removed, replaced or damaged. Thread-safe.
 
-        `connection` is one of the calling thread, without a transaction.
+        `connection` is the calling thread's, and has no transaction.
         """
         if self._files is None:
             self._require_undamaged()
@@ -412,7 +412,7 @@ class Writer:
         if self._connection is not None:
             set_checkpoint_on_close(self._connection, enabled=False)
             self._connection.close(force=True)
-        _log.error("%s: its WAL is kept, and no start succeeds until the database has been recovered", fault)
+        _log.error("%s: the WAL is kept, and the service can't start until the database is recovered", fault)
         try:
             write_marker(self._path, fault)
         except OSError:
@@ -441,7 +441,7 @@ def _leaves_nothing(batch: list[_Call]) -> bool:
 
 
 def _run_without_savepoints(connection: apsw.Connection, batch: list[_Call]) -> list[_Outcome] | None:
-    """Run all operations, or return None if something must be rolled back.
+    """Run all operations, or return None if the batch must be rolled back.
 
     Raises apsw.Error if the transaction is lost.
     """

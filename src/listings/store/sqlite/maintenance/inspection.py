@@ -12,7 +12,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store.inspection import COUNT_PENDING, Pending
 from listings.store.mapping import Row
 from listings.store.migrations import Migration, shipped_migrations
-from listings.store.sqlite.connections import open_reader, open_without_writes, read_file_state
+from listings.store.sqlite.connections import is_damage, open_reader, open_without_writes, read_file_state
 from listings.store.sqlite.maintenance import migrate, snapshot
 
 _MAX_ATTEMPTS = 5
@@ -73,9 +73,9 @@ def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda
             found = str(connection.execute("PRAGMA quick_check(1)").fetchall()[0][0])
     except apsw.InterruptError:
         return ""
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        return str(error)
     except (apsw.Error, OSError) as error:
+        if isinstance(error, apsw.Error) and is_damage(error):
+            return str(error)
         raise Unavailable(f"The database {path} can't be read: {error}") from error
     return "" if found == "ok" else " ".join(found.split())
 

@@ -118,11 +118,11 @@ def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[
 
 
 def _require_listings_database_first(path: Path) -> None:
-    """Call `require_listings_database` before anything is created or changed, if the file can be read without that."""
+    """Call `require_listings_database` before anything is created or changed, if reading the file changes nothing."""
     with suppress(apsw.Error):  # opening it for writing raises the same error
         try:
             connection = open_without_writes(path)
-        except Problem:  # it does not exist yet, or has an unfinished transaction
+        except Problem:  # it is missing, or can't be read without changing it
             return
         with closing(connection):
             require_listings_database(connection)

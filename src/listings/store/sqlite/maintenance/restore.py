@@ -1,6 +1,6 @@
 """Replace the database with a checked backup, keep the previous one, and stay consistent if the process is killed.
 
-A sound, empty or missing database is replaced in one SQLite transaction, under its rollback journal and exclusive lock.
+A sound, empty or missing database is replaced in one SQLite transaction, with a rollback journal and an exclusive lock.
 If the process is killed, it leaves a journal, and the next process that opens the file rolls the transaction back.
 There is no WAL meanwhile: SQLite checkpoints and removes it first.
 
@@ -25,6 +25,7 @@ from listings.store.sqlite.connections import (
     build_read_only_uri,
     create_file,
     find_orphaned_wal,
+    is_damage,
     open_exclusive,
     open_without_writes,
     remove_marker,
@@ -108,7 +109,7 @@ class Restored(NamedTuple):
     """The result of a restore."""
 
     database: Path
-    previous_file: Path | None  # the previous database, or the WAL or journal that was left of it; None if nothing was
+    previous_file: Path | None  # the previous database, or its remaining WAL or journal, or None if there was nothing
     pending: list[Migration]  # that `migrate` would apply
 
 
@@ -157,7 +158,7 @@ def restore(
 
 
 def _require_file_or_nothing(database: Path) -> None:
-    """Raise Unavailable if the database's path is not a file, or can't be one."""
+    """Raise Unavailable if the path is unusable, or exists but is not a file."""
     try:
         if database.exists() and not database.is_file():
             raise Unavailable(f"The database {database} is not a file")
@@ -207,7 +208,7 @@ def _build_unfit_error(file: Path, reason: str) -> Problem:
 
 
 def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
-    """Replace the database. Return the new path of the previous one, or of the WAL or journal left of it, or None."""
+    """Replace the database. Return the new path of the previous one, or of its remaining WAL or journal, or None."""
     is_new, orphan = not database.exists(), find_orphaned_wal(database)
     if orphan is not None and not force:
         raise _build_force_error(database, f"is missing or empty, but {orphan} still contains writes to it")
@@ -246,8 +247,10 @@ def _has_tables(connection: apsw.Connection) -> bool:
 def _open_target(database: Path) -> apsw.Connection:
     try:
         return open_exclusive(database)
-    except (apsw.NotADBError, apsw.CorruptError, apsw.FormatError) as error:
-        raise _DamagedError(str(error)) from None
+    except apsw.Error as error:
+        if is_damage(error):
+            raise _DamagedError(str(error)) from None
+        raise
 
 
 def _overwrite(target: apsw.Connection, database: Path, backup: _Backup, *, force: bool) -> Path | None:

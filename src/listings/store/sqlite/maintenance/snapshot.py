@@ -17,7 +17,7 @@ import apsw
 
 from listings.domain.errors import Problem, Unavailable
 from listings.files import has_name, sync_folder
-from listings.store.sqlite.connections import FILE_HEADER
+from listings.store.sqlite.connections import FILE_HEADER, is_damage
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called while a copy is written, with the number of copied pages and of all pages."""
@@ -120,7 +120,9 @@ def check_integrity(connection: apsw.Connection) -> list[str]:
         found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(5)").fetchall()]
         found = [line for text in found if text != "ok" for line in text.splitlines()]
         orphans = len(connection.execute("PRAGMA foreign_key_check").fetchall())
-    except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError) as error:
+    except apsw.Error as error:
+        if not is_damage(error):
+            raise
         return [str(error)]
     return found + ([f"{orphans} rows refer to rows that do not exist"] if orphans else [])
 

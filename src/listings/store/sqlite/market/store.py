@@ -66,7 +66,7 @@ class SqliteMarketStore(DatabaseStore, ScriptedMarketStore):
         return result
 
     async def _run_index_step(self, step: Operation[IndexResult]) -> IndexResult:
-        """Run a step and add how long it took, and whether there were other writes since the last step of any index."""
+        """Run a step and set `seconds` and `contended` of its result."""
         writer = self._database.writer
 
         def run(connection: apsw.Connection) -> IndexResult:
