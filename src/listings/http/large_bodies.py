@@ -12,7 +12,7 @@ MAX_VALUES = 20_000
 """The limit for a large body. Without it, 2 MiB can hold a million values, which take up to 100 ms to decode."""
 
 _PIECE_BYTES = 64 * 1024
-_MAX_DEPTH = 10_000  # the decoder's own limit depends on the version of Python
+_MAX_DEPTH = 10_000  # the decoder rejects deeper nesting: it accepts 1,498 levels on Python 3.12, and 9,999 on 3.13
 
 
 class LargeBodies:
@@ -64,7 +64,7 @@ async def _check_values(body: bytes) -> None:
         count += _count_separators(outside)
         depth += outside.count(b"[") + outside.count(b"{") - outside.count(b"]") - outside.count(b"}")
         if depth > _MAX_DEPTH:
-            raise Problem("malformed_json", "The body is nested too deeply")
+            return
         if count >= MAX_VALUES:
             raise Problem("invalid_request", f"The body must have at most {MAX_VALUES} values")
 
