@@ -99,8 +99,8 @@ def test_changes_by_the_operator_are_logged(
     outcomes = [program.run(command, str(listing_id)) for command in ("delete", "undelete")]
     lines = [json.loads(outcome.err) for outcome in outcomes]
     assert [line["event"] for line in lines] == [
-        f"Deleted listing {listing_id} of account {alice['id']} for its owner",
-        f"Restored listing {listing_id} of account {alice['id']} for its owner",
+        f"Deleted listing {listing_id} of account {alice['id']}",
+        f"Restored listing {listing_id} of account {alice['id']}",
     ]
     assert all(line["operator"] for line in lines)
     assert cli.data("show", str(listing_id))["state"] == "inactive"

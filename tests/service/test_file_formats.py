@@ -243,6 +243,13 @@ def test_an_invalid_json_line_is_reported_and_skipped(data: bytes, expected: str
     assert [row.content.get("id") for row in read_rows(JSONL, whole)] == [1025, None, 2049]
 
 
+@pytest.mark.parametrize("header", [b"id,pr\xe9cio", b"id,\xe9,\xe9"])
+def test_a_header_that_is_not_utf_8_is_rejected(header: bytes) -> None:
+    with pytest.raises(Problem, match=r"The first line of .+ is not valid UTF-8: save") as raised:
+        read_rows(CSV, header + b"\n1,a\n")
+    assert raised.value.code == "invalid_request"
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

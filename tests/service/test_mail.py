@@ -91,7 +91,7 @@ def test_a_mail_is_given_up_after_three_days(
     for _ in range(3 * 24 + 1):
         send(harness)
         harness.clock.advance(HOUR)
-    assert "Gave up mail" in caplog.text
+    assert "Gave up on mail" in caplog.text
     mailbox.refusals = []
     harness.clock.advance(30 * DAY)
     send(harness)
@@ -235,7 +235,7 @@ def test_an_address_that_no_header_can_contain_is_given_up(
     request_reset(harness, address)
     send(harness)
     assert mailbox.messages == []
-    assert "Gave up mail" in caplog.text
+    assert "Gave up on mail" in caplog.text
 
 
 def test_nobody_is_mailed_at_an_unknown_or_disabled_address(harness: Harness, mailbox: Mailbox) -> None:

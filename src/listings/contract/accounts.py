@@ -107,7 +107,7 @@ class KeyStore(Protocol):
         """Return the account's keys in order of their ids, including revoked and expired ones."""
 
     async def list_successors(self, account_id: int) -> dict[int, int]:
-        """Return the id of the key that replaced each rotated one, as far as audit events are retained."""
+        """Return the successor's id by the id of each rotated key, as far as audit events are retained."""
 
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Store a new key and set the expiry of the old one, as the pure function `decide` returns them.

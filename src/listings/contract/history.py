@@ -83,7 +83,7 @@ class Creation(NamedTuple):
     """When and by whom a listing was created.
 
     `actor` and `revision` are None if the creation is not an event of its own (a batch or an import, for example).
-    `change` is its change set, or None if it is older than change sets.
+    `change` is its change set, or None if none was stored for it.
     """
 
     listing_id: int
@@ -94,7 +94,7 @@ class Creation(NamedTuple):
 
 
 class UsageSlot(NamedTuple):
-    """What a count of responses is for: an API key, an hour and a status. `hour` is in hours since 1970 (UTC)."""
+    """The API key, hour and status of a count of responses. `hour` is in hours since 1970 (UTC)."""
 
     account_id: int
     hour: int
@@ -179,7 +179,7 @@ class HistoryStore(Protocol):
     async def purge_history(self, buckets: Sequence[int], oldest: HistoryCutoffs, max_rows: int) -> int:
         """Delete history before the cutoffs from some buckets and return the number of deleted rows.
 
-        Events of rotated keys are stored for a year longer, because a key may be rotated only once.
+        `key_rotated` events are stored for a year longer, because a key may be rotated only once.
         In each bucket, at most `max_rows` events, `max_rows` usage counts and `max_rows` rejected requests are deleted.
         """
 

@@ -73,7 +73,7 @@ StepResult: TypeAlias = int | Listing | Preview | Problem
 
 A dry run returns previews until their text reaches `MAX_PREVIEW_CHARACTERS`; later results are not previews."""
 
-MAX_PREVIEW_CHARACTERS = 256 * 1024  # a response in memory, which is encoded in one step
+MAX_PREVIEW_CHARACTERS = 256 * 1024  # because the whole response is in memory
 
 
 class BatchOutcome(NamedTuple):
@@ -176,7 +176,7 @@ class ListingStore(Protocol):
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
     ) -> AbstractAsyncContextManager[FoundPieces]:
-        """Read a list of any size like `find_listings`, in pieces, from a snapshot that is held in the context.
+        """Read a list of any size like `find_listings`, in pieces, from a snapshot that the context keeps open.
 
         Other work can run between two pieces. A search for terms may yield more listings than the query's limit.
         """
@@ -218,13 +218,13 @@ class ListingStore(Protocol):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        """Run the steps of a batch and return the result of each, which is the same as if it had run on its own.
+        """Run the steps of a batch. Return the result of each step, as if the step had run on its own.
 
         If the idempotency key was already used, do nothing and return the string that `batch.encode` returned then.
         If the batch is rolled back, no idempotency record is stored.
 
-        Before the first step, `batch.require_state` receives the number of the account's last change set, and no
-        change set follows it until the batch ends. If it raises, nothing is written and the exception is raised.
+        Before the first step, `batch.require_state` receives the number of the account's last change set. If it raises,
+        nothing is written and the exception is raised. Until the batch ends, no other write adds a change set.
 
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """

@@ -42,7 +42,7 @@ class QueuedMail(NamedTuple):
 class MailStore(Protocol):
     """Stores the queue of mail, with the guarantees of `contract.store.Store`.
 
-    Other methods store an email in the transaction of its cause.
+    Other stores queue the `mail` of a write in its transaction.
     """
 
     async def add_mail(self, mail: NewMail) -> None:
@@ -64,7 +64,7 @@ class MailStore(Protocol):
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.
 
         `days` identifies the reminder: 7 is the one for seven days before the end. Disabled accounts are left out, and
-        those for which this or a later reminder of the same end is stored.
+        those with a reminder of at most `days` days for this plan end.
         """
 
     async def add_plan_reminder(

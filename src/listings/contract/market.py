@@ -62,10 +62,11 @@ class MarketStore(Protocol):
         """Return at most `count` visible listings with market serials above `after`, lowest first."""
 
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexResult:
-        """Index at most `count` listings for the market: created and changed ones, then those with outdated terms.
+        """Index at most `count` listings for the market.
 
-        `indexer` identifies the calling process, and `now` is a Unix time in seconds. Only the indexer that holds a
-        lease does the work. The lease expires a few seconds after its last call. Until then, others find no work.
+        First those of newly disabled or enabled accounts, then created and changed ones, then outdated terms.
+        `indexer` identifies the process, and `now` is a Unix time in seconds. Only the lease's holder finds
+        work. The lease expires a few seconds after its last call.
         """
 
     async def index_accounts(self, count: int) -> IndexResult:

@@ -174,7 +174,7 @@ class MemberStore(Protocol):
 
         Return False and write nothing if the account is enabled.
 
-        The account and its keys get the given name, and the account gets the given email address. Its keys are revoked.
-        Its plan, public contact, password, sessions, devices, invitations, email tokens, queued mail, plan request and
-        reminder, activity, change sets, reverts, usage, rejected requests and idempotency records are deleted.
+        The account and its keys get the given name, and the account the email address. Its keys are revoked.
+        Its plan, public contact, password, sessions, devices, invitations, email tokens, confirmed address, mails, plan
+        request, reminder, activity, change sets, reverts, usage, rejected requests and idempotency records are deleted.
         """

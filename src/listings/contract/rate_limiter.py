@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 REDIS_UNAVAILABLE = "because Redis is unavailable"
-"""How `RateLimiter.scope` ends during a fallback."""
+"""How `RateLimiter.scope` ends in that case."""
 
 
 class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):
@@ -21,11 +21,11 @@ class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class RateLimiter(Protocol):
-    """An exact sliding log (decision G28).
+    """An exact sliding-window log (decision G28).
 
     A request is rejected if, and only if, `limit` requests with its key were accepted in the `window` seconds before
-    it. A request accepted exactly `window` seconds ago is no longer counted. Each limiter reads its own clock, because
-    a shared limiter must read it under its lock.
+    it. A request accepted exactly `window` seconds ago is no longer counted. No method takes the time: a
+    shared limiter must read the clock under its lock.
     """
 
     @property

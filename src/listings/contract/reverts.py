@@ -11,9 +11,9 @@ from listings.domain.changes import Change
 from listings.domain.reverts import ConflictReason, RevertKind, RevertScope
 
 MAX_FIRST_LISTINGS = 200
-"""Maximum number of listings in the first transaction of a revert, the same as in a step of an import.
+"""Maximum number of listings in a revert's first transaction, the same as in a batch of an import.
 
-If one of them takes an external id, MAX_STEP_LISTINGS applies instead.
+If one of them may take an external id, MAX_STEP_LISTINGS applies instead.
 """
 
 MAX_STEP_LISTINGS = 300
@@ -51,8 +51,7 @@ class RevertPosition(NamedTuple):
 class Candidate(NamedTuple):
     """A change that a revert undoes.
 
-    The number of a single create, which is stored only as the listing, is 0. Those of the creates of a batch or an
-    import are -1, -2, ... in the order of creation.
+    The number of a create is 0 if its change set has no row, and otherwise -1, -2, ... in the order of creation.
     """
 
     edit_revision: int
@@ -168,10 +167,10 @@ class RevertStore(Protocol):
         """
 
     def choose_revert_step_size(self) -> int:
-        """Return the maximum number of listings for the next step.
+        """Return the maximum number of listings for the next step. Call it before each step.
 
-        If undoing a change may set an external id, MAX_STEP_LISTINGS applies instead. Small steps keep other writes
-        from waiting long. Call it before each step.
+        Small steps keep other writes from waiting long. The caller uses MAX_STEP_LISTINGS if undoing a change may set
+        an external id.
         """
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:

@@ -42,12 +42,12 @@ class Store(
     - It may raise Unavailable. Errors of the database driver are never raised. The outcome of a write that raises
       Unavailable is unknown: it may or may not be stored.
     - Cancelling the caller does not roll back its write.
-    - Each edit of a listing raises the account's revision by one, in the same transaction. All edits of a step of an
-      import or a revert raise it once. The erasure of an account removes external ids without raising it.
+    - Each edit of a listing raises the account's revision by one, in the same transaction. All edits in a transaction
+      of an import or a revert raise it once. Erasing an account removes external ids without raising it.
     - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
-      one for a batch, and one for each step of an import or a revert. A batch is one event, and so is an import or a
-      revert. Without an actor, only a sign-up, a sign-in, an accepted invitation, a confirmed new email address and a
-      payment store an event.
+      one for a batch, and for each transaction of an import or a revert. A batch, an import and a revert are one
+      event each. Without an actor, only a sign-up, a sign-in, an accepted invitation, a confirmed new email address and
+      a payment store an event.
     """
 
     async def open(self) -> None:
@@ -57,7 +57,7 @@ class Store(
         """Finish the queued writes, then disconnect. Later writes raise Unavailable."""
 
     async def check(self) -> None:
-        """Raise Problem if the database doesn't respond, has another schema, or has no room for writes."""
+        """Raise Problem if the database doesn't respond, has another schema, or would reject writes."""
 
     async def list_unavailable_nodes(self) -> list[str]:
         """Return the addresses of unavailable nodes of the database, whose part of the data is unavailable too."""

@@ -154,7 +154,7 @@ class Services:
             raise Unavailable(problem.message) from problem
 
     async def list_degradations(self) -> list[str]:
-        """Return sentences about what fails while the service is otherwise ready."""
+        """Return descriptions of failures that leave the service ready."""
         found = []
         if self.market.index_failed_at is not None:
             found.append(f"the market has not been indexed since {format_timestamp(self.market.index_failed_at)}")

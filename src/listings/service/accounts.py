@@ -172,7 +172,7 @@ class Accounts:
         now = int(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
-            return build_deletion(listing, now) if listing is not None else {}  # listings are never removed
+            return build_deletion(listing, now) if listing is not None else {}  # rows are never removed
 
         after, found = 0, False
         while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):

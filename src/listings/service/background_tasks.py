@@ -21,7 +21,7 @@ _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
 _MAIL_SECONDS = 2
 _REVERT_SECONDS = 1
-_LIMITER_SECONDS = 1  # until the limiter's maintenance is started again after an error
+_LIMITER_SECONDS = 1  # until the limiter's maintenance is started again after it ends
 _USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 

@@ -53,8 +53,8 @@ class Activity:
     async def list_page(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
         """Return at most `count` events of the last 90 days, before a cursor if one is given.
 
-        If at least 10,000 listings were imported after a listing was created, its event may follow on a later page,
-        after older events.
+        A create may follow on a later page, after older events, if imports and batches have created at least 10,000
+        listings since.
         """
         start = before if before is not None else LATEST
         oldest = int(self._clock()) - ACTIVITY_DAYS * DAY_SECONDS
@@ -145,7 +145,7 @@ class Changes:
     async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
         """Return the first changes of each change set in `ids`, by id. Purged change sets are left out.
 
-        The list of a change set is empty if 16 reads did not reach it: each run of consecutive ids takes one or more.
+        A change set has an empty list if 16 reads do not reach it. Each run of consecutive ids takes at least one.
         Raises Problem("changes_gone") if one is purged at that moment.
         """
         partition = (bucket_of(account_id), account_id)

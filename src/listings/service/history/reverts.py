@@ -46,7 +46,7 @@ _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 class Preview(NamedTuple):
     """The first changes and conflicts of a revert, and how many there are.
 
-    If it is not `is_complete`, there are more listings than it counts.
+    If `is_complete` is false, `counts` leaves out some listings.
     """
 
     changes: Sequence[Change]
@@ -146,7 +146,7 @@ class Reverts:
         return await self._store.page_revert_conflicts(revert.key, after, count)
 
     async def run(self) -> None:
-        """Continue the unfinished reverts of all accounts in turn, except those on which another process is working.
+        """Continue all enabled accounts' unfinished reverts in turn, except those that another process works on.
 
         Reverts that start meanwhile join about once a second.
         """

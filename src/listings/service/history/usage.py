@@ -104,7 +104,7 @@ class RequestUsage:
         self._begin_hour(self._clock())
 
     def _begin_hour(self, now: float) -> None:
-        """Count responses in the hour of `now` from here on."""
+        """Start counting responses in the hour of `now`."""
         if self._responses:
             _add(self._unwritten, self._iterate_current_hour())
             self._responses = {}

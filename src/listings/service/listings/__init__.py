@@ -64,7 +64,7 @@ class LargePage:
     """A page of listings that is read in pieces. The cursor of the next page is known at the end."""
 
     def __init__(self, found: FoundPieces, query: ListingQuery) -> None:
-        """`found` has at least one listing more than the query's limit, if there are as many."""
+        """`found` includes the first listing of the next page, if there is one."""
         self._pieces, self.total = found
         self._query = query
         self.next_cursor: tuple[str | int, int] | None = None
@@ -127,7 +127,7 @@ class Listings:
         return _build_page(await self._find_any(caller, _add_one(query)), query)
 
     async def find_titles(self, caller: Caller, ids: Iterable[int]) -> Mapping[int, str]:
-        """Return the titles of the caller's listings with some ids, by id, also of deleted ones."""
+        """Map the given ids to titles of the caller's listings, including deleted ones."""
         wanted = tuple(sorted(set(ids)))
         if not wanted:
             return {}
@@ -139,7 +139,7 @@ class Listings:
 
     @asynccontextmanager
     async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator[LargePage]:
-        """Read a list of any size from a snapshot, which is held in the context."""
+        """Read a list of any size from a snapshot that the context keeps open."""
         async with self._store.read_listings(caller.bucket, caller.account_id, _add_one(query)) as found:
             yield LargePage(found, query)
 

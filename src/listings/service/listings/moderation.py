@@ -31,7 +31,7 @@ class Moderation:
         return _require_listing(await self._store.get_listing(listing_id), listing_id)
 
     async def delete(self, listing_id: int) -> Listing:
-        """Delete a listing on behalf of its owner. If it is already deleted, return it as it is.
+        """Delete a listing as the operator. If it is already deleted, return it as it is.
 
         Raises Problem("listing_not_found").
         """
@@ -44,11 +44,11 @@ class Moderation:
             return build_deletion(_require_listing(listing, listing_id), now)
 
         deleted = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
-        _log.info("Deleted listing %d of account %d for its owner", deleted.id, deleted.account_id)
+        _log.info("Deleted listing %d of account %d", deleted.id, deleted.account_id)
         return deleted
 
     async def restore(self, listing_id: int, *, active: bool) -> Listing:
-        """Restore a deleted listing on behalf of its owner, as inactive (decision G12) or as active.
+        """Restore a deleted listing as the operator, inactive (decision G12) or active.
 
         Raises Problem: listing_not_found, account_full, external_id_taken, invalid_request (it is not deleted, so its
         owner decides on its state).
@@ -64,7 +64,7 @@ class Moderation:
             return find_changes(present, change, updated_at)
 
         restored = await self._store.change_listing(listing_id, decide, Actor(OPERATOR, now))
-        _log.info("Restored listing %d of account %d for its owner", restored.id, restored.account_id)
+        _log.info("Restored listing %d of account %d", restored.id, restored.account_id)
         return restored
 
 

@@ -26,7 +26,7 @@ EMAIL_LINK_SECONDS = DAY_SECONDS
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * DAY_SECONDS
-_STORED_SECONDS = 30 * DAY_SECONDS  # how long `listings doctor` counts an email that was given up
+_STORED_SECONDS = 30 * DAY_SECONDS  # after queueing; `listings doctor` counts it until then
 _MAX_MAILS = 100  # in one run
 _STOP_SECONDS = 2.0  # for the mail that is being sent when the service stops, after up to ten seconds for requests
 
@@ -109,7 +109,7 @@ class Mailer:
         await self._store.postpone_mail(mail.id, None if is_over else now + delay)
         self._on_outcome("given_up" if is_over else "failed")
         if is_over:
-            _log.error("Gave up mail %s (%s) after %d attempts: %s", mail.id, mail.kind, queued.attempts, error)
+            _log.error("Gave up on mail %s (%s) after %d attempts: %s", mail.id, mail.kind, queued.attempts, error)
         else:
             _log.warning("Mail %s (%s) was not sent, next attempt in %d s: %s", mail.id, mail.kind, delay, error)
 

@@ -175,7 +175,7 @@ def _without_page(query: MarketQuery) -> MarketQuery:
 async def _read_matches(
     store: MarketStore, cache: CountCache, query: MarketQuery, broader: Mapping[str, _Found]
 ) -> _Found:
-    """Return what the query finds, counted by the other filters. It is read only if no broader search is complete."""
+    """Return what the query finds, counted by the filters not in use. A complete broader search saves the read."""
     others = tuple(name for name in FILTERS if name not in broader)
     for name, found in broader.items():
         if found.matches is not None:

@@ -14,7 +14,7 @@ from listings.domain.model import MarketQuery, MarketTraits
 _MAX_WORDS = 6  # of a search; further ones are left out of the suggestion
 _MAX_SAMPLED = 100  # listings with a word, whose most frequent category is suggested
 _MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
-_MAX_CLOSE_SPELLINGS = 5  # closest spellings to choose from: the most similar one, of equals the most frequent
+_MAX_CLOSE_SPELLINGS = 5  # closest spellings to choose from: the most similar one, then the most frequent
 _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 
@@ -28,8 +28,8 @@ class Suggestion(NamedTuple):
 async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
     """Return a text that finds something with the query's filters, and the category of its rarest word.
 
-    Words that occur in no listing are left out of the text. If words are misspelt, but the corrected ones never occur
-    together, the text is the rarest of them.
+    Words that occur in no listing are left out of the text. If words were corrected, but the words never occur
+    together, the text is the rarest one.
     """
     typed = market_words.split_query(query.text)
     words = typed[:_MAX_WORDS]

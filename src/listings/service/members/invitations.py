@@ -83,5 +83,5 @@ class Invitations:
 
 
 def invalid_link() -> Problem:
-    """Return the error for a link of an email that can no longer be used."""
+    """Return the error for a link that is no longer valid."""
     return Problem("invitation_invalid", "This link was used or has expired. Request a new one")

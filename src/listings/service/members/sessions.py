@@ -43,7 +43,7 @@ _MAX_AGENT_LENGTH = 200
 
 
 class Member(msgspec.Struct, frozen=True):
-    """The signed-in owner of an account, as the account and the session. Times are in seconds since 1970.
+    """The signed-in owner of an account: the account and the session. Times are in seconds since 1970.
 
     With `session_handle`, the owner can end the session.
     """
@@ -157,7 +157,7 @@ class Sessions:
         ]
 
     async def find_member(self, token: str) -> Member | None:
-        """Return the member with a session token, or None if the session is unknown, ended or expired."""
+        """Return a token's member, or None if the session is invalid or the account is disabled."""
         found = await self._find_session(token)
         if found is None:
             return None

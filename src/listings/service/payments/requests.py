@@ -12,7 +12,7 @@ from listings.service.mail.composer import MailComposer
 
 _log = logging.getLogger(__name__)
 
-_MIN_SECONDS_BETWEEN_REPORTS = DAY_SECONDS - HOUR_SECONDS // 2  # a corrected clock must not delay it by an hour
+_MIN_SECONDS_BETWEEN_REPORTS = DAY_SECONDS - HOUR_SECONDS // 2  # half an hour of margin for clock corrections
 
 
 class _Store(AccountStore, TaskStore, Protocol):

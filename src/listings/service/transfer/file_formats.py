@@ -224,7 +224,7 @@ def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
 def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
     """Return the column names. A name may be empty, because some spreadsheets add a column without one.
 
-    Raises Problem("invalid_request") if the first row names no known column, or names a column twice.
+    Raises Problem("invalid_request") if the first row names no known column or one column twice, or is not UTF-8.
     """
     try:
         header = [_find_column(cell.strip()) for cell in next(reader, [])]
@@ -235,6 +235,8 @@ def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
             "invalid_request",
             f"The first line of {name} must name the columns, separated by commas, for example id,title,price",
         )
+    if any(map(_NOT_UTF8.search, header)):
+        raise Problem("invalid_request", f"The first line of {name} is not valid UTF-8: save the file as CSV UTF-8")
     duplicates = [column for column in header if column and header.count(column) > 1]
     if duplicates:
         raise Problem("invalid_request", f"The column {duplicates[0]} appears twice in {name}")

@@ -98,7 +98,7 @@ class Import:
     watch: ImportProgressListener
     options: ImportOptions
     created_ids: _IdSet = field(default_factory=_IdSet)  # by earlier rows of a dry run
-    created_external_ids: set[int] = field(default_factory=set)  # hashes of those, which take less memory
+    created_external_ids: set[int] = field(default_factory=set)  # hashes, to save memory
     size: AccountSize = NO_GROWTH  # of the account after the earlier rows of a dry run
 
     async def run(self) -> ImportProgress:
@@ -140,7 +140,7 @@ class Import:
         return progress
 
     async def _find_last_id(self, bucket: int) -> int:
-        """Return the highest id in the file. The store reserves the ids up to it, so that no new listing takes one."""
+        """Return the file's highest id in the bucket, or 0. The store reserves ids up to it for rows of the file."""
         last_id = 0
         for rows in _split_into_batches(self.source.rows(Position()), Position()):
             for row in rows:
@@ -233,7 +233,7 @@ class Import:
         return AccountSize(counts.active + counts.inactive, counts.text_bytes)
 
     def _grow(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
-        """Add the growth of the account by one row of a dry run. Raises Problem("account_full")."""
+        """Add the growth by one row of a dry run to `size`. Raises Problem("account_full")."""
         growth = measure_imported(listing, decision)
         self.store.account_limits.require_room(self.size, growth)
         self.size = self.size.add(growth)
@@ -295,7 +295,7 @@ def _build_import_row(row: Row, account: Account, now: float, *, new_ids: bool) 
 
 
 def _parse_external_id(content: Mapping[str, object]) -> str | None:
-    """Return the external id by which a row's listing is found, if any. A deleted listing is found by its id only.
+    """Return the external id by which a row's listing is found, if any. A row with deleted_at uses its id only.
 
     If it is invalid, `decide` raises the error.
     """
