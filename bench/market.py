@@ -116,9 +116,7 @@ class Client:
 @click.option("--database", "url", help="URL of the database. Default: a temporary SQLite file")
 @click.option("--listings", "count", default=1_000_000, help="Listings to create if it is empty. Default: 1000000")
 @click.option("--repeats", type=click.IntRange(2), default=30, help="Number of requests per page. Default: 30")
-@click.option(
-    "--beside", "database_pid", type=int, help="Process id of a local PostgreSQL server, to count its processor time."
-)
+@click.option("--database-pid", type=int, help="Process id of a local PostgreSQL server, to count its processor time.")
 def main(*, url: str | None, count: int, repeats: int, database_pid: int | None) -> None:
     """Measure the home page of a market with many listings, search by search.
 

@@ -586,7 +586,7 @@ class HttpConnection(HttpToolsProtocol):
         """Reject or close the connection if it is past its deadline."""
         unsent = self.transport.get_write_buffer_size()
         is_taking_last = unsent > 0 and self._phase in {"discard", "linger"}
-        if is_taking_last or self.flow.read_paused:  # not late: the client is still reading, or we are not
+        if is_taking_last or self.flow.read_paused:  # it is still receiving responses, or we have paused reading
             self._phase_since = now
         limits, elapsed = self._limits, now - self._phase_since
         if is_taking_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():

@@ -59,7 +59,7 @@ class FallbackLimiter:
             self.on_local_hit()
             return await self._local.hit(key_id)
         if decision.accepted:
-            _start(self._local.hit(key_id))
+            _count_without_waiting(self._local.hit(key_id))
         return decision
 
     async def peek(self, key_id: int) -> RateLimitDecision:
@@ -107,7 +107,7 @@ class FallbackLimiter:
         return f"only the requests of {self._local.scope} are counted"
 
 
-def _start(counting: Coroutine[Any, Any, RateLimitDecision]) -> None:
+def _count_without_waiting(counting: Coroutine[Any, Any, RateLimitDecision]) -> None:
     """Count a request, unless that waits for another process: the count is needed only if Redis fails later."""
     with suppress(StopIteration, Unavailable):
         counting.send(None)

@@ -183,11 +183,14 @@ class MappedLimiter:
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
         """Replace the key's log with another limiter's requests if they are more. Raises Unavailable."""
-        await self._wait_to_join(key_id >> KEY_BITS)
-        try:
-            self._import_history(key_id, ages)
-        except OSError as error:
-            raise _unavailable(error) from error
+        while True:
+            await self._wait_to_join(key_id >> KEY_BITS)
+            try:
+                return self._import_history(key_id, ages)
+            except BlockingIOError:  # the file was replaced, and another process uses the new one exclusively
+                continue
+            except OSError as error:
+                raise _unavailable(error) from error
 
     async def check(self) -> None:
         await self._wait_to_join(0)

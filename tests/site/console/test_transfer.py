@@ -238,6 +238,7 @@ def test_ids_of_other_accounts_are_rejected_unless_ignored(harness: Harness, ali
         ("stock.csv", b"title,title\n", "The column title appears twice in stock.csv"),
         ("stock.csv", b"title,content\n", "stock.csv has no rows"),
         ("stock.jsonl", b"\n", "stock.jsonl has no rows"),
+        ("stock.csv", b"title,content,pr\xe9cio\nLamp,A lamp.,5\n", "The first line of stock.csv is not valid UTF-8"),
     ],
 )
 def test_an_unusable_file_is_rejected_with_the_reason(alice: Tab, name: str, content: bytes, message: str) -> None:

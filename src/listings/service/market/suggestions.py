@@ -14,7 +14,7 @@ from listings.domain.model import MarketQuery, MarketTraits
 _MAX_WORDS = 6  # of a search; further ones are left out of the suggestion
 _MAX_SAMPLED = 100  # listings with a word, whose most frequent category is suggested
 _MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
-_MAX_CLOSE_SPELLINGS = 5  # closest spellings to choose from: the most similar one, then the most frequent
+_MAX_CLOSE_SPELLINGS = 5  # to choose from, by similarity, and among equals by frequency
 _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
 
 
