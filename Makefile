@@ -65,7 +65,8 @@ clean-data:  ## delete the demo's data
 	rm -rf data
 
 # Tests marked `alone`, which mostly wait, and those marked `timing` run after all others. CI measures the branch coverage.
-PARALLEL = --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
+PROCESSES = --numprocesses=$(JOBS) --max-worker-restart=0
+PARALLEL = $(PROCESSES) --dist=loadfile --no-loadscope-reorder
 FILES_MARKED = $(shell grep --recursive --files-with-matches --include='*.py' --regexp='mark\.$(1)' tests)
 COVERAGE ?= $(CI)
 PYTEST = $(BIN)/$(if $(COVERAGE),coverage run,python) -m pytest
@@ -74,7 +75,7 @@ unexport PYTHONDONTWRITEBYTECODE  # otherwise each program that a test starts is
 test: dev  ## run every test once; COVERAGE=1 to measure branch coverage, as CI does; JOBS=2 for two processes
 	$(if $(COVERAGE),$(BIN)/coverage erase)
 	$(PYTEST) $(PARALLEL) -m "not alone and not timing"
-	$(PYTEST) --numprocesses=$(JOBS) --dist=load -m "alone and not timing" $(call FILES_MARKED,alone)
+	$(PYTEST) $(PROCESSES) --dist=load -m "alone and not timing" $(call FILES_MARKED,alone)
 	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
 	$(BIN)/python -m pytest -m timing $(call FILES_MARKED,timing)
 
