@@ -7,6 +7,7 @@ import shutil
 import signal
 import ssl
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,6 +35,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes a folder for this user i
 _MEMORY_BYTES = 4 * 2**30  # more than a run needs: 0.6 GiB were in use in the middle of one
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES:
     os.environ["TMPDIR"] = str(_MEMORY)  # thousands of databases, none of which has to survive a power cut
+    tempfile.tempdir = None  # pytest has already read the variable
 _API_TESTS = Path(__file__).parent / "api"
 COVERAGE_OF_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
 """The variable with which coverage also measures the programs that tests start."""

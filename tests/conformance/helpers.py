@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from listings.contract.listings import AddStep, Found
+from listings.contract.mail import NewMail
 from listings.contract.store import Store
 from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
@@ -25,6 +26,13 @@ MINIMAL = NewListing(title="t", content="c")
 def add(run: Run, store: Store, account: Account, new: NewListing = MINIMAL) -> int:
     """Create a listing and return its id."""
     return int(run(store.add_listing(bucket_of(account.id), account.id, AddStep(new, CREATED))).listing_id)
+
+
+async def add_email_token(store: Store, account_id: int, digest: bytes, email: str) -> None:
+    """Queue an email to an address, and store its token, which expires at 2,000."""
+    mail = NewMail(digest.hex(), "confirm_email", email, account_id, "{}", 1_000)
+    await store.add_mail(mail)
+    assert await store.add_email_token(account_id, mail, digest, 1_000, 2_000)
 
 
 async def erase(store: Store, account_id: int, email: str, now: int) -> None:

@@ -12,6 +12,7 @@ from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
 from tests.conformance.conftest import Run
+from tests.conformance.helpers import erase
 
 
 def test_an_account_is_found_by_id_and_email(store: Store, run: Run, account: Account) -> None:
@@ -68,6 +69,13 @@ def test_a_digest_is_unique(store: Store, run: Run, account: Account) -> None:
     assert run(store.add_key(build_key(account, expires_at=7, access="read"))) is None
     caller = run(store.find_caller(b"\x01" * 32))
     assert (caller.key_id, caller.key_access) == (key.id, "write")
+
+
+def test_an_erased_account_gets_no_key(store: Store, run: Run, account: Account) -> None:
+    run(erase(store, account.id, "erased-1@0123456789abcdef.invalid", 1_700))
+    with pytest.raises(Problem, match=f"Account {account.id} is erased"):
+        run(store.add_key(build_key(account)))
+    assert run(store.list_keys(account.id)) == []
 
 
 def test_a_key_revoked_twice_keeps_the_first_time(store: Store, run: Run, account: Account) -> None:

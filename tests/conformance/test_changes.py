@@ -111,7 +111,7 @@ def test_each_single_edit_is_a_change_set_with_its_values_before_and_after(edits
     created, *_, deleted, _ = edits.read()
     assert list(created.after) == SETTABLE
     assert (created.after["images"], created.after["is_active"]) == ('["a"]', False)
-    assert [(it.actor, it.moment, it.import_id) for it in (created, deleted)] == [
+    assert [(it.actor, it.moment, it.group_id) for it in (created, deleted)] == [
         (7, CREATED_MOMENT, None),
         (OPERATOR, 1_700, None),
     ]
@@ -196,13 +196,13 @@ def test_each_batch_of_an_import_is_a_change_set_with_the_id_of_the_import(edits
         (3, "created", new + 1024, "Lamp"),
         (4, "import", given[0], {"title": ("Lamp", "Changed")}),
     ]
-    assert {(it.actor, it.moment, it.import_id) for it in changes if it.kind == "import"} == {(CONSOLE, 1_600, 2)}
+    assert {(it.actor, it.moment, it.group_id) for it in changes if it.kind == "import"} == {(CONSOLE, 1_600, 2)}
     assert edits.history(given[1])[0] == [(2, "import", given[1], "Lamp")]
     again = edits.run(edits.store.find_import(key))
     assert again.import_id == 2
     edits.run(edits.store.begin_import(key, again, 1_700, 0))
     edits.run(edits.store.import_listings(key, ImportBatch(Position(), Position(1, 1), rows[1:2]), KEY))
-    assert edits.read(4)[0].import_id == 5
+    assert edits.read(4)[0].group_id == 5
 
 
 def test_a_history_is_newest_first_and_ends_with_the_creation(edits: Edits) -> None:

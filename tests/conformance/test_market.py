@@ -498,11 +498,11 @@ def test_the_listings_of_a_seller_are_counted_and_paged(store: Store, run: Run) 
     run_all_steps(store, run)
     change(store, run, ids[1], is_active=False)
     run_all_steps(store, run)
-    first = run(store.page_seller(alice.id, MAX_ID, 2))
+    first = run(store.page_seller_listings(alice.id, MAX_ID, 2))
     assert [entry.id for entry in first] == [ids[3], ids[2]]
     assert first[0].title == "Bicycle 3"
-    assert [entry.id for entry in run(store.page_seller(alice.id, ids[2], 2))] == [ids[0]]
-    assert [run(store.count_seller(alice.id, limit)) for limit in (2, 9)] == [2, 3]
+    assert [entry.id for entry in run(store.page_seller_listings(alice.id, ids[2], 2))] == [ids[0]]
+    assert [run(store.count_seller_listings(alice.id, limit)) for limit in (2, 9)] == [2, 3]
 
 
 def test_the_sitemap_continues_after_a_serial(store: Store, run: Run) -> None:

@@ -10,6 +10,7 @@ from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, bucket_of
 from tests.conformance.conftest import Run
+from tests.conformance.helpers import add_email_token
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32
 NEW = "alice@new.example"
@@ -19,7 +20,7 @@ OPERATOR = Actor(history.OPERATOR, 1_600)
 def test_a_token_confirms_its_address_once(store: Store, run: Run, account: Account) -> None:
     notice = NewMail("mail1", "email_changed", account.email, account.id, "{}", 1_500)
     run(store.add_invitation(account.id, OTHER, 1_000, 9_000))
-    run(store.add_email_token(account.id, TOKEN, NEW, 1_000, 2_000))
+    run(add_email_token(store, account.id, TOKEN, NEW))
     assert run(store.get_confirmed_email(account.id)) is None
     assert run(store.find_email_token(TOKEN, 1_999)) == (account, NEW)
     changed = run(store.confirm_email(TOKEN, 1_500, notice))
@@ -33,7 +34,7 @@ def test_a_token_confirms_its_address_once(store: Store, run: Run, account: Acco
 
 
 def test_confirming_the_present_address_changes_nothing_else(store: Store, run: Run, account: Account) -> None:
-    run(store.add_email_token(account.id, TOKEN, account.email, 1_000, 2_000))
+    run(add_email_token(store, account.id, TOKEN, account.email))
     notice = NewMail("mail1", "email_changed", account.email, account.id, "{}", 1_500)
     assert run(store.confirm_email(TOKEN, 1_500, notice)) == account
     assert run(store.get_confirmed_email(account.id)) == account.email
@@ -41,8 +42,17 @@ def test_confirming_the_present_address_changes_nothing_else(store: Store, run: 
     assert run(store.page_events(bucket_of(account.id), account.id, LATEST, 10)) == []
 
 
+def test_a_confirmed_address_cancels_changes_to_others(store: Store, run: Run, account: Account) -> None:
+    mistyped = NewMail("mail1", "confirm_email", "alise@new.example", account.id, "{}", 1_000)
+    run(store.add_mail(mistyped))
+    run(add_email_token(store, account.id, TOKEN, NEW))
+    assert run(store.confirm_email(TOKEN, 1_500)).email == NEW
+    assert run(store.claim_mail(1_500, 2_000)) is None
+    assert not run(store.add_email_token(account.id, mistyped, OTHER, 1_500, 2_000))
+
+
 def test_an_expired_token_confirms_nothing(store: Store, run: Run, account: Account) -> None:
-    run(store.add_email_token(account.id, TOKEN, NEW, 1_000, 2_000))
+    run(add_email_token(store, account.id, TOKEN, NEW))
     assert run(store.find_email_token(TOKEN, 2_000)) is None
     assert run(store.confirm_email(TOKEN, 2_000)) is None
     assert run(store.get_account(account.id)) == account
@@ -50,7 +60,7 @@ def test_an_expired_token_confirms_nothing(store: Store, run: Run, account: Acco
 
 def test_the_address_of_another_account_is_not_taken(store: Store, run: Run, account: Account) -> None:
     bob = run(store.add_account("Bob", "bob@example.com", None, 1_000))
-    run(store.add_email_token(account.id, TOKEN, bob.email, 1_000, 2_000))
+    run(add_email_token(store, account.id, TOKEN, bob.email))
     assert run(store.confirm_email(TOKEN, 1_500)) is None
     assert run(store.change_email(account.id, bob.email, Actor(CONSOLE, 1_500))) is None
     assert run(store.get_account(account.id)) == account
@@ -63,7 +73,7 @@ def test_a_closed_account_is_disabled_until_it_is_erased(store: Store, run: Run)
     alice = run(store.add_member("Alice", "alice@example.com", "hash", 1_000))
     new = NewSession(digest=TOKEN, handle="h", csrf_secret="s", created_at=1_000, agent="")
     run(store.add_session(alice.id, new, "hash"))
-    run(store.add_email_token(alice.id, OTHER, NEW, 1_000, 2_000))
+    run(add_email_token(store, alice.id, OTHER, NEW))
     for moment in (1_500, 1_600):
         run(store.close_account(alice.id, moment))
     assert run(store.get_account(alice.id)).disabled_at == 1_500
@@ -85,7 +95,7 @@ def test_a_closed_account_that_is_enabled_again_is_not_erased(store: Store, run:
 
 
 def test_a_disabled_account_gets_no_new_address(store: Store, run: Run, account: Account) -> None:
-    run(store.add_email_token(account.id, TOKEN, NEW, 1_000, 2_000))
+    run(add_email_token(store, account.id, TOKEN, NEW))
     run(store.change_account(account.id, lambda _: {"disabled_at": 1_500}))
     for task in (
         store.change_email(account.id, NEW, Actor(CONSOLE, 1_600)),

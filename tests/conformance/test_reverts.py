@@ -131,7 +131,7 @@ def test_a_revert_is_a_change_set_that_can_be_reverted(reverts: Reverts) -> None
     revert = reverts.begin()
     assert revert.key.id == 6
     changes = reverts.read(5)
-    assert {(it.edit_revision, it.kind, it.actor, it.import_id) for it in changes} == {(6, "reverted", 9, 6)}
+    assert {(it.edit_revision, it.kind, it.actor, it.group_id) for it in changes} == {(6, "reverted", 9, 6)}
     assert len(changes) == 3
     reverts.begin(RevertRequest("revert", revert.key.id))
     after = [reverts.get(it) for it in (edited, deleted, created)]

@@ -17,7 +17,7 @@ from listings.contract.listings import AddStep, Decide, Found, LargeListError
 from listings.contract.store import Store
 from listings.domain import tokenizer
 from listings.domain.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
-from listings.service.listings import find_any
+from listings.service.listings import find_of_any_size
 from listings.store import search_sql
 from listings.store.postgres import search as postgres_search
 from listings.store.sqlite import search as sqlite_search
@@ -350,7 +350,7 @@ def test_a_search_that_is_read_in_pieces_has_its_limit(store: Store, run: Run, a
     long = NewListing(title="Lamp", content="Bright. " * 12_500)
     run_all(run, [add(store, account, long, random.Random(1)) for _ in range(5)])
     query = ListingQuery(words=("lamp",), limit=3)
-    assert len(run(find_any(store, bucket_of(account.id), account.id, query)).listings) == 3
+    assert len(run(find_of_any_size(store, bucket_of(account.id), account.id, query)).listings) == 3
 
 
 def set_values(**change: Any) -> Decide:

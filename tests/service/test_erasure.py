@@ -7,7 +7,7 @@ import pytest
 from listings.contract.changes import EditState
 from listings.domain.accounts import build_erased_email, is_erased
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import bucket_of
+from listings.domain.model import Account, bucket_of
 from listings.service import accounts as accounts_module
 from tests.harness import Harness
 
@@ -65,3 +65,22 @@ def test_an_erasure_that_was_interrupted_between_its_steps_is_finished(
         assert is_erased(await accounts.erase(alice.account.email))
 
     harness.run(scenario())
+
+
+def test_a_closed_account_that_is_enabled_before_its_turn_is_not_erased(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = (harness.person(name).account.id for name in ("alice", "bob"))
+    accounts = harness.services.accounts
+    for account_id in (alice, bob):
+        harness.run(harness.store.close_account(account_id, int(harness.clock())))
+    erase = accounts.erase_disabled
+
+    async def erase_while_bob_is_disabled_for_another_reason(account: Account) -> Account:
+        await accounts.enable(str(bob))
+        await accounts.disable(str(bob))
+        return await erase(account)
+
+    monkeypatch.setattr(accounts, "erase_disabled", erase_while_bob_is_disabled_for_another_reason)
+    harness.run(harness.services.own_account.erase_closed())
+    assert [is_erased(harness.run(accounts.find(str(each)))) for each in (alice, bob)] == [True, False]

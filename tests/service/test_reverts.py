@@ -153,6 +153,20 @@ def test_a_revert_that_fails_does_not_stop_the_others(
     assert [count_listings(harness, person) for person in (alice, bob)] == [3, 0]
 
 
+def test_a_revert_that_fails_is_tried_again_a_minute_later(harness: Harness, store: Watched) -> None:
+    [(alice, _)] = begin(harness, "alice")
+
+    async def fail(_: int) -> None:
+        store.before_step = None
+        raise ZeroDivisionError
+
+    store.before_step = fail
+    for seconds in (0, 59, 1):
+        harness.clock.advance(seconds)
+        harness.run(harness.services.reverts.run())
+        assert count_listings(harness, alice) == (0 if seconds == 1 else 3)
+
+
 def test_a_run_ends_if_the_store_is_unavailable(harness: Harness, store: Watched) -> None:
     begin(harness, "alice", "bob")
 

@@ -54,8 +54,12 @@ def test_a_new_listing_keeps_its_timestamps_and_views() -> None:
         ({"updated_at": LATER}, f"updated_at must not be in the future, got {LATER}"),
         ({"deleted_at": LATER}, f"deleted_at must not be in the future, got {LATER}"),
         (
-            {"updated_at": EARLIER},
+            {"created_at": NOW, "updated_at": EARLIER},
             f"updated_at must not be before created_at, which is {NOW}, got {EARLIER}",
+        ),
+        (
+            {"updated_at": EARLIER},
+            "updated_at requires created_at, which would otherwise be now: add that column",
         ),
         ({"deleted_at": NOW, "is_active": True}, "is_active must be false for a deleted listing, got true"),
         (

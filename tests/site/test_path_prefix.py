@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.routing import compile_path
 
+from listings.contract.mail import NewMail
 from listings.contract.reverts import RevertRequest
 from listings.service.tokens import create_token, hash_token
 from listings.site import assets, console, market
@@ -93,7 +94,9 @@ def test_every_link_stays_below_the_prefix_and_works(harness: Harness, seller: T
     crawler = Crawler(seller, Tab(harness, HOST))
     token = harness.run(harness.services.invitations.create(EMAIL))
     confirmation, now = create_token(), int(harness.clock())
-    harness.run(harness.store.add_email_token(1, hash_token(confirmation), EMAIL, now, now + 60))
+    mail = NewMail("mail1", "confirm_email", EMAIL, 1, "{}", now)
+    harness.run(harness.store.add_mail(mail))
+    harness.run(harness.store.add_email_token(1, mail, hash_token(confirmation), now, now + 60))
     crawler.visit("/shop", "/shop/console", "/shop/docs", "/shop/robots.txt")
     crawler.visit(f"/shop/invitations/{token}", f"/shop/confirm-email/{confirmation}")
     shown = [path.removeprefix("/shop") for path, reply in crawler.replies.items() if reply.status == OK]

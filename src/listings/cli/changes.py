@@ -65,7 +65,7 @@ def _describe_set(group: Sequence[Change], names: dict[int, str]) -> Data:
         "time": timestamps.format_timestamp(first.moment),
         "by": names.get(first.actor, f"key {first.actor}"),
         "kind": first.kind,
-        "part_of": first.import_id,
+        "part_of": first.group_id,
         "listings": len({change.listing_id for change in group}),
     }
 

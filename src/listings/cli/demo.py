@@ -156,7 +156,7 @@ async def _ensure_listings(services: Services, caller: Caller, listings: Sequenc
     statuses: tuple[Status, ...] = ("active", "inactive", "deleted")
     for status in statuses:
         query = ListingQuery(status=status, descending=False, limit=1)
-        if found := (await services.listings.find_summaries(caller, query)).listings:
+        if found := (await services.listings.find_page_of_any_size(caller, query)).listings:
             return found[0].id if status != "deleted" else None
     ids = []
     for listing in listings:

@@ -54,7 +54,7 @@ def show_listing(listing_id: int) -> None:
 @click.argument("listing_id", metavar="ID", type=ID)
 @json_option
 def delete(listing_id: int) -> None:
-    """Delete the listing ID on behalf of its owner.
+    """Delete the listing ID for its owner.
 
     It is no longer on the market. Its owner can restore it, and so can `listings undelete`. To keep a seller's listings
     off the market, use `listings account disable`.

@@ -86,7 +86,7 @@ def export(account: str, file: Path, *, force: bool) -> None:
 @click.command(name="import", short_help="Import an account's listings from a file.")
 @click.argument("account")
 @_FILE
-@click.option("--dry-run", is_flag=True, help="Validate every row and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Validate the rows that would be imported, and change nothing.")
 @click.option("--new-ids", is_flag=True, help="Ignore the ids in FILE, but not the external ids.")
 @click.option("--again", is_flag=True, help="Import the same file again, from its first row.")
 @json_option
@@ -137,7 +137,7 @@ class _Reporter:
         rows = done.created + done.updated + done.unchanged + done.rejected
         print_message(f"Continuing after line {done.line} of {self._path}, with {format_count(rows, 'row')} done")
 
-    def on_progress(self, phase: str, position: Position) -> None:
+    def on_progress(self, phase: importer.ImportPhase, position: Position) -> None:
         self._progress.update(self._task, description=phase, completed=position.offset)
 
     def on_outcome(self, row: Row, outcome: RowOutcome) -> None:

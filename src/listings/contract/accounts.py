@@ -100,7 +100,8 @@ class KeyStore(Protocol):
     async def add_key(self, new: NewKey, actor: Actor | None = None, mail: NewMail | None = None) -> ApiKey | None:
         """Store a key of an existing account, and queue the mail.
 
-        Return None and store nothing if the digest is taken.
+        Return None and store nothing if the digest is taken. Raises Problem("account_disabled") if the account is
+        erased.
         """
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:

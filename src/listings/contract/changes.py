@@ -11,14 +11,17 @@ END = 2**31 - 1
 
 
 class ChangePosition(NamedTuple):
-    """A position between two changes of an account: after a change, or after a whole change set if `number` is END."""
+    """A position between two changes of an account: after a change, or after a whole change set if `number` is END.
+
+    `edit_revision` is the id of the change set.
+    """
 
     edit_revision: int
     number: int = END
 
 
 class EditState(NamedTuple):
-    """The numbers of an account's last change set, and of the last one that was deleted (0 for none)."""
+    """The ids of an account's last change set, and of the last one that was deleted (0 for none)."""
 
     edit_revision: int
     purged_revision: int
@@ -43,7 +46,7 @@ class ChangePage(NamedTuple):
 
     changes: Sequence[Change]
     end: ChangePosition
-    edit_revision: int  # the last one of the account when the page was read
+    edit_revision: int  # the id of the account's last change set when the page was read
 
 
 class ListingChangePage(NamedTuple):
@@ -56,14 +59,14 @@ class ListingChangePage(NamedTuple):
 class ChangeStore(Protocol):
     """Stores change sets, with the guarantees of `contract.store.Store`.
 
-    The change sets of an account are numbered from 1, without gaps, in the order of their commits.
+    The ids of an account's change sets count from 1, without gaps, in the order of their commits.
     """
 
     async def get_edit_state(self, bucket: int, account_id: int) -> EditState:
         """Return the state of the account's change sets."""
 
     async def list_edit_revisions(self, account_ids: Collection[int]) -> Mapping[int, int]:
-        """Return the last change set of each account, 0 for none. Ids without an account are ignored."""
+        """Return the id of the last change set of each account, 0 for none. Ids without an account are ignored."""
 
     async def page_changes(self, bucket: int, account_id: int, after: ChangePosition, last: int) -> ChangePage:
         """Return changes after a position, up to the change set `last`.
@@ -79,7 +82,8 @@ class ChangeStore(Protocol):
         """
 
     async def purge_changes(self, buckets: Sequence[int], oldest: int, max_sets: int) -> int:
-        """Delete change sets from before `oldest`, a Unix time in seconds, and return how many.
+        """Delete change sets from before `oldest`, a Unix time in seconds, in a transaction for each account.
 
-        At most `max_sets` of each account are deleted, in a transaction for each account.
+        At most `max_sets` of each account are deleted; return how many. A creation may be a change set without a row of
+        its own: it does not count, and is deleted with the next one that has a row.
         """

@@ -60,13 +60,13 @@ class Event(msgspec.Struct, frozen=True):
     - `number` is 0 for edits of listings, including batches, imports and reverts. Other events do not raise the
       revision; those of one revision are numbered from 1.
     - `moment` is a Unix time in seconds, and `actor` is the `key_id` of an `Actor`.
-    - `subject` is the id of the listing or key, the edit revision of a batch, or the first edit revision of an import
-      or a revert, which is its id. It is 0 if there is none.
+    - `subject` is the id of the listing or key, the change set id of a batch, or the id of an import or a revert,
+      which is that of its first change set. It is 0 if there is none.
     - `detail` is JSON, or an empty string. Its content depends on the kind:
       `updated`: the names of the fields. `batch`: the ids of the listings by kind of edit. `import`: the numbers of
       created and updated listings. `reverted`: the counts of the revert. `account_changed`: the new values.
       `key_rotated`: the id of the old key. `plan_paid`: the months, the new end of the plan, and the provider.
-    - `change` is the change set of the event, the first one of an import or a revert, or 0 if there is none.
+    - `change` is the id of its change set, of the first one for an import or a revert, or 0 if there is none.
     """
 
     revision: int
@@ -83,7 +83,7 @@ class Creation(NamedTuple):
     """When and by whom a listing was created.
 
     `actor` and `revision` are None if the creation is not an event of its own (a batch or an import, for example).
-    `change` is its change set, or None if none was stored for it.
+    `change` is the id of its change set, or None if none was stored for it.
     """
 
     listing_id: int
@@ -144,6 +144,13 @@ class Payment(NamedTuple):
     months: int
 
 
+class AddedPayment(NamedTuple):
+    """The account that a payment is for, and whether the payment was not stored before."""
+
+    account: Account
+    is_new: bool
+
+
 class HistoryStore(Protocol):
     """Stores activity, usage, rejected requests and payments."""
 
@@ -183,12 +190,12 @@ class HistoryStore(Protocol):
         In each bucket, at most `max_rows` events, `max_rows` usage counts and `max_rows` rejected requests are deleted.
         """
 
-    async def add_payment(self, payment: Payment, decide: Callable[[Account], int], moment: int) -> Account | None:
+    async def add_payment(self, payment: Payment, decide: Callable[[Account], int], moment: int) -> AddedPayment | None:
         """Store a payment received at the Unix time `moment` and extend the account's plan.
 
         `decide` is a pure function that receives the account and returns the new end of the plan as a Unix time.
-        Return the updated account, or None if it does not exist. If the payment is already stored, change nothing and
-        return the account as it is. Otherwise the account's request for the plan is deleted.
+        Return None if the account does not exist. If the payment is already stored, change nothing. Otherwise the
+        account's request for the plan is deleted.
         """
 
 

@@ -30,7 +30,8 @@ class Position(NamedTuple):
 class ImportProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The position that an import has reached, and the number of rows so far by outcome.
 
-    Times are Unix times in seconds. `import_id` is the import's first change set, or None if it changed nothing.
+    Times are Unix times in seconds. `import_id` is the id of the import's first change set, or None if it
+    changed nothing.
     """
 
     offset: int = 0

@@ -52,11 +52,11 @@ class MarketStore(Protocol):
     async def list_market_facets(self, count: int) -> MarketFacets:
         """Return the regions and the categories with the most listings, at most `count` of each."""
 
-    async def page_seller(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
-        """Return at most `count` visible listings of an account with ids below `before`, newest first."""
+    async def page_seller_listings(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
+        """Return at most `count` visible listings of an enabled account with ids below `before`, newest first."""
 
-    async def count_seller(self, account_id: int, limit: int) -> int:
-        """Return the number of visible listings of an account, at most `limit`."""
+    async def count_seller_listings(self, account_id: int, limit: int) -> int:
+        """Return the number of visible listings of an enabled account, at most `limit`."""
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` visible listings with market serials above `after`, lowest first."""
@@ -65,8 +65,8 @@ class MarketStore(Protocol):
         """Index at most `count` listings for the market.
 
         First those of newly disabled or enabled accounts, then created and changed ones, then outdated terms.
-        `indexer` identifies the process, and `now` is a Unix time in seconds. Only the lease's holder finds
-        work. The lease expires a few seconds after its last call.
+        `indexer` identifies the process, and `now` is a Unix time in seconds. The process holds a lease until a few
+        seconds after its last call. Others find no work meanwhile.
         """
 
     async def index_accounts(self, count: int) -> IndexResult:

@@ -60,9 +60,9 @@ class AttemptStore(Protocol):
     async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
         """Count one attempt for each subject in turn, until one is beyond its limit.
 
-        Return the Unix time at which the exceeded limit ends, or None if none was exceeded. A count restarts at 1 if
-        the subject's first attempt was before its period, or lies in the future. Pass kinds of subjects in the same
-        order each time, because concurrent attempts would otherwise deadlock.
+        Return the Unix time at which the exceeded limit ends, or None if none was exceeded. A period begins with the
+        first attempt that is counted; the count restarts at 1 after it, or if its begin lies in the future. Pass kinds
+        of subjects in the same order each time, because concurrent attempts would otherwise deadlock.
         """
 
     async def decrement_attempts(self, subjects: Sequence[bytes]) -> None:
@@ -145,7 +145,7 @@ class MemberStore(Protocol):
         """
 
     async def is_known_device(self, email: str, digest: bytes) -> bool:
-        """Return whether the account with this email address has signed in in this browser."""
+        """Return whether this browser is stored as one of the account with this email address."""
 
     async def add_invitation(
         self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, replaces: bool = True

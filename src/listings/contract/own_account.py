@@ -10,8 +10,11 @@ from listings.domain.model import Account
 class OwnAccountStore(Protocol):
     """Stores email addresses and closed accounts, with the guarantees of `contract.store.Store`."""
 
-    async def add_email_token(self, account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> None:
-        """Store a token that confirms an email address, and delete the account's expired ones."""
+    async def add_email_token(self, account_id: int, mail: NewMail, digest: bytes, now: int, expires_at: int) -> bool:
+        """Store the token of a queued email, which confirms its recipient's address. Delete the account's expired ones.
+
+        Return False and store nothing if the email is no longer queued.
+        """
 
     async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
         """Return the account and the email address of a token, or None if it is unknown or has expired."""
@@ -19,8 +22,10 @@ class OwnAccountStore(Protocol):
     async def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Account | None:
         """Set an account's email address to that of its token, mark it as confirmed, and delete its email tokens.
 
-        A changed address invalidates invitations and queues the notice. Return None and store nothing if the token is
-        unknown or has expired, or another account has the address.
+        The account's queued confirmations are deleted too. A changed address invalidates invitations and queues the
+        notice. Return None and store nothing if the token is unknown or has expired, or another account has the
+        address.
+
         Raises Problem("account_disabled") if the address would change and the account is disabled.
         """
 

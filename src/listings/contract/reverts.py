@@ -51,7 +51,8 @@ class RevertPosition(NamedTuple):
 class Candidate(NamedTuple):
     """A change that a revert undoes.
 
-    The number of a create is 0 if its change set has no row, and otherwise -1, -2, ... in the order of creation.
+    The number of a creation is 0 if its change set has no row of its own, and otherwise -1, -2, ... in the order of
+    creation.
     """
 
     edit_revision: int
@@ -128,7 +129,7 @@ class RevertPreview(NamedTuple):
 class RevertStore(Protocol):
     """Stores reverts, with the guarantees of `contract.store.Store`.
 
-    A revert stores change sets of the kind `reverted`. Their `import_id` is the id of the revert.
+    A revert stores change sets of the kind `reverted`. Their `group_id` is the id of the revert.
     """
 
     async def find_revert_scope(self, bucket: int, account_id: int, request: RevertRequest) -> RevertScope:
@@ -176,9 +177,9 @@ class RevertStore(Protocol):
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
         """Take the next step of a revert and store its progress. A step ends early if its values are large.
 
-        `worker` identifies the calling process. Return None if another one has taken a step in the last few seconds;
-        nothing is written then. Also return None if the revert is not at the start of the step; only its lease is
-        renewed then.
+        `worker` identifies the calling process, which then holds a lease on the revert for a few seconds. Return None
+        and write nothing if another process holds it. Return None and only renew the lease if the revert is not at the
+        start of the step.
 
         Raises Problem("account_disabled"). The account is not erased during a step.
         """

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 
 class Revisions(NamedTuple):
-    """The revision of an account, and its edit revision: the number of its last change set.
+    """The revision of an account, and its edit revision: the id of its last change set.
 
     Views of its listings raise only the former.
     """

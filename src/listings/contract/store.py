@@ -44,10 +44,10 @@ class Store(
     - Cancelling the caller does not roll back its write.
     - Each edit of a listing raises the account's revision by one, in the same transaction. All edits in a transaction
       of an import or a revert raise it once. Erasing an account removes external ids without raising it.
-    - A write with an `actor` stores an audit event in the same transaction, and a change set if it changes listings:
-      one for a batch, and for each transaction of an import or a revert. A batch, an import and a revert are one
-      event each. Without an actor, only a sign-up, a sign-in, an accepted invitation, a confirmed new email address and
-      a payment store an event.
+    - A write with an `actor` stores an audit event in the same transaction: one for a batch, and one for a whole import
+      or revert. If it changes listings, it also stores a change set: one for a batch, and one for each transaction of
+      an import or a revert. Without an actor, only a sign-up, a sign-in, an accepted invitation, a confirmed new
+      email address and a payment store an event.
     """
 
     async def open(self) -> None:

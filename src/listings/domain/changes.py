@@ -20,7 +20,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
     `before` is None if it created the listing; `after` is then the listing as it is at the time of reading.
     The changes of a change set have ascending numbers; those that create a listing come first. `moment` (a Unix time),
-    `actor` (the `key_id` of an `Actor`), `kind` and `import_id` are those of the whole change set. `import_id` is the
+    `actor` (the `key_id` of an `Actor`), `kind` and `group_id` are those of the whole change set. `group_id` is the
     id of its import, or of its revert if `kind` is "reverted".
     """
 
@@ -30,7 +30,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     moment: int
     actor: int
     kind: str
-    import_id: int | None
+    group_id: int | None
     external_id: str | None  # at the time of reading
     before: ListingChange | None
     after: ListingChange
@@ -91,9 +91,9 @@ class ChangeEncoder:
 
     def _encode_head(self, change: Change) -> bytes:
         actor = self._actors.get(change.actor) or ChangeActor("key")
-        revert = change.import_id if change.kind == "reverted" else None
-        if change.import_id is not None and revert is None:
-            actor = ChangeActor("import", id=change.import_id)
+        revert = change.group_id if change.kind == "reverted" else None
+        if change.group_id is not None and revert is None:
+            actor = ChangeActor("import", id=change.group_id)
         head = _Head(change.edit_revision, timestamps.format_timestamp(change.moment), actor, change.kind, revert)
         return msgspec.json.encode(head)[:-1] + b',"changes":['
 

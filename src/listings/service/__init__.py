@@ -52,7 +52,7 @@ class ServiceInfo(NamedTuple):
     contact: str = ""  # an email address or a URL
     plan: PlanTerms = DEFAULT_PLAN
     market_name: str = "Listings"
-    logo: str = ""  # the path of the market's logo; empty: there are no pages
+    logo: str = ""  # path of the market's logo; empty if the website is off
     links: tuple[tuple[str, str], ...] = ()  # labels and URLs at the foot of each page
     sign_up_open: bool = False  # whether anyone may create an account
 
@@ -163,7 +163,7 @@ class Services:
         return found
 
     async def get_database_id(self) -> str:
-        """Return the id of the database, to which exports refer."""
+        """Return the id of the database. An interrupted export is continued only from the same one."""
         return await self._store.get_database_id()
 
     async def run_background_tasks(self) -> None:

@@ -17,7 +17,7 @@ _MAX_CACHED_KEYS = 4096
 
 
 class InactiveKeyError(Problem):
-    """The key is revoked or has expired. `caller` identifies it, so that the console can show its use."""
+    """The key is revoked or has expired. The rejected request is recorded for `caller`."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__("invalid_api_key", "Invalid API key")

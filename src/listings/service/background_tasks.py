@@ -55,7 +55,7 @@ async def run_background_tasks(services: "Services", pause: Pause, *, market_ope
 async def _repeat(pause: Pause, seconds: float, *jobs: Job, pauses_first: bool = True) -> None:
     """Pause and run the jobs, repeatedly, until cancelled.
 
-    A cancelled job may raise another exception instead, so each one is followed by a check for the cancellation.
+    A cancelled job may raise another exception than CancelledError, so its cancellation is checked after each job.
     """
     task = cast("asyncio.Task[None]", asyncio.current_task())
     if pauses_first:

@@ -68,7 +68,10 @@ class Keys:
         *,
         access: KeyAccess = "write",
     ) -> IssuedKey:
-        """Add a key without checking the account's plan. Raises Problem: invalid_request, key_taken."""
+        """Add a key without checking the account's plan.
+
+        Raises Problem: invalid_request, key_taken, account_disabled (it is erased).
+        """
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
         new = NewKey(

@@ -162,9 +162,9 @@ def _read_slice(partition: Partition, entries: Sequence[_Entry]) -> Script[list[
 def build_change(row: Row) -> Change:
     """Return the change in a row of LIST_CHANGES."""
     *columns, fields, detail, external_id = row
-    edit_revision, number, listing_id, moment, actor, kind, import_id = columns
+    edit_revision, number, listing_id, moment, actor, kind, group_id = columns
     before, after = build_values(fields, detail)
-    return Change(edit_revision, number, listing_id, moment, actor, kind, import_id, external_id, before, after)
+    return Change(edit_revision, number, listing_id, moment, actor, kind, group_id, external_id, before, after)
 
 
 def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange]:
@@ -181,11 +181,11 @@ def _build_create(entry: _Entry, row: Sequence[Any], described: Row | None) -> C
     after = {name: getattr(listing, name) for name in _SET_ATTRIBUTES}
     if listing.deleted_at is not None:
         after["deleted_at"] = listing.deleted_at
-    moment, kind, import_id = timestamps.parse_timestamp(listing.created_at), "created", None
+    moment, kind, group_id = timestamps.parse_timestamp(listing.created_at), "created", None
     if described is not None:
-        moment, author, kind, import_id = described[3:7]
+        moment, author, kind, group_id = described[3:7]
     edit_revision, number, listing_id = entry[:3]
-    return Change(edit_revision, number, listing_id, moment, author, kind, import_id, listing.external_id, None, after)
+    return Change(edit_revision, number, listing_id, moment, author, kind, group_id, listing.external_id, None, after)
 
 
 def read_listing_page(listing_id: int, before: int, count: int) -> Script[ListingChangePage]:

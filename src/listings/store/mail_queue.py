@@ -19,6 +19,8 @@ WHERE next_at <= $1 AND id = (SELECT id FROM mails WHERE next_at <= $1 ORDER BY 
 RETURNING {MAIL_COLUMNS}, attempts
 """
 
+FIND_MAIL = "SELECT id FROM mails WHERE id = $1"
+
 DELETE_MAIL = "DELETE FROM mails WHERE id = $1"
 
 POSTPONE_MAIL = "UPDATE mails SET next_at = $2 WHERE id = $1"

@@ -49,9 +49,12 @@ class ScriptedOwnAccountStore(ScriptedStore):
     """Implements `OwnAccountStore`."""
 
     @transaction
-    def add_email_token(self, account_id: int, digest: bytes, email: str, now: int, expires_at: int) -> Script[None]:
+    def add_email_token(self, account_id: int, mail: NewMail, digest: bytes, now: int, expires_at: int) -> Script[bool]:
+        if not (yield Query(mail_queue.FIND_MAIL, (mail.id,), locks=True)):  # what deletes tokens deletes it first
+            return False
         yield Query(DELETE_EXPIRED_TOKENS, (account_id, now))
-        yield Query(ADD_TOKEN, (account_id, digest, email, expires_at))
+        yield Query(ADD_TOKEN, (account_id, digest, mail.recipient, expires_at))
+        return True
 
     async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
         rows = await self._fetch(FIND_TOKEN, digest, now)
@@ -70,6 +73,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
                 return None
             account = changed
             yield from mail_queue.add(notice)
+        yield Query(mail_queue.DELETE_CONFIRMATIONS, (account.id,))
         yield Query(DELETE_TOKENS, (account.id,))
         yield Query(SET_CONFIRMED_EMAIL, (account.id, email, now))
         return account

@@ -9,12 +9,14 @@ import pytest
 
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.listings import AddStep, LargeListError
+from listings.contract.mail import NewMail
 from listings.domain.account_limits import AccountLimits
 from listings.domain.model import ListingQuery, NewListing
 from listings.store.postgres import search
 from listings.store.postgres import store as store_module
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
+from tests.conformance.helpers import add_email_token
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
@@ -78,7 +80,7 @@ def test_a_token_that_is_withdrawn_meanwhile_confirms_nothing(url: str, *, withd
 
     async def scenario() -> str:
         async with open_store(url) as store:
-            await store.add_email_token(1, TOKEN, "new@example.com", 1_000, 2_000)
+            await add_email_token(store, 1, TOKEN, "new@example.com")
             confirmed = await run_after(url, command, store.confirm_email(TOKEN, 1_500))
             account = await store.get_account(1)
             assert account is not None
@@ -86,6 +88,19 @@ def test_a_token_that_is_withdrawn_meanwhile_confirms_nothing(url: str, *, withd
             return account.email
 
     assert asyncio.run(scenario()) == ("alice@example.com" if withdraws else "new@example.com")
+
+
+def test_an_email_that_is_deleted_meanwhile_gets_no_token(url: str) -> None:
+    mail = NewMail("mail1", "confirm_email", "new@example.com", 1, "{}", 1_000)
+
+    async def scenario() -> None:
+        async with open_store(url) as store:
+            await store.add_mail(mail)
+            adding = store.add_email_token(1, mail, TOKEN, 1_000, 2_000)
+            assert await run_after(url, "DELETE FROM mails", adding) is False
+            assert await store.find_email_token(TOKEN, 1_500) is None
+
+    asyncio.run(scenario())
 
 
 def test_an_address_that_another_account_takes_meanwhile_is_taken(url: str) -> None:

@@ -53,8 +53,8 @@ class Activity:
     async def list_page(self, account: Account, before: ActivityCursor | None = None, count: int = 50) -> ActivityPage:
         """Return at most `count` events of the last 90 days, before a cursor if one is given.
 
-        A create may follow on a later page, after older events, if imports and batches have created at least 10,000
-        listings since.
+        A creation may be on a later page than older events, if imports and batches created at least 10,000 listings
+        after it.
         """
         start = before if before is not None else LATEST
         oldest = int(self._clock()) - ACTIVITY_DAYS * DAY_SECONDS
@@ -145,7 +145,8 @@ class Changes:
     async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
         """Return the first changes of each change set in `ids`, by id. Purged change sets are left out.
 
-        A change set has an empty list if 16 reads do not reach it. Each run of consecutive ids takes at least one.
+        At most 16 pages are read, at least one for each run of consecutive ids. A change set that they do not reach has
+        an empty list.
         Raises Problem("changes_gone") if one is purged at that moment.
         """
         partition = (bucket_of(account_id), account_id)

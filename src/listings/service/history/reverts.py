@@ -41,6 +41,7 @@ _MAX_SHOWN_CHARACTERS = 256 * 1024  # of the values of these changes
 _POLL_SECONDS = 0.2
 _CLOCK_SECONDS = 60  # by which the clock of a client may be ahead
 _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
+_RETRY_SECONDS = 60  # after an unexpected error
 
 
 class Preview(NamedTuple):
@@ -83,9 +84,13 @@ class Reverts:
         self._days = days
         self._worker = secrets.token_bytes(16)
         self._previews = asyncio.Semaphore(_MAX_PREVIEWS)
+        self._retry_times: dict[RevertKey, float] = {}  # of reverts that failed
 
     async def preview(self, account_id: int, request: RevertRequest) -> Preview:
-        """Return what a revert would do. Raises like `start`."""
+        """Return what a revert would do.
+
+        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (that is to be reverted).
+        """
         async with self._previews:
             return await self._compute_preview(account_id, request)
 
@@ -158,10 +163,12 @@ class Reverts:
                 running += await self._list_new(running)
 
     async def _list_new(self, running: Sequence[_RunningRevert]) -> list[_RunningRevert]:
-        """Return the unfinished reverts that this process is not running."""
-        found = await self._store.list_running_reverts(self._worker, int(self._clock()))
-        known = {one.revert.key for one in running}
-        return [_RunningRevert(revert) for revert in found if revert.key not in known]
+        """Return the unfinished reverts that this process is not running, except those that have just failed."""
+        now = int(self._clock())
+        found = await self._store.list_running_reverts(self._worker, now)
+        self._retry_times = {key: moment for key, moment in self._retry_times.items() if moment > now}
+        excluded = {one.revert.key for one in running} | self._retry_times.keys()
+        return [_RunningRevert(revert) for revert in found if revert.key not in excluded]
 
     async def _try_to_advance(self, running: _RunningRevert) -> _RunningRevert | None:
         """Advance a revert, and log an unexpected error. Return None if this process does not continue it for now."""
@@ -172,6 +179,7 @@ class Reverts:
         except Exception as error:  # noqa: BLE001 - a bug must not stop the other reverts
             if not (isinstance(error, Problem) and error.code == "account_disabled"):
                 key = running.revert.key
+                self._retry_times[key] = self._clock() + _RETRY_SECONDS
                 _log.exception("The revert %d of account %d failed", key.id, key.account_id)
         return None
 

@@ -117,25 +117,25 @@ class Listings:
         """
 
         async def search(query: ListingQuery) -> list[Listing]:
-            return (await self._find_any(caller, query)).listings
+            return (await self._find_of_any_size(caller, query)).listings
 
         found = await search_unpriced_last(search, query, limit + 1)
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
-    async def find_summaries(self, caller: Caller, query: ListingQuery) -> Page:
+    async def find_page_of_any_size(self, caller: Caller, query: ListingQuery) -> Page:
         """Like `find`, for a page of any size. The listings of a large page have no content."""
-        return _build_page(await self._find_any(caller, _add_one(query)), query)
+        return _build_page(await self._find_of_any_size(caller, _add_one(query)), query)
 
     async def find_titles(self, caller: Caller, ids: Iterable[int]) -> Mapping[int, str]:
         """Map the given ids to titles of the caller's listings, including deleted ones."""
         wanted = tuple(sorted(set(ids)))
         if not wanted:
             return {}
-        page = await self.find_summaries(caller, ListingQuery(status="all", ids=wanted, limit=len(wanted)))
+        page = await self.find_page_of_any_size(caller, ListingQuery(status="all", ids=wanted, limit=len(wanted)))
         return {listing.id: listing.title for listing in page.listings}
 
-    async def _find_any(self, caller: Caller, query: ListingQuery) -> Found:
-        return await find_any(self._store, caller.bucket, caller.account_id, query)
+    async def _find_of_any_size(self, caller: Caller, query: ListingQuery) -> Found:
+        return await find_of_any_size(self._store, caller.bucket, caller.account_id, query)
 
     @asynccontextmanager
     async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator[LargePage]:
@@ -190,7 +190,7 @@ class Listings:
 
         If the body was invalid, `change` is its Problem. It is raised after the ownership check (decision G21).
 
-        Raises Problem like `get`, precondition_failed, account_full and external_id_taken.
+        Raises Problem: those of `get`, precondition_failed, account_full, external_id_taken.
         """
         step = self.steps.update(caller, listing_id, change, options)
         if isinstance(change, Problem):
@@ -277,7 +277,7 @@ async def search_unpriced_last(
     return priced + await search(rest)
 
 
-async def find_any(store: ListingStore, bucket: int, account_id: int, query: ListingQuery) -> Found:
+async def find_of_any_size(store: ListingStore, bucket: int, account_id: int, query: ListingQuery) -> Found:
     """Find listings like `ListingStore.find_listings`. If the result is too large, no listing has content."""
     try:
         return await store.find_listings(bucket, account_id, query)

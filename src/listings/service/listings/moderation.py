@@ -8,7 +8,7 @@ from listings.contract.listings import ListingStore
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, bucket_of
-from listings.service.listings import find_any
+from listings.service.listings import find_of_any_size
 from listings.service.listings.steps import build_deletion, find_changes
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class Moderation:
     async def list_latest(self, account: Account, count: int) -> list[Listing]:
         """Return at most `count` of an account's newest listings, in any state. Large lists have no content."""
         query = ListingQuery(status="all", limit=count)
-        return (await find_any(self._store, bucket_of(account.id), account.id, query)).listings
+        return (await find_of_any_size(self._store, bucket_of(account.id), account.id, query)).listings
 
     async def get(self, listing_id: int) -> Listing:
         """Return a listing of any account, even if deleted. Raises Problem("listing_not_found")."""

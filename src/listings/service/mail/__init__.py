@@ -26,7 +26,7 @@ EMAIL_LINK_SECONDS = DAY_SECONDS
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * DAY_SECONDS
-_STORED_SECONDS = 30 * DAY_SECONDS  # after queueing; `listings doctor` counts it until then
+_STORED_SECONDS = 30 * DAY_SECONDS  # from queueing; `listings doctor` counts mail that was given up until then
 _MAX_MAILS = 100  # in one run
 _STOP_SECONDS = 2.0  # for the mail that is being sent when the service stops, after up to ten seconds for requests
 
@@ -120,6 +120,8 @@ class Mailer:
         if account is None or account.disabled_at is not None or _is_outdated(detail, account):
             return None
         link = await self._create_link(mail, account)
+        if link is None:
+            return None
         context = Context(account, detail, self._base_url, int(self._clock()), self._contact, link)
         reply_to = (detail["name"], detail["email"]) if mail.kind == "buyer_message" else None
         return OutgoingMail(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at, reply_to)
@@ -129,14 +131,17 @@ class Mailer:
             return await self._store.find_account(mail.recipient)
         return await self._store.get_account(mail.account_id)
 
-    async def _create_link(self, mail: NewMail, account: Account) -> str:
-        """Store a token for an email with a link, and return the link. Each attempt has a token of its own."""
+    async def _create_link(self, mail: NewMail, account: Account) -> str | None:
+        """Store a token for an email with a link, and return the link: "" for an email without one.
+
+        Each attempt has a token of its own. Return None if the email was deleted meanwhile, for example because the
+        password was changed.
+        """
         token, now = create_token(), int(self._clock())
         digest = hash_token(token)
         if mail.kind == "confirm_email":
-            expires_at = now + EMAIL_LINK_SECONDS
-            await self._store.add_email_token(account.id, digest, mail.recipient, now, expires_at)
-            return f"{self._base_url}/confirm-email/{token}"
+            is_queued = await self._store.add_email_token(account.id, mail, digest, now, now + EMAIL_LINK_SECONDS)
+            return f"{self._base_url}/confirm-email/{token}" if is_queued else None
         if mail.kind != "password_reset":
             return ""
         await self._store.add_invitation(account.id, digest, now, now + RESET_SECONDS, replaces=False)

@@ -47,8 +47,8 @@ def _write_buyer_message(context: Context) -> Text:
 
 {quoted}
 
-Reply to this email to answer {detail["email"]}. Until you reply, the sender does not know your address. We have not
-checked who the sender is.
+Reply to this email to answer {detail["email"]}. This message did not show your address to the sender; a reply
+does. We have not checked who the sender is.
 
 Your listing: {context.base_url}/listings/{detail["listing"]}
 To stop messages from buyers, change your settings: {context.console}/account
@@ -106,7 +106,7 @@ If this was not you, revoke it and change your password:
 def _write_new_sign_in(context: Context) -> Text:
     return Text(
         "A new device signed in to your account",
-        f"""Someone signed in to {context.account.email} with your password, on a device that you have not used before.
+        f"""Someone signed in to {context.account.email} with your password, on a device that we do not know.
 
 If this was not you, change your password, which signs out all other devices:
 {context.console}/account

@@ -135,8 +135,8 @@ class Market:
         account = await self._store.get_account(account_id) if 0 < account_id <= MAX_ID else None
         if account is None or account.disabled_at is not None:
             raise Problem("path_not_found", "We can't find that seller")
-        number = await self._store.count_seller(account_id, MAX_SELLER_COUNT + 1)
-        return Seller(account, number, await self._store.page_seller(account_id, before, count))
+        number = await self._store.count_seller_listings(account_id, MAX_SELLER_COUNT + 1)
+        return Seller(account, number, await self._store.page_seller_listings(account_id, before, count))
 
     async def list_facets(self) -> MarketFacets:
         """Return the largest regions and categories with their numbers of listings, cached for a minute.
@@ -183,7 +183,8 @@ class Market:
         except Unavailable:
             pass
         finally:
-            self._views.update(pending)  # safe even if some are stored: the store counts each visitor once
+            # Some may be stored. The store counts a visitor once, until the day is purged.
+            self._views.update(pending)
 
     async def purge_views(self) -> None:
         """Delete the visitors of earlier days and the salts of their hashes."""
@@ -221,7 +222,7 @@ class Market:
         return done
 
     async def index_accounts(self) -> int:
-        """Add the listings of large accounts to the search index. Return the number of listings added."""
+        """Index the listings of large accounts for searches within an account. Return the number indexed."""
         return await run_index_steps(self._store.index_accounts, self._pause)
 
 

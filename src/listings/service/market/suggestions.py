@@ -12,7 +12,7 @@ from listings.domain.market import words as market_words
 from listings.domain.model import MarketQuery, MarketTraits
 
 _MAX_WORDS = 6  # of a search; further ones are left out of the suggestion
-_MAX_SAMPLED = 100  # listings with a word, whose most frequent category is suggested
+_MAX_SAMPLED = 100  # listings with a word; the category of more than half of them is suggested
 _MAX_SPELLINGS = 300  # words of the listings that are compared with a misspelt one
 _MAX_CLOSE_SPELLINGS = 5  # to choose from, by similarity, and among equals by frequency
 _MIN_SIMILARITY = 0.7  # "bycicle" and "bicycle" have 0.71
@@ -26,10 +26,10 @@ class Suggestion(NamedTuple):
 
 
 async def suggest(store: MarketStore, query: MarketQuery) -> Suggestion:
-    """Return a text that finds something with the query's filters, and the category of its rarest word.
+    """Return a text that finds something with the query's filters, and the category of the rarest word.
 
-    Words that occur in no listing are left out of the text. If words were corrected, but the words never occur
-    together, the text is the rarest one.
+    Words that occur in no listing are left out. If words were corrected, but together find nothing, the text is the
+    rarest word.
     """
     typed = market_words.split_query(query.text)
     words = typed[:_MAX_WORDS]

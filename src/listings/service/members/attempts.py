@@ -26,7 +26,7 @@ class Attempts:
     async def count(self, limits: Sequence[AttemptLimit], name: str = "attempts") -> None:
         """Count an attempt against each limit, up to the first that rejects it.
 
-        `name` is what the error calls them. Raises Problem("too_many_attempts").
+        `name` is the plural in the error message. Raises Problem("too_many_attempts").
         """
         now = int(self._clock())
         ends_at = await self._store.count_attempt(limits, now)
@@ -36,9 +36,9 @@ class Attempts:
 
 
 def build_limit(max_attempts: int, kind: str, text: str, seconds: int = _DEFAULT_SECONDS) -> AttemptLimit:
-    """Return the limit of a subject.
+    """Return the limit of attempts with the same `kind` and `text`.
 
-    Only a hash of it is stored. That does not hide an IPv4 address, because all of them can be hashed.
+    Only their hash is stored. That does not hide an IPv4 address, because all addresses can be tried.
     """
     subject = sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
     return AttemptLimit(subject, max_attempts, seconds)

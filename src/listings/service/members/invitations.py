@@ -1,4 +1,4 @@
-"""Invitations, with which the owner of an account sets a password."""
+"""Invitations: links with which the owner of an account sets a password, also after forgetting it."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ INVITATION_SECONDS = 7 * DAY_SECONDS
 
 
 class Invitations:
-    """Creates and accepts invitations, with which an owner sets a password."""
+    """Creates and accepts invitations. The mailer creates those for forgotten passwords."""
 
     def __init__(  # noqa: PLR0913 - its dependencies
         self,
@@ -78,7 +78,7 @@ class Invitations:
         accepted = await self._store.accept_invitation(hash_token(token), hashed, int(self._clock()), notice)
         if accepted is None:
             raise invalid_link()
-        _log.info("Account %d accepted its invitation", accepted.id)
+        _log.info("The owner of account %d set its password with a link", accepted.id)
         return await self._sessions.start(accepted, hashed, agent, device=device)
 
 

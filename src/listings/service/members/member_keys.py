@@ -43,7 +43,7 @@ class MemberKeys:
         `form_id` prevents a form that is sent twice from creating two keys.
 
         Raises Problem: confirmation_required (the password was confirmed more than 15 minutes ago), plan_expired,
-        too_many_keys, invalid_request, idempotency_key_reused (the form was already used).
+        too_many_keys, invalid_request, idempotency_key_reused (the form was already used), account_disabled.
         """
         await self._require_allowed(member)
         name = validate_name(name)

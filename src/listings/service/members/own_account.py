@@ -116,8 +116,9 @@ class OwnAccount:
         found = await self._store.list_closed_accounts()
         if found and await self._store.claim_task("erase closed accounts", int(self._clock()), _ERASE_SECONDS):
             for account_id in found:
-                with suppress(Problem):  # enabled by the operator, or the store is unavailable
-                    await self._accounts.erase_disabled(await self._accounts.find(str(account_id)))
+                if account_id in await self._store.list_closed_accounts():  # not if it was enabled meanwhile
+                    with suppress(Problem):  # enabled by the operator, or the store is unavailable
+                        await self._accounts.erase_disabled(await self._accounts.find(str(account_id)))
 
     def _by_console(self) -> Actor:
         return Actor(CONSOLE, int(self._clock()))

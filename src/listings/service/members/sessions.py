@@ -135,7 +135,7 @@ class Sessions:
         return await self.start(account, hashed, agent, device=device, notice=notice)
 
     async def _write_notice(self, account: Account, device: str) -> NewMail | None:
-        """Return an email about a sign-in, unless the owner has signed in in this browser before."""
+        """Return an email about a sign-in, unless it is from a known device of the account."""
         if not self._composer.is_on:
             return None
         if is_token(device) and await self._store.is_known_device(account.email, hash_token(device)):
@@ -143,7 +143,7 @@ class Sessions:
         return self._composer.compose("new_sign_in", account)
 
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
-        """Return the limits of a sign-in. A browser in which the owner has signed in has only a limit of its own.
+        """Return the limits of a sign-in. A known device of the account has only a limit of its own.
 
         The last limit, over all networks, counts only attempts that the others permit. So one network can't exhaust it.
         """

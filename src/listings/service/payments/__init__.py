@@ -42,12 +42,15 @@ class Payments:
         if payment is None:
             return
         now = self._clock()
-        account = await self._store.add_payment(
+        added = await self._store.add_payment(
             payment, lambda found: compute_plan_end(found, payment.months, now), int(now)
         )
-        if account is None:
+        if added is None:
             _log.error("Payment %s is for the unknown account %d", payment.payment_id, payment.account_id)
             raise Problem("payment_refused", "The payment is for an unknown account")
+        if not added.is_new:
+            return
+        account = added.account
         if account.disabled_at is not None:
             _log.error("Payment %s is for the disabled account %d: refund it", payment.payment_id, account.id)
             return

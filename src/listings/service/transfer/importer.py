@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeGuard, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -47,14 +47,17 @@ class TransferStore(ImportStore, ListingStore, Protocol):
     """The stores that imports and exports need."""
 
 
+ImportPhase: TypeAlias = Literal["Checking", "Validating", "Importing"]
+
+
 class ImportProgressListener(Protocol):
-    """Observer of a running import."""
+    """Receives the progress of a running import."""
 
     def on_resume(self, done: ImportProgress) -> None:
         """An interrupted import of the same file continues after the rows in `done`."""
 
-    def on_progress(self, phase: str, position: Position) -> None:
-        """The file was read up to `position`. `phase` is text for the user."""
+    def on_progress(self, phase: ImportPhase, position: Position) -> None:
+        """The file was read up to `position`."""
 
     def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
         """A row was processed. The outcome is a Problem if it was rejected."""
@@ -67,7 +70,7 @@ class ImportOptions(NamedTuple):
     """Options of an import."""
 
     new_ids: bool = False  # ignore the ids, but not the external ids
-    dry_run: bool = False  # validate every row, write nothing
+    dry_run: bool = False  # validate the rows that would be imported, write nothing
     again: bool = False  # import from the start, even if the file was imported before
     actor: int = OPERATOR  # the `Actor.key_id` of the audit events
 
@@ -95,7 +98,7 @@ class Import:
     clock: Callable[[], float]
     account: Account
     source: Source
-    watch: ImportProgressListener
+    listener: ImportProgressListener
     options: ImportOptions
     created_ids: _IdSet = field(default_factory=_IdSet)  # by earlier rows of a dry run
     created_external_ids: set[int] = field(default_factory=set)  # hashes, to save memory
@@ -113,7 +116,7 @@ class Import:
             self.size = await self._measure_account()
         for rows in _split_into_batches(self.source.rows(done.position), done.position):
             done = await self._import(key, done, rows)
-            self.watch.on_progress("Validating" if self.options.dry_run else "Importing", done.position)
+            self.listener.on_progress("Validating" if self.options.dry_run else "Importing", done.position)
         done = await self._advance(key, done, ImportBatch(done.position, done.position, [], self._now()), [])
         if not self.options.dry_run:
             stored = await self.store.find_import(key)
@@ -129,7 +132,7 @@ class Import:
             if done.finished_at is not None:
                 imported_at = timestamps.format_timestamp(done.finished_at)
                 raise Problem("already_imported", f"This file was imported on {imported_at} UTC")
-            self.watch.on_resume(done)
+            self.listener.on_resume(done)
             return done
         if self.options.dry_run:
             return ImportProgress(started_at=self._now())
@@ -147,7 +150,7 @@ class Import:
                 number = row.content.get("id")
                 if _is_id_in(number, bucket):
                     last_id = max(last_id, number)
-            self.watch.on_progress("Checking", rows[-1].end)
+            self.listener.on_progress("Checking", rows[-1].end)
             await asyncio.sleep(0)
         return last_id
 
@@ -156,7 +159,7 @@ class Import:
         for row in rows:
             unknown = row.content.keys() - _KNOWN_COLUMNS
             if unknown:
-                self.watch.on_ignored_columns(frozenset(unknown))
+                self.listener.on_ignored_columns(frozenset(unknown))
         steps = [_build_import_row(row, self.account, now, new_ids=self.options.new_ids) for row in rows]
         return await self._advance(key, done, ImportBatch(done.position, rows[-1].end, steps), rows)
 
@@ -171,7 +174,7 @@ class Import:
         if outcomes is None:
             raise _import_conflict()
         for row, outcome in zip(rows, outcomes, strict=True):
-            self.watch.on_outcome(row, outcome)
+            self.listener.on_outcome(row, outcome)
         return msgspec.structs.replace(
             done,
             offset=batch.end.offset,
@@ -369,7 +372,7 @@ class _RowErrors(list[str]):
             "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, now)), content, None
         )
 
-    def require_none(self, content: Mapping[str, object], *, is_deleted: bool) -> None:
+    def raise_if_any(self, content: Mapping[str, object], *, is_deleted: bool) -> None:
         """Raise Problem("invalid_request"), which lists the errors, if there are any.
 
         It is also an error if a deleted listing is active (decision G11).
@@ -395,8 +398,11 @@ def build_imported_listing(content: Mapping[str, object], now: float) -> Importe
     )
     deleted_at = errors.parse_deletion(content, timestamp)
     if updated_at < created_at and not errors:
-        errors.append(f"updated_at must not be before created_at, which is {created_at}, got {updated_at}")
-    errors.require_none(content, is_deleted=deleted_at is not None)
+        if "created_at" in content:
+            errors.append(f"updated_at must not be before created_at, which is {created_at}, got {updated_at}")
+        else:
+            errors.append("updated_at requires created_at, which would otherwise be now: add that column")
+    errors.raise_if_any(content, is_deleted=deleted_at is not None)
     assert new is not None  # noqa: S101 - otherwise there is an error
     if deleted_at is not None:
         new = msgspec.structs.replace(new, is_active=False)
@@ -414,7 +420,7 @@ def build_listing_change(content: Mapping[str, object], listing: Listing, now: f
     if "deleted_at" in content:
         change["deleted_at"] = errors.parse_deletion(content, timestamp)
     is_deleted = change.get("deleted_at", listing.deleted_at) is not None
-    errors.require_none(content, is_deleted=is_deleted)
+    errors.raise_if_any(content, is_deleted=is_deleted)
     if is_deleted:
         change["is_active"] = False
     return find_changes(listing, change, timestamp)

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
 from listings.service.transfer.file_formats import Format, detect_format
+from listings.service.transfer.importer import ImportPhase
 from listings.service.transfer.rows import Row
 
 _MAX_ROWS = 500
@@ -149,7 +150,7 @@ class ImportReport:
         self.resumed_after_line, self.resumed_import_id = done.line, done.import_id
         self.rejected_before = done.rejected
 
-    def on_progress(self, phase: str, position: Position) -> None:
+    def on_progress(self, phase: ImportPhase, position: Position) -> None:
         if self._on_batch is not None and phase == "Importing":
             self._on_batch(position.offset)
 

@@ -46,10 +46,10 @@ class ScriptedMarketStore(ScriptedStore):
         category, region = [dict(await self._fetch(LIST_FACETS, kind, count)) for kind in FACET_KINDS]
         return MarketFacets(region, category)
 
-    async def page_seller(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
+    async def page_seller_listings(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
         return [MarketEntry(*row) for row in await self._fetch(PAGE_SELLER, account_id, before, count)]
 
-    async def count_seller(self, account_id: int, limit: int) -> int:
+    async def count_seller_listings(self, account_id: int, limit: int) -> int:
         return int((await self._fetch(COUNT_SELLER, account_id, limit))[0][0])
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:

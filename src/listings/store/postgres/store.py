@@ -41,7 +41,7 @@ from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrie
 from listings.store.postgres.writes import PostgresEngine, WriteOptions
 from listings.store.scripts.script import Script
 from listings.store.scripts.store import CommonStore
-from listings.store.write_turns import WriteTurns
+from listings.store.write_slots import WriteSlots
 
 T = TypeVar("T")
 
@@ -126,8 +126,8 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._caller_rows = BatchedLookups(sql.FIND_CALLER, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
-        self._write_turns = _build_write_turns(limits, _MAX_WRITES_OF_ACCOUNT)
-        self._batch_turns = _build_write_turns(limits, 1)  # a second one would only wait for the account's lock
+        self._write_slots = _build_write_slots(limits, _MAX_WRITES_OF_ACCOUNT)
+        self._batch_slots = _build_write_slots(limits, 1)  # a second one would only wait for the account's lock
         self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
@@ -254,7 +254,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         async def add() -> AddResult:
             return await self._shield(self._add((bucket, account_id), step, WriteOptions(idempotency, actor)))
 
-        return await self._take_turn(bucket, add())
+        return await self._take_slot(bucket, add())
 
     # Change sets
 
@@ -278,7 +278,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._on_reset = callback
 
     async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
-        return await self._take_turn(bucket_of(listing_id), super().change_listing(listing_id, decide, actor))
+        return await self._take_slot(bucket_of(listing_id), super().change_listing(listing_id, decide, actor))
 
     async def run_batch(
         self,
@@ -288,21 +288,21 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        async with self._batch_turns.take(bucket):
-            return await self._take_turn(bucket, super().run_batch(bucket, account_id, batch, idempotency, actor))
+        async with self._batch_slots.take(bucket):
+            return await self._take_slot(bucket, super().run_batch(bucket, account_id, batch, idempotency, actor))
 
     # Helpers
 
-    async def _take_turn(self, bucket: int, write: Coroutine[Any, Any, T]) -> T:
+    async def _take_slot(self, bucket: int, write: Coroutine[Any, Any, T]) -> T:
         """Run a write when it is the account's turn, even if the caller is cancelled."""
 
         async def run() -> T:
             try:
-                async with self._write_turns.take(bucket):
+                async with self._write_slots.take(bucket):
                     self._writes.discard(task)  # `write` adds a task of its own, so this one would count twice
                     return await write
             finally:
-                write.close()  # if its turn has not come
+                write.close()  # if it got no slot
 
         task = asyncio.get_running_loop().create_task(run())
         self._writes.add(task)
@@ -384,7 +384,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._indexed.add(account_id)
 
 
-def _build_write_turns(limits: PoolLimits, max_of_account: int) -> WriteTurns:
-    """Return turns with which neither an account nor all writes together use all sessions."""
+def _build_write_slots(limits: PoolLimits, max_of_account: int) -> WriteSlots:
+    """Return slots with which neither an account nor all writes together use all sessions."""
     writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
-    return WriteTurns(limits.seconds, max(1, min(max_of_account, writes_at_once // 2)), writes_at_once)
+    return WriteSlots(limits.seconds, max(1, min(max_of_account, writes_at_once // 2)), writes_at_once)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from listings.contract.accounts import AccountChange, PlanRequest
 from listings.contract.history import Actor
 from listings.contract.mail import NewMail
+from listings.domain.accounts import require_not_erased
 from listings.domain.model import Account, bucket_of
 from listings.store import mail_queue, member_sql, own_account, sql
 from listings.store.inspection import LIST_PLAN_REQUESTS
@@ -77,6 +78,13 @@ def add(name: str, email: str, plan_expires_at: int | None, created_at: int) -> 
     yield Query(sql.SET_BUCKET, (bucket, account.id))
     yield Query(sql.ADD_ACCOUNT_STATE, (bucket, account.id))
     return account
+
+
+def lock_not_erased(account_id: int) -> Script[None]:
+    """Lock an account, so that it is not erased meanwhile. Raises Problem("account_disabled") if it is erased."""
+    rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    if rows:
+        require_not_erased(Account(*rows[0]))
 
 
 def _is_extended(account: Account, changes: AccountChange, now: int) -> bool:

@@ -8,6 +8,7 @@ from listings.contract.history import (
     CONSOLE,
     ActivityCursor,
     Actor,
+    AddedPayment,
     Creation,
     Event,
     HistoryCutoffs,
@@ -72,7 +73,9 @@ class ScriptedHistoryStore(ScriptedStore):
         return deleted
 
     @caller_transaction
-    def add_payment(self, payment: Payment, decide: Callable[[Account], int], moment: int) -> Script[Account | None]:
+    def add_payment(
+        self, payment: Payment, decide: Callable[[Account], int], moment: int
+    ) -> Script[AddedPayment | None]:
         rows = yield Query(sql.GET_ACCOUNT, (payment.account_id,), locks=True)
         if not rows:
             return None
@@ -80,9 +83,9 @@ class ScriptedHistoryStore(ScriptedStore):
         plan_expires_at = decide(account)
         values = (payment.provider, payment.payment_id, payment.account_id, payment.months, plan_expires_at, moment)
         if not (yield Query(member_sql.ADD_PAYMENT, values)):
-            return account
+            return AddedPayment(account, is_new=False)
         rows = yield Query(sql.build_account_update(("plan_expires_at",)), (account.id, plan_expires_at))
         yield Query(member_sql.DELETE_PLAN_REQUEST, (account.id,))
         detail = {"months": payment.months, "plan_expires_at": plan_expires_at, "provider": payment.provider}
         yield from record_event(account.id, Actor(CONSOLE, moment), "plan_paid", detail=detail)  # by the account itself
-        return Account(*rows[0])
+        return AddedPayment(Account(*rows[0]), is_new=True)

@@ -8,13 +8,13 @@ from msgspec.structs import astuple
 from listings.contract.history import Actor
 from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, RowOutcome
 from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_imported
-from listings.domain.accounts import require_not_erased
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
-from listings.domain.model import BUCKETS, Account, ImportedListing, Listing, ListingChange
+from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange
 from listings.store import search_sql, sql
 from listings.store.mapping import build_listing
 from listings.store.scripts import audit, listings
+from listings.store.scripts.accounts import lock_not_erased
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Query, QueryMany, Script, ScriptedStore, run_all, transaction
@@ -32,7 +32,7 @@ class ScriptedImportStore(ScriptedStore):
     def begin_import(
         self, key: ImportKey, expected: ImportProgress | None, started_at: int, last_id: int
     ) -> Script[ImportProgress | None]:
-        yield from _lock_account(key)
+        yield from lock_not_erased(key.account_id)
         yield from self.engine.lock_counter(key.bucket)
         if _parse_progress((yield Query(sql.GET_IMPORT, astuple(key)))) != expected:
             return None
@@ -44,7 +44,7 @@ class ScriptedImportStore(ScriptedStore):
     def import_listings(
         self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
     ) -> Script[list[RowOutcome] | None]:
-        yield from _lock_account(key)
+        yield from lock_not_erased(key.account_id)
         counter = yield Query(sql.GET_LAST_SERIAL, (key.bucket,), locks=True)  # `begin_import` has created it
         found = _parse_progress((yield Query(sql.GET_IMPORT, astuple(key))))
         if found is None or found.finished_at is not None or found.position != batch.start:
@@ -60,13 +60,6 @@ class ScriptedImportStore(ScriptedStore):
         if actor is not None and (created or updated):
             yield from audit.record_import(key, found, outcomes, actor)
         return outcomes
-
-
-def _lock_account(key: ImportKey) -> Script[None]:
-    """Lock the account, so that it is not erased meanwhile. Raises Problem("account_disabled") if it is erased."""
-    rows = yield Query(sql.GET_ACCOUNT, (key.account_id,), locks=True)
-    if rows:
-        require_not_erased(Account(*rows[0]))
 
 
 def _parse_progress(rows: Sequence[Any]) -> ImportProgress | None:

@@ -9,6 +9,7 @@ from listings.contract.history import Actor
 from listings.contract.mail import NewMail
 from listings.domain.model import Account, ApiKey, bucket_of
 from listings.store import mail_queue, sql
+from listings.store.scripts.accounts import lock_not_erased
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import Query, QueryMany, Script, ScriptedStore, caller_transaction, transaction
 
@@ -18,6 +19,7 @@ class ScriptedKeyStore(ScriptedStore):
 
     @transaction
     def add_key(self, new: NewKey, actor: Actor | None = None, mail: NewMail | None = None) -> Script[ApiKey | None]:
+        yield from lock_not_erased(new.account_id)
         rows = yield Query(sql.ADD_KEY, astuple(new))
         if not rows:
             return None

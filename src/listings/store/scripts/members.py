@@ -197,8 +197,8 @@ def _set_password(account_id: int, password_hash: str, actor: Actor, keep: str |
     for statement in (
         member_sql.DELETE_INVITATIONS,
         member_sql.DELETE_DEVICES,
-        own_account.DELETE_TOKENS,
         mail_queue.DELETE_CONFIRMATIONS,
+        own_account.DELETE_TOKENS,
     ):
         yield Query(statement, (account_id,))
     yield Query(member_sql.DELETE_SESSIONS, (account_id, keep or _NO_HANDLE))

@@ -31,7 +31,7 @@ from listings.store.sqlite import search
 from listings.store.sqlite.engine import SqliteEngine
 from listings.store.sqlite.market.store import SqliteMarketStore
 from listings.store.sqlite.writer import OnBatch
-from listings.store.write_turns import WriteTurns
+from listings.store.write_slots import WriteSlots
 
 _BATCH_TIMEOUT_SECONDS = 30.0
 _MAX_BATCHES = 16  # at a time, because all other writes wait for them
@@ -60,7 +60,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         super().__init__(path, on_batch)
         self.engine = SqliteEngine(account_limits)
-        self._batch_turns = WriteTurns(_BATCH_TIMEOUT_SECONDS, _MAX_BATCHES_PER_BUCKET, _MAX_BATCHES)
+        self._batch_slots = WriteSlots(_BATCH_TIMEOUT_SECONDS, _MAX_BATCHES_PER_BUCKET, _MAX_BATCHES)
 
     # Callers
 
@@ -86,7 +86,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     ) -> BatchOutcome | str:
         if len(batch.steps) == 1:
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
-        async with self._batch_turns.take(bucket):
+        async with self._batch_slots.take(bucket):
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
     async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:

@@ -90,7 +90,7 @@ async def find_first(services: Services, member: Member, selection: Selection, c
     """Return at most `count` listings of the selection, deleted or not, for a preview."""
     if selection.search is not None:
         first = await _find_by_external_id_only(services, member, selection.search)
-        page = await services.listings.find_summaries(member.caller, _build_page(selection.search, None, count))
+        page = await services.listings.find_page_of_any_size(member.caller, _build_page(selection.search, None, count))
         return (first + page.listings)[:count]
     found = [await services.listings.find_own(member.caller, listing_id) for listing_id in selection.ids[:count]]
     return [listing for listing in found if listing is not None]
@@ -101,14 +101,14 @@ async def count_selected(services: Services, member: Member, selection: Selectio
     if selection.search is None:
         return len(selection.ids)
     query = msgspec.structs.replace(_build_page(selection.search, None, 1), count=True)
-    total = (await services.listings.find_summaries(member.caller, query)).total or 0
+    total = (await services.listings.find_page_of_any_size(member.caller, query)).total or 0
     return total + len(await _find_by_external_id_only(services, member, selection.search))
 
 
 async def find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
     """Return the listings whose external id is the searched text."""
     query = find_exact_query(search)
-    return [] if query is None else (await services.listings.find_summaries(member.caller, query)).listings
+    return [] if query is None else (await services.listings.find_page_of_any_size(member.caller, query)).listings
 
 
 async def _find_by_external_id_only(services: Services, member: Member, search: Search) -> list[Listing]:
@@ -117,7 +117,7 @@ async def _find_by_external_id_only(services: Services, member: Member, search: 
     if not found:
         return []
     query = msgspec.structs.replace(_build_page(search, None, len(found)), ids=tuple(one.id for one in found))
-    page = await services.listings.find_summaries(member.caller, query)
+    page = await services.listings.find_page_of_any_size(member.caller, query)
     matching = {listing.id for listing in page.listings}
     return [listing for listing in found if listing.id not in matching]
 
@@ -142,7 +142,7 @@ async def _find_ids(services: Services, member: Member, search: Search) -> list[
     after = None
     while len(ids) < MAX_MATCHING:
         limit = min(MAX_MATCHING - len(ids), MAX_SELECTED)
-        page = await services.listings.find_summaries(member.caller, _build_page(search, after, limit))
+        page = await services.listings.find_page_of_any_size(member.caller, _build_page(search, after, limit))
         ids += [listing.id for listing in page.listings]
         after = page.next_cursor
         if after is None:

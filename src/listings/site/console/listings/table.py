@@ -187,7 +187,7 @@ async def _listings_page(
     if search.sort == "price":
         page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
     else:
-        page = await services.listings.find_summaries(member.caller, query)
+        page = await services.listings.find_page_of_any_size(member.caller, query)
     exact = await bulk.find_by_external_id(services, member, search)
     shown = {listing.id for listing in exact}
     others = [] if exact and errors else page.listings  # the text has no words to search for

@@ -7,23 +7,23 @@ from contextlib import asynccontextmanager
 from listings.domain.errors import Unavailable
 
 
-class WriteTurns:
-    """The turns of one event loop."""
+class WriteSlots:
+    """The slots of one event loop."""
 
     def __init__(self, seconds: float, max_of_account: int, max_of_all: int) -> None:
         """`seconds` is how long a write waits at most."""
         self._seconds = seconds
         self._max_of_account = max_of_account
         self._all = asyncio.Semaphore(max_of_all)
-        self._buckets: dict[int, _BucketTurns] = {}
+        self._buckets: dict[int, _BucketSlots] = {}
 
     @asynccontextmanager
     async def take(self, bucket: int) -> AsyncIterator[None]:
-        """Wait for a turn of a bucket, whose accounts share its turns. Raises Unavailable after the timeout."""
-        own = self._buckets.setdefault(bucket, _BucketTurns(self._max_of_account))
+        """Wait for a slot of a bucket, whose accounts share its slots. Raises Unavailable after the timeout."""
+        own = self._buckets.setdefault(bucket, _BucketSlots(self._max_of_account))
         own.users += 1
         try:
-            async with _Turn(own.turns, self._seconds), _Turn(self._all, self._seconds):
+            async with _Slot(own.slots, self._seconds), _Slot(self._all, self._seconds):
                 yield
         finally:
             own.users -= 1
@@ -31,15 +31,15 @@ class WriteTurns:
                 del self._buckets[bucket]
 
 
-class _BucketTurns:
-    """The turns of a bucket, and the number of its writes."""
+class _BucketSlots:
+    """The slots of a bucket, and the number of its writes."""
 
-    def __init__(self, max_turns: int) -> None:
-        self.turns = asyncio.Semaphore(max_turns)
+    def __init__(self, max_slots: int) -> None:
+        self.slots = asyncio.Semaphore(max_slots)
         self.users = 0
 
 
-class _Turn:
+class _Slot:
     """A semaphore that is acquired within a time limit."""
 
     def __init__(self, semaphore: asyncio.Semaphore, seconds: float) -> None:

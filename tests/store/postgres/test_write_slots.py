@@ -15,7 +15,7 @@ from listings.store.postgres import writes
 from listings.store.postgres.pool import Pool, PoolLimits
 from listings.store.postgres.store import PostgresStore
 from listings.store.scripts.script import Query, Script
-from listings.store.write_turns import WriteTurns
+from listings.store.write_slots import WriteSlots
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
@@ -27,13 +27,13 @@ BY_OWNER = Actor(CONSOLE, 1_500)
 class Writers:
     """Writes that last until they are released, and how many run at a time."""
 
-    def __init__(self, turns: WriteTurns) -> None:
+    def __init__(self, slots: WriteSlots) -> None:
         self.running = 0
         self.release = asyncio.Event()
-        self._turns = turns
+        self._slots = slots
 
     async def write(self, bucket: int) -> None:
-        async with self._turns.take(bucket):
+        async with self._slots.take(bucket):
             self.running += 1
             await self.release.wait()
 
@@ -58,7 +58,7 @@ def test_an_account_has_at_most_two_sessions_and_all_writes_leave_two(
 ) -> None:
     async def scenario() -> int:
         store = PostgresStore("postgresql://unused", PoolLimits(sessions, TIMEOUT))
-        return await Writers(store._write_turns).count(*buckets)  # noqa: SLF001 - the store need not be open
+        return await Writers(store._write_slots).count(*buckets)  # noqa: SLF001 - the store need not be open
 
     assert asyncio.run(scenario()) == running
 
@@ -66,25 +66,25 @@ def test_an_account_has_at_most_two_sessions_and_all_writes_leave_two(
 def test_an_account_has_one_batch_at_a_time() -> None:
     async def scenario() -> int:
         store = PostgresStore("postgresql://unused", PoolLimits(8, TIMEOUT))
-        return await Writers(store._batch_turns).count(1, 1, 1, 2)  # noqa: SLF001 - the store need not be open
+        return await Writers(store._batch_slots).count(1, 1, 1, 2)  # noqa: SLF001 - the store need not be open
 
     assert asyncio.run(scenario()) == 2
 
 
-def test_a_request_that_runs_without_a_task_gets_one_to_wait_for_its_turn() -> None:
+def test_a_request_that_runs_without_a_task_gets_one_to_wait_for_a_slot() -> None:
     async def scenario() -> list[str]:
-        turns = WriteTurns(TIMEOUT, 1, 1)
+        slots = WriteSlots(TIMEOUT, 1, 1)
         tasks: list[asyncio.Task[None]] = []
         done = []
 
         async def write() -> None:
-            async with turns.take(1):
+            async with slots.take(1):
                 done.append("second")
 
         def start_task(rest: eager.RequestCoroutine) -> None:
             tasks.append(asyncio.create_task(rest))
 
-        async with turns.take(1):
+        async with slots.take(1):
             asyncio.get_running_loop().call_soon(eager.run, write(), start_task)
             await asyncio.sleep(0)
             done.append("first")
@@ -96,13 +96,13 @@ def test_a_request_that_runs_without_a_task_gets_one_to_wait_for_its_turn() -> N
 
 def test_a_write_that_waits_too_long_fails_and_others_go_on() -> None:
     async def scenario() -> int:
-        turns = WriteTurns(0.05, 1, 1)
-        async with turns.take(1):
+        slots = WriteSlots(0.05, 1, 1)
+        async with slots.take(1):
             for bucket in (1, 2):
                 with pytest.raises(Unavailable, match="too many writes are waiting"):
-                    async with turns.take(bucket):
-                        pytest.fail("there is only one turn")
-        return await Writers(turns).count(1, 2)
+                    async with slots.take(bucket):
+                        pytest.fail("there is only one slot")
+        return await Writers(slots).count(1, 2)
 
     assert asyncio.run(scenario()) == 1
 
@@ -147,10 +147,10 @@ def test_a_write_that_waits_too_long_is_not_a_database_failure(url: str) -> None
         await store.open()
         try:
             batch = Batch([STEP], atomic=True, dry_run=False, encode=str)
-            async with store._write_turns.take(1):  # noqa: SLF001 - a write that takes long
+            async with store._write_slots.take(1):  # noqa: SLF001 - a write that takes long
                 await require_rejected(store.add_listing(1, 1, STEP, None, BY_OWNER))
                 await require_rejected(store.change_listing(1025, lambda _: {}, BY_OWNER))
-            async with store._batch_turns.take(1):  # noqa: SLF001 - a batch that takes long
+            async with store._batch_slots.take(1):  # noqa: SLF001 - a batch that takes long
                 await require_rejected(store.run_batch(1, 1, batch, None, BY_OWNER))
             await store.check()
         finally:
