@@ -122,7 +122,7 @@ def test_a_restore_compares_an_older_database_by_common_tables(cli: Cli, alice: 
 def test_a_restore_lists_disabled_accounts(cli: Cli, alice: Data) -> None:
     cli.run_ok("backup", "backup.db")
     cli.run_ok("account", "disable", str(alice["id"]))
-    assert "has 1 disabled or enabled account that the backup lacks" in cli.get_error("restore", "backup.db")
+    assert "has 1 enabling or disabling of an account that the backup lacks" in cli.get_error("restore", "backup.db")
     cli.run_ok("restore", "backup.db", "--force")
     assert cli.data("account", "show", str(alice["id"]))["disabled_at"] is None
 

@@ -2,10 +2,12 @@
 
 OLD is a folder with a database as a killed service leaves it. A step is an operation on a file, by SQLite or by the
 restore itself. Prints the state of the database after each kill: the name of its first account if a service can use
-the database, "untouched" if it is not a database and has not changed by a byte, and otherwise the error.
+the database, "untouched" if it can't and no file has changed by a byte, "interrupted" if it is told to restore the
+backup again, and otherwise the error.
 """
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -19,8 +21,10 @@ import apsw
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.restore import restore
 from tests.store import databases
+from tests.store.sqlite.database_files import read_files
 
 MAX_STEPS = 2000
+UNUSABLE = re.compile("not_a_database|missing_or_empty")
 _BASE_VFS = "unix"
 
 
@@ -110,11 +114,13 @@ def main(folder: Path, old: Path, backup: Path) -> None:
         copy = folder / str(steps)
         shutil.copytree(old, copy)
         database = copy / "listings.db"
-        before = database.read_bytes()
+        before = read_files(copy)
         killed = is_killed_at(steps, database, backup)
-        is_untouched = database.read_bytes() == before
+        is_untouched = read_files(copy).items() >= before.items()
         state = read_state(database)
-        states.append("untouched" if is_untouched and "not_a_database" in state else state)
+        if is_untouched and UNUSABLE.search(state):
+            state = "untouched"
+        states.append("interrupted" if "A_restore_was_interrupted" in state else state)
         shutil.rmtree(copy)
         if not killed:
             break

@@ -1,6 +1,7 @@
 """Backups of a database that is in use: a complete file, or none at all."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -345,6 +346,17 @@ def test_a_full_disk_leaves_no_partial_files(tmp_path: Path) -> None:
         *("lost.db-journal", "lost.db.lock"),  # without an empty database, with which SQLite would remove the journal
     }
     assert (small_state, tiny_state) == ("True 100", "True 3")
+
+
+def test_a_limit_of_file_sizes_leaves_no_partial_file(database: Path, file: Path) -> None:
+    before, (soft, hard) = list_names(file.parent), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (database.stat().st_size // 2, hard))
+    try:
+        with pytest.raises(Problem, match="can't be written: the disk or a size limit rejects it"):
+            backups.back_up(database, file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list_names(file.parent) == before
 
 
 def test_copies_within_one_second_get_different_names(database: Path) -> None:

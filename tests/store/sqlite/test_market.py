@@ -107,7 +107,7 @@ def test_unindexed_listings_and_accounts_are_found_by_an_index(reader: apsw.Conn
     assert of_account == "SEARCH market USING COVERING INDEX market_account (account_id=? AND state=?)"
     spellings = get_plan(reader, market.SPELLINGS)
     assert "SEARCH market_spellings USING INDEX market_spellings_skeleton (skeleton=?)" in spellings
-    disabled = get_plan(reader, market.HAS_DISABLED)
+    disabled = get_plan(reader, market.HAS_NOT_YET_HIDDEN)
     assert "accounts_unmarketed" in disabled
 
 

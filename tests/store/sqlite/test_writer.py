@@ -78,7 +78,7 @@ def test_a_batch_runs_again_only_if_there_is_something_to_roll_back(path: Path, 
     assert runs == [1] * (1 if statement == "SELECT 1" else 2)
 
 
-def test_an_operation_that_rolls_back_runs_once(path: Path) -> None:
+def test_a_dry_run_runs_once(path: Path) -> None:
     runs = []
 
     def reject(connection: apsw.Connection) -> None:
@@ -86,7 +86,7 @@ def test_an_operation_that_rolls_back_runs_once(path: Path) -> None:
         insert_and_reject(connection)
 
     async def use(writer: Writer) -> list[Any]:
-        calls = (writer.run(reject, rolls_back=True), writer.run(insert("a")), writer.run(reject, rolls_back=True))
+        calls = (writer.run(reject, is_dry_run=True), writer.run(insert("a")), writer.run(reject, is_dry_run=True))
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     first, inserted, last = run_with_writer(path, use)
@@ -94,19 +94,19 @@ def test_an_operation_that_rolls_back_runs_once(path: Path) -> None:
     assert (len(runs), read_texts(path)) == (2, {"a"})
 
 
-def test_a_batch_that_rolls_back_writes_nothing_to_the_file(path: Path) -> None:
+def test_a_batch_of_dry_runs_writes_nothing_to_the_file(path: Path) -> None:
     async def use(writer: Writer) -> tuple[int, int]:
         await writer.run(insert("a"))
         before = path.with_name("notes.db-wal").stat().st_size
         with pytest.raises(Problem):
-            await writer.run(insert_and_reject, rolls_back=True)
+            await writer.run(insert_and_reject, is_dry_run=True)
         return before, path.with_name("notes.db-wal").stat().st_size
 
     before, after = run_with_writer(path, use)
     assert 0 < before == after
 
 
-def test_a_batch_that_rolls_back_does_not_show_that_writes_work(path: Path) -> None:
+def test_a_batch_of_dry_runs_does_not_show_that_writes_work(path: Path) -> None:
     def on_batch(size: int, seconds: float, *, committed: bool) -> None:  # noqa: ARG001 - the names of the callback
         batches.append(committed)
 
@@ -116,7 +116,7 @@ def test_a_batch_that_rolls_back_does_not_show_that_writes_work(path: Path) -> N
         with pytest.raises(Unavailable):
             await writer.run(insert("x" * 100_000))
         with pytest.raises(Problem):
-            await writer.run(insert_and_reject, rolls_back=True)
+            await writer.run(insert_and_reject, is_dry_run=True)
         await writer.check()
         await writer.close()
 

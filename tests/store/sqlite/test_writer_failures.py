@@ -97,7 +97,7 @@ def test_a_failed_rollback_of_a_dry_run_means_that_nothing_was_written(path: Pat
 
     async def use(writer: Writer) -> None:
         with pytest.raises(Unavailable, match="nothing was written"):
-            await writer.run(insert_and_break, rolls_back=True)
+            await writer.run(insert_and_break, is_dry_run=True)
         assert await writer.run(insert("b")) == 1
 
     run_with_writer(path, use)

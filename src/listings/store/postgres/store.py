@@ -316,11 +316,11 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         return await self._read(statement, *values)
 
     async def _run_script(
-        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, rolls_back: bool = False
+        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, is_dry_run: bool = False
     ) -> T:
         try:
             result = await self._run(
-                lambda session: writes.run_script(session, build_script(), is_urgent=not rolls_back)
+                lambda session: writes.run_script(session, build_script(), is_urgent=not is_dry_run)
             )
         finally:
             if changes_callers:

@@ -42,7 +42,7 @@ NO_EVENT: CreateEvent = (None, None, None)
 
 
 class RollbackError(Exception):
-    """Rolls back a batch's transaction."""
+    """Rolls back the transaction of a batch request."""
 
     def __init__(self, outcome: BatchOutcome) -> None:
         super().__init__()

@@ -59,11 +59,11 @@ class ScriptedStore(ABC):
 
     @abstractmethod
     async def _run_script(
-        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, rolls_back: bool = False
+        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, is_dry_run: bool = False
     ) -> T:
         """Run a script in a transaction, which completes even if the caller is cancelled.
 
-        Set `changes_callers` if the script may change a result of `Store.find_caller`. Set `rolls_back` if every run
+        Set `changes_callers` if the script may change a result of `Store.find_caller`. Set `is_dry_run` if every run
         that writes raises an exception, so that nothing is committed (a dry run).
         """
 

@@ -91,7 +91,7 @@ class ScriptedListingStore(ScriptedStore):
         partition = (bucket, account_id)
         try:
             return await self._run_script(
-                lambda: listings.run(self.engine, partition, batch, idempotency, actor), rolls_back=batch.dry_run
+                lambda: listings.run(self.engine, partition, batch, idempotency, actor), is_dry_run=batch.dry_run
             )
         except listings.RollbackError as rollback:
             rollback.__traceback__ = None  # it is part of a reference cycle, and its frames hold the listings

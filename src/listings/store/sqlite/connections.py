@@ -26,7 +26,7 @@ ORPHANED_WAL_ADVICE = (
 _RECOVERY_ADVICE = (
     "restore a backup with `listings restore FILE --force`, or put the original database and its WAL back and remove"
 )
-MARKER_SUFFIX = ".needs-recovery"  # of the marker: see `write_marker`
+MARKER_SUFFIX = ".needs-recovery"  # of the marker: see `write_recovery_marker`
 FILE_HEADER = b"SQLite format 3\0"  # of every database file that is not empty
 _CREATE_ADVICE = "run `listings migrate` or `listings serve` to create it"
 
@@ -76,9 +76,9 @@ def require_no_orphaned_wal(path: Path) -> None:
         )
 
 
-def write_marker(path: Path, reason: str) -> None:
+def write_recovery_marker(path: Path, reason: str) -> None:
     """Write the marker: a file next to the database that makes every start fail until it is removed. Raises OSError."""
-    marker = _marker_of(path)
+    marker = _recovery_marker_of(path)
     marker.write_text(f"{reason}\n", "utf-8")
     marker.chmod(0o600)
     sync_folder(marker.parent)
@@ -86,26 +86,26 @@ def write_marker(path: Path, reason: str) -> None:
 
 def describe_recovery(path: Path) -> str | None:
     """Return why the database needs recovery, and how to recover it, or None if it needs none."""
-    marker = _marker_of(path)
+    marker = _recovery_marker_of(path)
     if not marker.exists():
         return None
     reason = marker.read_text("utf-8", "replace").strip() or "The database was damaged while in use"
     return f"{reason}, so the WAL was kept: {_RECOVERY_ADVICE} {marker}"
 
 
-def require_no_marker(path: Path) -> None:
+def require_no_recovery_marker(path: Path) -> None:
     """Raise Unavailable if the database needs recovery. Raises OSError if the marker can't be read."""
     found = describe_recovery(path)
     if found is not None:
         raise Unavailable(found)
 
 
-def remove_marker(path: Path) -> None:
+def remove_recovery_marker(path: Path) -> None:
     """Let the database be used again. Raises OSError."""
-    _marker_of(path).unlink(missing_ok=True)
+    _recovery_marker_of(path).unlink(missing_ok=True)
 
 
-def _marker_of(path: Path) -> Path:
+def _recovery_marker_of(path: Path) -> Path:
     return Path(f"{os.path.realpath(path)}{MARKER_SUFFIX}")
 
 

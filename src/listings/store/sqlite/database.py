@@ -22,7 +22,7 @@ from listings.store.sqlite.connections import (
     is_read_only,
     open_reader,
     require_database_file,
-    require_no_marker,
+    require_no_recovery_marker,
     require_safe_sqlite,
     set_checkpoint_on_close,
 )
@@ -53,7 +53,7 @@ class Database:
         Raises Problem if the file is missing or has another schema, Unavailable if it needs recovery, and OSError or
         apsw.Error if it can't be opened.
         """
-        require_no_marker(path)
+        require_no_recovery_marker(path)
         require_database_file(path)
         self._path = path
         self.reader = open_reader(path, one_thread=True)
@@ -193,13 +193,13 @@ class DatabaseStore(ScriptedStore):
         return self._database.read_neutral(statement, values)
 
     async def _run_script(
-        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, rolls_back: bool = False
+        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, is_dry_run: bool = False
     ) -> T:
         loop = asyncio.get_running_loop()
         return await self._database.writer.run(
             lambda connection: run_script(connection, build_script(), loop),
             changes_callers=changes_callers,
-            rolls_back=rolls_back,
+            is_dry_run=is_dry_run,
         )
 
     async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:

@@ -63,9 +63,9 @@ class SqliteEngine:
         return bool(rows and rows[0][0])  # also while it is being indexed: a step may have passed the listing's id
 
     def is_indexed_on_create(self, indexed: int, count: int) -> bool:
-        """Assume that the new listing has the account's highest id, so no index step has passed it yet.
+        """Return whether to index a listing whose id is the account's highest, which no index step has passed yet.
 
-        An imported listing may have a lower one.
+        Imports, whose ids may be lower, use `prepare_account`.
         """
         return indexed == INDEXED or (indexed == INDEXING and count > _MAX_UNINDEXED)
 

@@ -31,7 +31,11 @@ _Buffer = ctypes.c_char * _STATX_STRUCT.size
 
 
 class OpenFiles:
-    """The open database file and its WAL. Create the object in a transaction, or check `has_wal` afterwards."""
+    """The open database file and its WAL.
+
+    Create the object in a transaction, during which the WAL exists, or check `has_wal` afterwards: a WAL that is
+    created later would count as replaced.
+    """
 
     def __init__(self, path: Path) -> None:
         """`path` is the database file or a link to it."""

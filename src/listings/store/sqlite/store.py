@@ -34,7 +34,7 @@ from listings.store.sqlite.writer import OnBatch
 from listings.store.write_slots import WriteSlots
 
 _BATCH_TIMEOUT_SECONDS = 30.0
-_MAX_BATCHES = 16  # at a time, because all other writes wait for them
+_MAX_BATCHES = 16  # batch requests that run at a time, because all other writes wait for them
 _MAX_BATCHES_PER_BUCKET = 2  # with 1, a series of batches takes 25 % longer
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)

@@ -61,7 +61,8 @@ class WriteLock:
     def acquire(self, *, changes_callers: bool = True) -> Iterator[None]:
         """Acquire the lock, waiting without a limit, and release it at the end of the block.
 
-        `changes_callers`: the block may change a caller. If False, call `mark_callers_changed` before it does.
+        `changes_callers`: whether cached callers become outdated at once. If not, a block that changes one must first
+        call `mark_callers_changed`.
         """
         self._lock()
         try:

@@ -1,7 +1,7 @@
 """Run all writes to the SQLite file in one thread, with group commit.
 
 The thread runs all queued operations in one transaction. One commit, hence one fsync, makes the whole batch durable,
-and only then do the callers get their results. Most operations that fail have not written anything. If one has, or
+and only then does each `run` return. Most operations that fail have not written anything. If one has, or
 SQLite has rejected a statement, the whole batch is rolled back and run again with a savepoint for each operation. At
 first only dry runs have one, because savepoints double the cost of an operation.
 
@@ -24,7 +24,7 @@ import apsw
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.scripts.listings import RollbackError
-from listings.store.sqlite.connections import is_damage, open_writer, set_checkpoint_on_close, write_marker
+from listings.store.sqlite.connections import is_damage, open_writer, set_checkpoint_on_close, write_recovery_marker
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.wal_limit import WalLimit
@@ -81,7 +81,7 @@ class _Call(NamedTuple):
     promise: Promise[Any]
     changes_callers: bool
     track: Callable[[Any], None] | None
-    rolls_back: bool
+    is_dry_run: bool
 
 
 class _Outcome(NamedTuple):
@@ -125,24 +125,25 @@ class Writer:
         *,
         changes_callers: bool = True,
         track: Callable[[T], None] | None = None,
-        rolls_back: bool = False,
+        is_dry_run: bool = False,
     ) -> T:
         """Run an operation in a transaction and return its result once it is durable.
 
         The operation may run more than once; each time, its earlier writes are rolled back first. `changes_callers`:
-        it may change a result of `find_caller`. `track` gets its result before the caller does, and records in
+        it may change a result of `find_caller`. `track` gets its result before `run` returns, and records in
         `revisions` how the operation changed listings. Without `track`, the operation may have changed any listing.
-        `rolls_back`: every run that writes raises an exception, so nothing is committed (a dry run).
+        `is_dry_run`: it raises an exception after its writes, so that nothing is committed.
 
-        Raises whatever the operation raises; nothing of it is written then. Raises Unavailable if too many writes are
-        queued, if another process holds the write lock for 5 s, and if the transaction fails. In the last case the
-        outcome is unknown, unless the message states it.
+        Raises whatever the operation raises, but Unavailable for an error of the database; nothing of it is written
+        then. Raises Unavailable if writes are rejected (during a stop, or after damage), too many are queued, another
+        process holds the write lock for 5 s, or the transaction fails. In the last case the outcome is unknown, unless
+        the message states it.
         """
         self._require_accepting()
         promise: Promise[T] = Promise(loop=self._loop)
         if track is None:
             self.revisions.begin_untracked_write()
-        self._queue.append(_Call(operation, promise, changes_callers, track, rolls_back))
+        self._queue.append(_Call(operation, promise, changes_callers, track, is_dry_run))
         if self._phase == "idle":
             self._gather()
         return await promise
@@ -349,7 +350,7 @@ class Writer:
             ]
             self._report(outcomes, perf_counter() - began, committed=False)
         else:
-            if not _leaves_nothing(batch):
+            if not _are_dry_runs(batch):
                 self._failed = False
             self._report(outcomes, perf_counter() - began, committed=True)
         return outcomes
@@ -377,7 +378,7 @@ class Writer:
             self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN IMMEDIATE")
             outcomes = [_run_in_savepoint(self._connection, call) for call in batch]
-        if _leaves_nothing(batch):
+        if _are_dry_runs(batch):
             self._connection.execute("ROLLBACK")
         else:
             self._commit_started = True
@@ -414,7 +415,7 @@ class Writer:
             self._connection.close(force=True)
         _log.error("%s: the WAL is kept, and the service can't start until the database is recovered", fault)
         try:
-            write_marker(self._path, fault)
+            write_recovery_marker(self._path, fault)
         except OSError:
             _log.exception("The marker that prevents the next start can't be written")
 
@@ -435,9 +436,8 @@ def _rewrite_header(connection: apsw.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {version}").fetchall()
 
 
-def _leaves_nothing(batch: list[_Call]) -> bool:
-    """Return whether all writes of a batch are rolled back."""
-    return batch[0].rolls_back and all(call.rolls_back for call in batch)  # the first part is fast, and mostly false
+def _are_dry_runs(batch: list[_Call]) -> bool:
+    return batch[0].is_dry_run and all(call.is_dry_run for call in batch)  # the first part is fast, and mostly false
 
 
 def _run_without_savepoints(connection: apsw.Connection, batch: list[_Call]) -> list[_Outcome] | None:
@@ -447,7 +447,7 @@ def _run_without_savepoints(connection: apsw.Connection, batch: list[_Call]) -> 
     """
     outcomes = []
     for call in batch:
-        if call.rolls_back:
+        if call.is_dry_run:
             outcomes.append(_run_in_savepoint(connection, call))
             continue
         written = connection.total_changes()

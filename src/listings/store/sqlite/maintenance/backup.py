@@ -26,8 +26,9 @@ _BUSY_TIMEOUT_MS = 5_000
 def back_up(database: Path, file: Path, *, force: bool = False, progress: Progress = ignore_progress) -> Path:
     """Copy a consistent snapshot of the database, which may be in use, and return the path with links resolved.
 
-    Raises Problem("database_missing"); Problem("schema_mismatch") for a database that was never migrated;
-    Problem("backup_refused") if the copy can't be written; Unavailable if the database can't be read or is damaged.
+    Raises Problem("database_missing"); Problem("schema_mismatch") for a database that was never migrated or is another
+    program's, and for an unsafe SQLite; Problem("backup_refused") if the copy can't be written; Unavailable if the
+    database can't be read or is damaged.
     """
     require_safe_sqlite()
     try:

@@ -13,8 +13,8 @@ from listings.store.sqlite.connections import (
     create_file,
     open_without_writes,
     open_writer,
-    require_no_marker,
     require_no_orphaned_wal,
+    require_no_recovery_marker,
     require_safe_sqlite,
     require_sqlite_file,
 )
@@ -43,14 +43,14 @@ def migrate(
 
     Before an existing schema is changed, the database is copied to a file next to it; `on_backup` is called with its
     path. Raises Unavailable if the file can't be used or a migration fails; earlier migrations stay applied. The other
-    errors leave the database unchanged: Problem("schema_mismatch") for a newer or altered schema and for the database
-    of another program; Problem("database_missing") if only the WAL of a database exists; Problem("backup_refused") if
-    the copy can't be written.
+    errors leave the schema and all rows unchanged: Problem("schema_mismatch") for a newer or altered schema and for the
+    database of another program; Problem("database_missing") if only the WAL of a database exists;
+    Problem("backup_refused") if the copy can't be written.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     try:
-        require_no_marker(path)
+        require_no_recovery_marker(path)
         require_no_orphaned_wal(path)
         require_sqlite_file(path)
         _require_listings_database_first(path)
@@ -106,7 +106,7 @@ def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     try:
-        require_no_marker(path)
+        require_no_recovery_marker(path)
         require_no_orphaned_wal(path)
         require_sqlite_file(path)
         if not path.exists():

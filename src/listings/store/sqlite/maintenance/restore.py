@@ -4,8 +4,9 @@ A sound, empty or missing database is replaced in one SQLite transaction, with a
 If the process is killed, it leaves a journal, and the next process that opens the file rolls the transaction back.
 There is no WAL meanwhile: SQLite checkpoints and removes it first.
 
-A damaged database can't be trusted with a transaction. Its files are renamed first, because a WAL or journal left
-there would be replayed into the new file. Then a complete copy of the backup takes the name of the database.
+A damaged database can't be trusted with a transaction, so a complete copy of the backup is written next to it. Then
+the old file gets a second name, its WAL and journal are renamed, because they would be replayed into the new file, and
+the copy takes the name of the database.
 """
 
 import fcntl
@@ -28,9 +29,10 @@ from listings.store.sqlite.connections import (
     is_damage,
     open_exclusive,
     open_without_writes,
-    remove_marker,
+    remove_recovery_marker,
     require_safe_sqlite,
     set_checkpoint_on_close,
+    write_recovery_marker,
 )
 from listings.store.sqlite.maintenance import migrate, snapshot
 from listings.store.sqlite.maintenance.backup import is_database_file
@@ -84,7 +86,7 @@ _LOSSES = (
         """,
     ),
     (
-        *(2, _LATEST, "disabled or enabled account", "disabled or enabled accounts"),
+        *(2, _LATEST, "enabling or disabling of an account", "enablings or disablings of accounts"),
         """
         SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
         WHERE m.disabled_at IS NOT b.disabled_at
@@ -129,8 +131,8 @@ def restore(
 
     Raises Problem("restore_refused"), with nothing changed, if the file is not a sound backup with a known schema, if
     another process has the database open, or, without `force`, if `_LOSSES` finds data that the backup lacks (see
-    docs/backups.md) or the current database can't be compared. Raises Problem("backup_refused") if the current database
-    can't be copied aside, and Unavailable if the disk fails.
+    docs/backups.md) or the current database can't be compared. Raises Problem("backup_refused") if a copy can't be
+    written, of the current database or of the backup, and Unavailable if the disk fails or `database` is not a file.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
@@ -140,7 +142,7 @@ def restore(
         pending = _check_backup(backup)
         try:
             previous_file = _replace(database, backup, force=force)
-            remove_marker(database)
+            remove_recovery_marker(database)
         except apsw.BusyError:
             raise Problem(
                 "restore_refused", f"The database {database} is open in another process: stop the service first"
@@ -336,6 +338,7 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
             except OSError:  # a file system without hard links
                 _copy(locked, previous_file)
         try:
+            write_recovery_marker(real, "A restore was interrupted")  # until `restore` ends
             for side_file, previous in zip(*map(snapshot.list_side_files, (real, previous_file)), strict=True):
                 if side_file.exists():
                     side_file.replace(previous)

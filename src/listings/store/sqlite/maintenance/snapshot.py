@@ -25,6 +25,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 DRAFT_SUFFIX = ".part"
 _STEP_PAGES = 256  # 1 MiB
 _NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_WRITE_ERRORS = {apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_TRUNCATE}
 
 
 def ignore_progress(done: int, pages: int) -> None:
@@ -91,6 +92,10 @@ def report_write_errors(target: Path) -> Iterator[None]:
         yield
     except apsw.FullError:
         raise _build_no_space_error(target) from None
+    except apsw.IOError as error:
+        if getattr(error, "extendedresult", None) not in _WRITE_ERRORS:
+            raise
+        raise Problem("backup_refused", f"{target} can't be written: the disk or a size limit rejects it") from None
     except OSError as error:
         if error.errno in _NO_SPACE_ERRORS:
             raise _build_no_space_error(target) from None

@@ -44,11 +44,8 @@ class PreparedBatch(NamedTuple):
     seconds: float
 
 
-async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
-    """Prepare at most `count` listings whose current version is not in the market.
-
-    `version` is the version of the index.
-    """
+async def prepare_next(read: Read, count: int, index_version: int) -> PreparedBatch:
+    """Prepare at most `count` listings whose current version is not in the market."""
     listings: list[Listing] = []
     words: dict[tuple[int, int], str] = {}
     seconds, size, has_more = 0.0, 0, True
@@ -57,7 +54,7 @@ async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
         rows = read(NEXT_LISTING, (listings[-1].id if listings else -1,))
         for listing in map(build_listing, rows):
             listings.append(listing)
-            words[listing.id, listing.version] = _build_words(listing, version)
+            words[listing.id, listing.version] = _build_words(listing, index_version)
             size += count_text_bytes(listing)
         has_more = bool(rows)
         seconds += perf_counter() - began
@@ -65,9 +62,9 @@ async def prepare_next(read: Read, count: int, version: int) -> PreparedBatch:
     return PreparedBatch(listings, words, has_more, seconds)
 
 
-def _build_words(listing: Listing, version: int) -> str:
+def _build_words(listing: Listing, index_version: int) -> str:
     is_shown = entries.choose_state(listing, None) == SHOWN
-    return " ".join(entries.build_terms(listing, version)) if is_shown else ""
+    return " ".join(entries.build_terms(listing, index_version)) if is_shown else ""
 
 
 class SqliteMarketEngine:

@@ -1,7 +1,8 @@
 """Search the market in the SQLite file, along an index in the requested order.
 
-A full-text index returns its rows in the order of their rowids only, so there are two: one whose rowids are serials,
-and one whose rowids start with the price. A page then reads only the first rows that match after its cursor.
+A full-text index returns its rows in the order of their rowids only, so there are two: one whose rowids are serials of
+market entries, in the order in which they were added, and one whose rowids start with the price. A page then reads only
+the first rows that match after its cursor.
 """
 
 from itertools import starmap
@@ -18,10 +19,10 @@ _MAX_GATHERED = 100_000
 """With fewer listings in a price range, all of them are collected first and then sorted by age."""
 
 _COLUMNS = ", ".join(f"market.{name}" for name in entries.ENTRY_COLUMNS.split(", "))
-_DISABLED = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
-# Needed until the next index steps hide the listings of disabled accounts.
-_ENABLED = f"market.account_id NOT IN ({_DISABLED})"
-HAS_DISABLED = f"SELECT EXISTS ({_DISABLED})"
+_NOT_YET_HIDDEN = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
+# Accounts that are disabled, but whose listings no index step has hidden yet.
+_ENABLED = f"market.account_id NOT IN ({_NOT_YET_HIDDEN})"
+HAS_NOT_YET_HIDDEN = f"SELECT EXISTS ({_NOT_YET_HIDDEN})"
 _DIRECTIONS = {"newest": "DESC", "oldest": "ASC", "price": "ASC", "-price": "DESC"}
 BY_SERIAL = {
     direction: f"""
@@ -77,17 +78,17 @@ ORDER BY serial LIMIT $2
 """
 
 
-def search(read: Read, query: MarketQuery, version: int) -> list[MarketEntry]:
-    """Return a page of entries in the requested order. `version` is the version of the index."""
-    return [MarketEntry(*row) for row in _search(read, query, version)]
+def search(read: Read, query: MarketQuery, index_version: int) -> list[MarketEntry]:
+    """Return a page of entries in the requested order."""
+    return [MarketEntry(*row) for row in _search(read, query, index_version)]
 
 
-def list_traits(read: Read, query: MarketQuery, version: int, count: int) -> list[MarketTraits]:
+def list_traits(read: Read, query: MarketQuery, index_version: int, count: int) -> list[MarketTraits]:
     """Return the traits of at most `count` listings that match: the newest, or the cheapest of a price range."""
     lowest, highest = _clamp_prices(query)
     if lowest > highest:
         return []
-    match = _build_match(entries.build_query_terms(query, version))
+    match = _build_match(entries.build_query_terms(query, index_version))
     if query.price_min is None and query.price_max is None:
         return [*starmap(MarketTraits, read(TRAITS, (match, count)))]
     rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
@@ -99,18 +100,18 @@ def build_price_rowid(price_cents: int, serial: int) -> int:
     return price_cents << SERIAL_BITS | serial
 
 
-def _search(read: Read, query: MarketQuery, version: int) -> list[Row]:
+def _search(read: Read, query: MarketQuery, index_version: int) -> list[Row]:
     lowest, highest = _clamp_prices(query)
     if lowest > highest:
         return []
-    match, direction = _build_match(entries.build_query_terms(query, version)), _DIRECTIONS[query.sort]
+    match, direction = _build_match(entries.build_query_terms(query, index_version)), _DIRECTIONS[query.sort]
     rowids = build_price_rowid(lowest, 0), build_price_rowid(highest, LAST_SERIAL)
     if query.sort in {"price", "-price"}:
         return read(BY_PRICE[direction], (match, *_choose_rowids(query, *rowids), query.limit))
     serials = _choose_serials(query)
     if query.price_min is None and query.price_max is None:
         return read(BY_SERIAL[direction], (match, *serials, lowest, highest, query.limit))
-    if _has_few_matches(read, query, version, rowids):
+    if _has_few_matches(read, query, index_version, rowids):
         return read(BY_SERIAL_OF_FEW[direction], (match, *rowids, *serials, query.limit))
     match = _add_price_classes(match, lowest, highest)
     return read(BY_SERIAL[direction], (match, *serials, lowest, highest, query.limit))
@@ -139,14 +140,14 @@ def _join_or(words: list[str]) -> str:
     return " OR ".join(f'"{word}"' for word in words)
 
 
-def _has_few_matches(read: Read, query: MarketQuery, version: int, rowids: tuple[int, int]) -> bool:
+def _has_few_matches(read: Read, query: MarketQuery, index_version: int, rowids: tuple[int, int]) -> bool:
     """Return whether few listings match the filters and the price range, whatever words they contain.
 
     Counting only those that contain the search words would take longer. False while listings of disabled accounts are
     still shown, because `BY_SERIAL_OF_FEW` does not exclude them.
     """
-    filters = _build_match([entries.build_filter_term(query, version)])
-    return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_DISABLED, ())[0][0]
+    filters = _build_match([entries.build_filter_term(query, index_version)])
+    return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_NOT_YET_HIDDEN, ())[0][0]
 
 
 def _build_match(words: list[str]) -> str:
