@@ -80,7 +80,7 @@ test: dev  ## run every test once; COVERAGE=1 to measure branch coverage, as CI 
 	$(BIN)/python -m pytest -m timing $(call FILES_MARKED,timing)
 
 # The tests that reach the compiled modules, on SQLite and over the server's own protocol.
-COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/conformance tests/domain/test_fields.py \
+COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/contract tests/domain/test_fields.py \
     tests/domain/test_image_fields.py tests/domain/test_api_keys.py tests/store/sqlite/test_write_lock.py tests/store/sqlite/test_revision_cache.py \
     tests/cli/test_serve.py tests/cli/test_stop.py tests/workers tests/telemetry tests/conform/test_conform.py \
     tests/site/test_middleware.py tests/torture/test_rate_limit.py tests/torture/test_linearizability.py
@@ -90,9 +90,9 @@ test-compiled: dev .compiled/.built  ## run the tests that reach compiled module
 	    -m "not alone and not timing and not as_written" -k "not postgres and not citus" $(COMPILED_TESTS)
 
 # The first line of pytest says what is missing if the database is not one on a Citus coordinator.
-test-citus: dev  ## run the conformance and API tests on Citus: LISTINGS_TEST_CITUS_URL=postgresql://... make test-citus
+test-citus: dev  ## run the contract and API tests on Citus: LISTINGS_TEST_CITUS_URL=postgresql://... make test-citus
 	@test -n "$$LISTINGS_TEST_CITUS_URL" || { echo "Set LISTINGS_TEST_CITUS_URL to a database on a Citus coordinator (docs/testing.md)"; exit 1; }
-	$(BIN)/python -m pytest $(PARALLEL) -k citus tests/conformance tests/api tests/deploy
+	$(BIN)/python -m pytest $(PARALLEL) -k citus tests/contract tests/api tests/deploy
 
 .clients/.packages: requirements/clients.txt clients/package-lock.json
 	@mkdir -p .clients

@@ -1,4 +1,4 @@
-"""The rate limit over the API (decisions G28-G30); tests/conformance has the tests of the limiters themselves."""
+"""The rate limit over the API (decisions G28-G30); tests/contract has the tests of the limiters themselves."""
 
 from collections import Counter
 from collections.abc import Iterator

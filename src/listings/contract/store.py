@@ -1,4 +1,4 @@
-"""The contract between the services and the stores. `tests/conformance` runs against every engine."""
+"""The contract between the services and the stores. `tests/contract` runs against every engine."""
 
 from typing import Protocol
 

@@ -16,7 +16,7 @@ from listings.store.postgres import search
 from listings.store.postgres import store as store_module
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
-from tests.conformance.helpers import add_email_token
+from tests.contract.helpers import add_email_token
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked

@@ -11,7 +11,7 @@ from listings.contract.listings import AddStep
 from listings.contract.reverts import Revert, RevertPosition, RevertRequest, RevertStep
 from listings.domain.model import NewListing
 from listings.store.postgres.store import PostgresStore
-from tests.conformance.helpers import erase, set_values
+from tests.contract.helpers import erase, set_values
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
 from tests.store.postgres.test_interleavings import open_store

@@ -14,7 +14,7 @@ from listings.contract.listings import AddStep
 from listings.domain.model import ListingQuery, MarketQuery
 from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
-from tests.conformance.helpers import find_all
+from tests.contract.helpers import find_all
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import (
     CREATED,

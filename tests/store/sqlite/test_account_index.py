@@ -18,7 +18,7 @@ from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite import account_index
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
-from tests.conformance.helpers import find_all
+from tests.contract.helpers import find_all
 from tests.harness import TIMEOUT
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from listings.contract.listings import AddStep
 from listings.domain.model import NewListing, bucket_of
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
-from tests.conformance.helpers import erase
+from tests.contract.helpers import erase
 from tests.harness import TIMEOUT
 
 DIGEST = b"k" * 32

@@ -162,19 +162,19 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     ),
     "ratelimit/memory.py": (
         "tests/ratelimit/test_memory.py",
-        "tests/conformance/test_limiter.py",
+        "tests/contract/test_limiter.py",
         "tests/ratelimit/test_mapped.py",
     ),
     "ratelimit/mapped.py": (
         "tests/ratelimit/test_mapped.py",
         "tests/ratelimit/test_exclusive_mode.py",
         "tests/ratelimit/test_import_history.py",
-        "tests/conformance/test_limiter.py",
+        "tests/contract/test_limiter.py",
     ),
     "ratelimit/mapped_file.py": (
         "tests/ratelimit/test_mapped.py",
         "tests/ratelimit/test_exclusive_mode.py",
-        "tests/conformance/test_limiter.py",
+        "tests/contract/test_limiter.py",
         "tests/ratelimit/test_import_history.py",
     ),
     "ratelimit/fallback.py": ("tests/ratelimit/test_fallback.py",),
@@ -182,7 +182,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
         "tests/ratelimit/test_fallback.py",
         "tests/ratelimit/test_redis.py",
         "tests/ratelimit/test_import_history.py",
-        "tests/conformance/test_limiter.py",
+        "tests/contract/test_limiter.py",
     ),
 }
 """Modules of src/listings, and the tests that cover them."""

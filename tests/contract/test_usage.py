@@ -8,7 +8,7 @@ import pytest
 from listings.contract.history import HistoryCutoffs, RejectedRequest, UsageCount, UsageSlot
 from listings.contract.store import Store
 from listings.domain.model import Account, bucket_of
-from tests.conformance.conftest import Run
+from tests.contract.conftest import Run
 
 DAY = 20_000
 HOUR = DAY * 24

@@ -25,8 +25,8 @@ from listings.domain.model import (
     Status,
     bucket_of,
 )
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import CREATED, MINIMAL, erase, find_all, set_values
+from tests.contract.conftest import Run
+from tests.contract.helpers import CREATED, MINIMAL, erase, find_all, set_values
 
 pytestmark = pytest.mark.decision("G43")
 WRITERS = 8

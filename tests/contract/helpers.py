@@ -1,4 +1,4 @@
-"""Listings for the conformance tests, and shorthands for the store's methods."""
+"""Listings for the tests of the contract, and shorthands for the store's methods."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from listings.contract.mail import NewMail
 from listings.contract.store import Store
 from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
-from tests.conformance.conftest import Run
+from tests.contract.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
 FULL = msgspec.structs.replace(

@@ -11,8 +11,8 @@ from listings.contract.listings import AddStep
 from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, Listing, ListingChange, ListingCounts, ListingQuery, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import CREATED, FULL, MINIMAL, add, list_ids, set_values
+from tests.contract.conftest import Run
+from tests.contract.helpers import CREATED, FULL, MINIMAL, add, list_ids, set_values
 from tests.harness import TIMEOUT
 
 

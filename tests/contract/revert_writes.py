@@ -13,7 +13,7 @@ from listings.contract.reverts import (
     RevertStep,
 )
 from listings.domain.model import Listing
-from tests.conformance.test_changes import CREATED_MOMENT, Edits
+from tests.contract.test_changes import CREATED_MOMENT, Edits
 
 BOT, OWNER = Actor(7, 1_500), Actor(8, 1_600)
 NOW = CREATED_MOMENT + 100

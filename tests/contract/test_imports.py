@@ -10,8 +10,8 @@ from listings.contract.store import Store
 from listings.domain.accounts import build_erased_email
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import FULL, MINIMAL, add, erase, page_ids, set_values
+from tests.contract.conftest import Run
+from tests.contract.helpers import FULL, MINIMAL, add, erase, page_ids, set_values
 
 # Pages of all listings
 

@@ -18,8 +18,8 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
 from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import CREATED, erase, set_values
+from tests.contract.conftest import Run
+from tests.contract.helpers import CREATED, erase, set_values
 
 NEW = NewListing(title="Lamp", content="Brass.")
 KEY = Actor(7, 1_500)

@@ -25,10 +25,10 @@ from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ImportedListing, Listing
 from listings.store.reverts import reads
-from tests.conformance.conftest import ENGINES, Run, open_store
-from tests.conformance.helpers import CREATED, erase, set_values
-from tests.conformance.revert_writes import ALL_OF_BOT, BOT, NOW, OTHER_WORKER, OWNER, WORKER, Reverts
-from tests.conformance.test_changes import CREATED_MOMENT, NEW
+from tests.contract.conftest import ENGINES, Run, open_store
+from tests.contract.helpers import CREATED, erase, set_values
+from tests.contract.revert_writes import ALL_OF_BOT, BOT, NOW, OTHER_WORKER, OWNER, WORKER, Reverts
+from tests.contract.test_changes import CREATED_MOMENT, NEW
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
-from tests.conformance.conftest import Clock, MakeLimiter, Run
+from tests.contract.conftest import Clock, MakeLimiter, Run
 
 KEY = 7
 

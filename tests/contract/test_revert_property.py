@@ -17,10 +17,10 @@ from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
 from listings.domain.model import Listing
 from listings.service.history import reverts as use_cases
-from tests.conformance.conftest import ENGINES, Run, open_store
-from tests.conformance.helpers import CREATED
-from tests.conformance.revert_writes import NOW, Reverts
-from tests.conformance.test_changes import NEW
+from tests.contract.conftest import ENGINES, Run, open_store
+from tests.contract.helpers import CREATED
+from tests.contract.revert_writes import NOW, Reverts
+from tests.contract.test_changes import NEW
 
 BOT, OWNER = Actor(OPERATOR, 1_500), Actor(CONSOLE, 1_600)
 REVERTER = 9

@@ -21,8 +21,8 @@ from listings.service.listings import find_of_any_size
 from listings.store import search_sql
 from listings.store.postgres import search as postgres_search
 from listings.store.sqlite import search as sqlite_search
-from tests.conformance.conftest import ENGINES, Run, open_store
-from tests.conformance.helpers import find_all, search_all
+from tests.contract.conftest import ENGINES, Run, open_store
+from tests.contract.helpers import find_all, search_all
 
 TYPES = ("product", "service", "rental", "job")
 CATEGORIES = ("", "Furniture", "Bikes", "Bike parts")

@@ -13,8 +13,8 @@ from listings.contract.mail import NewMail
 from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
 from listings.contract.store import Store
 from listings.domain.model import Account, ApiKey, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import CREATED, MINIMAL, add_email_token, erase, set_values
+from tests.contract.conftest import Run
+from tests.contract.helpers import CREATED, MINIMAL, add_email_token, erase, set_values
 
 BY_CONSOLE = Actor(CONSOLE, 1_500)
 SUBJECT, OTHER = b"s" * 32, b"o" * 32

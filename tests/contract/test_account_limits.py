@@ -14,8 +14,8 @@ from listings.contract.store import Store
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ImportedListing, ListingCounts, NewListing, bucket_of
-from tests.conformance.conftest import ENGINES, Run, open_store
-from tests.conformance.helpers import CREATED, FULL, MINIMAL, set_values
+from tests.contract.conftest import ENGINES, Run, open_store
+from tests.contract.helpers import CREATED, FULL, MINIMAL, set_values
 
 pytestmark = pytest.mark.decision("G39")
 LONG = msgspec.structs.replace(FULL, external_id=None)

@@ -11,8 +11,8 @@ from listings.contract.history import OPERATOR, Actor
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import erase
+from tests.contract.conftest import Run
+from tests.contract.helpers import erase
 
 
 def test_an_account_is_found_by_id_and_email(store: Store, run: Run, account: Account) -> None:

@@ -23,8 +23,8 @@ from listings.domain.model import (
     NewListing,
     bucket_of,
 )
-from tests.conformance.conftest import Run
-from tests.conformance.test_search import REGIONS, TYPES, random_text, run_all
+from tests.contract.conftest import Run
+from tests.contract.test_search import REGIONS, TYPES, random_text, run_all
 
 INDEXER, OTHER_INDEXER = b"i" * 16, b"j" * 16
 DAY = 20_000

@@ -9,8 +9,8 @@ from listings.contract.members import NewSession
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import add_email_token
+from tests.contract.conftest import Run
+from tests.contract.helpers import add_email_token
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32
 NEW = "alice@new.example"

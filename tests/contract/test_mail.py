@@ -7,8 +7,8 @@ from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail, QueuedMail
 from listings.contract.store import Store
 from listings.domain.model import Account
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import erase
+from tests.contract.conftest import Run
+from tests.contract.helpers import erase
 
 
 def build_mail(account: Account, number: int = 1) -> NewMail:

@@ -10,8 +10,8 @@ from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRe
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import set_values
+from tests.contract.conftest import Run
+from tests.contract.helpers import set_values
 
 CREATED = "2026-11-21 10:00:00"
 NEW = NewListing(title="Lamp", content="Brass.")

@@ -8,8 +8,8 @@ from listings.contract.listings import AddStep
 from listings.contract.store import Store
 from listings.domain.errors import Unavailable
 from listings.domain.model import Account, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import CREATED, MINIMAL, list_ids
+from tests.contract.conftest import Run
+from tests.contract.helpers import CREATED, MINIMAL, list_ids
 
 
 def test_a_database_has_one_id(store: Store, run: Run) -> None:

@@ -7,8 +7,8 @@ from listings.contract.listings import AddStep
 from listings.contract.mail import NewMail
 from listings.contract.store import Store
 from listings.domain.model import Account, NewListing, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.test_usage import build_rejected_request, get_partition
+from tests.contract.conftest import Run
+from tests.contract.test_usage import build_rejected_request, get_partition
 
 HOUR = 20_000 * 24
 TIMES = ReportTimes(since=HOUR * 3600, now=HOUR * 3600 + 86_000, soon=HOUR * 3600 + 1_000_000)

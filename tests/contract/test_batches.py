@@ -22,8 +22,8 @@ from listings.contract.listings import (
 from listings.contract.store import Store
 from listings.domain.errors import Problem
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
-from tests.conformance.conftest import Run
-from tests.conformance.helpers import find_all
+from tests.contract.conftest import Run
+from tests.contract.helpers import find_all
 
 CREATED = "2026-11-21 10:00:00"
 ADD = AddStep(NewListing(title="Lamp", content="Brass."), CREATED)
