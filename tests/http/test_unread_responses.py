@@ -103,7 +103,7 @@ def test_a_client_that_reads_at_the_minimum_rate_gets_everything(service: Runnin
 def test_a_client_that_waits_for_its_turn_is_not_slow(
     service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_MIN_READ_RATE", 1_000_000)
+    monkeypatch.setattr(connections, "_MIN_SEND_RATE", 1_000_000)
     monkeypatch.setattr(throttle, "_INTERVAL_SECONDS", 0.2)  # a third of that rate
     monkeypatch.setattr(throttle, "_BURST_SECONDS", 0.0)
     started = time.monotonic()

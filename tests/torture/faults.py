@@ -19,7 +19,7 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.contract.reverts import Revert, RevertKey, RevertStep
 from listings.domain.model import Caller, Listing
 from listings.http import connection
-from listings.http.asgi import BodySource, ClientGoneError
+from listings.http.asgi import BodySource, ClientDisconnectedError
 from listings.http.byte_budget import ByteBudget
 from listings.http.connection import HttpConnection
 from listings.http.exchange import HttpExchange
@@ -212,7 +212,7 @@ def accept_truncated_bodies() -> None:
     async def receive(self: Request) -> tuple[bytes, bool]:
         try:
             return await receive_chunk(self)
-        except ClientGoneError:
+        except ClientDisconnectedError:
             return b"", False
 
     Request._receive_chunk = receive  # type: ignore[method-assign]  # the injected fault

@@ -25,7 +25,7 @@ from listings.domain.model import Caller
 from listings.http.asgi import (
     LARGE_RESPONSE_BYTES,
     AsgiExchange,
-    ClientGoneError,
+    ClientDisconnectedError,
     Exchange,
     Pages,
     Receive,
@@ -108,7 +108,7 @@ class Application:
         request = Request(exchange, self._ids, self._response_cache, self._lists, self._dry_run_lock)
         try:
             response = await self._respond(request, exchange)
-        except ClientGoneError:
+        except ClientDisconnectedError:
             return
         finally:
             request.release_body()
@@ -152,7 +152,7 @@ class Application:
         except Problem as problem:
             problem.__traceback__ = None  # it is part of a reference cycle, and its frames may hold large listings
             return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
-        except ClientGoneError:
+        except ClientDisconnectedError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure gets the API's one error format
             _log.exception("Request %s failed", request.id)

@@ -12,7 +12,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Caller
 from listings.http import accept_encoding
 from listings.http.accept_encoding import Encodings
-from listings.http.asgi import ClientGoneError, Exchange
+from listings.http.asgi import ClientDisconnectedError, Exchange
 from listings.http.large_bodies import LARGE_BODY_BYTES, LargeBodies
 from listings.http.yielding_lock import YieldingLock
 
@@ -157,7 +157,7 @@ class Request:
     async def read_body(self, max_bytes: int, large_bodies: LargeBodies) -> None:
         """Read the whole body, of at most `max_bytes`, into `body`. Call `release_body` when the request is processed.
 
-        Raises Problem: unsupported_encoding, body_too_large, invalid_request; Unavailable; ClientGoneError.
+        Raises Problem: unsupported_encoding, body_too_large, invalid_request; Unavailable; ClientDisconnectedError.
         """
         if any(value.lower() != "identity" for value in self.header_values(b"content-encoding")):
             raise Problem("unsupported_encoding", "Content-Encoding must be identity: send the body uncompressed")
@@ -202,7 +202,7 @@ class Request:
             large_bodies.release(owner, size)
 
     async def skip_body(self, max_bytes: int) -> None:
-        """Discard a body that the endpoint does not use. Raises ClientGoneError.
+        """Discard a body that the endpoint does not use. Raises ClientDisconnectedError.
 
         For GET and HEAD, the connection discards the rest above `max_bytes`. For a write, raises
         Problem("body_too_large"), so that a truncated request changes nothing.
@@ -221,13 +221,13 @@ class Request:
             raise _too_large(max_bytes)
 
     async def wait_for_close(self) -> None:
-        """Wait until the client has left, or the response should be sent soon. Call it after the body was read."""
+        """Wait until the client disconnects, or the response should be sent soon. Call it after the body was read."""
         await self._exchange.wait_for_close()
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
         message = await self._exchange.receive()
         if message["type"] == "http.disconnect":
-            raise ClientGoneError
+            raise ClientDisconnectedError
         return message.get("body", b""), message.get("more_body", False)
 
 

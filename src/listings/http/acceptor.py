@@ -36,10 +36,11 @@ class Acceptor:
     def __init__(
         self, build_protocol: Callable[[], asyncio.Protocol], count_free: Callable[[], int], batch_size: int
     ) -> None:
-        """`build_protocol` builds the protocol of a connection. `count_free` returns how many more may be open.
+        """Set up the acceptor.
 
-        `batch_size` connections at most are accepted per loop iteration. Keep it small if other processes accept from
-        the same sockets, so that each gets some.
+        `build_protocol` builds the protocol of a connection. `count_free` returns how many more connections may be
+        opened. `batch_size` connections at most are accepted per loop iteration. Keep it small if other processes
+        accept from the same sockets, so that each gets some.
         """
         self._loop = asyncio.get_running_loop()
         self._build_protocol = build_protocol

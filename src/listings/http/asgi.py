@@ -29,12 +29,18 @@ class BodySource(Protocol):
         """Return at most `count` bytes, and at least one."""
 
 
-class ClientGoneError(Exception):
-    """The client left before its request was complete. Nothing is executed, and no response is sent."""
+class ClientDisconnectedError(Exception):
+    """The request will never be complete: the client disconnected, or the connection has rejected its body.
+
+    The application executes nothing and sends no response.
+    """
 
 
 class Exchange(Protocol):
-    """A request and the means to respond. Implemented over ASGI and by our own protocol, which is faster."""
+    """A request and the means to respond.
+
+    Implemented over ASGI by `AsgiExchange`, and by `HttpExchange`, which our server uses and which is faster.
+    """
 
     method: str
     path: str  # decoded, unless it contains an encoded slash, which must not separate segments
@@ -49,13 +55,13 @@ class Exchange(Protocol):
         """Return the body if it has arrived completely, or None if it must be received."""
 
     async def receive(self) -> Message:
-        """Return the next ASGI message with a part of the body."""
+        """Return the next ASGI message: a part of the body, or `http.disconnect`."""
 
     async def send(self, message: Message) -> None:
         """Send an ASGI message."""
 
     async def wait_for_close(self) -> None:
-        """Wait until the client has left or will send nothing further, or the connection is about to close.
+        """Wait until the client has disconnected or will send nothing further, or the connection is about to close.
 
         Call it after the body has arrived.
         """

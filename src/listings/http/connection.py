@@ -29,7 +29,7 @@ from listings.http.write_buffer import Data, Transport, WriteBuffer
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
-_MIN_READ_RATE = 16 * 1024  # bytes per second that a client must take, on average over the write deadline
+_MIN_SEND_RATE = 16 * 1024  # bytes per second that a client must read, on average over the write deadline
 _HURRIED_SECONDS = 2.0  # the write deadline while clients leave too many bytes unread
 _REQUEST_LINE_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
 _MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
@@ -68,7 +68,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """The protocol of one connection. It is the transport of its exchanges, so that `close` can linger."""
+    """The protocol of one connection. Its exchanges use it as their transport, so that `close` can linger."""
 
     app: HttpApplication  # uvicorn passes it on unchanged
     _arriving: HttpExchange  # the request whose body is arriving, or arrived last
@@ -98,7 +98,7 @@ class HttpConnection(HttpToolsProtocol):
         self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
         self._sending_body = False
         self._written_bytes = 0
-        self._last_reader_check: tuple[float, int] | None = None  # its time, and the bytes taken
+        self._last_reader_check: tuple[float, int] | None = None  # its time, and the bytes sent by then
         self._phase: Phase = "silent"
         self._phase_since = self.loop.time()
         self._running: HttpExchange | None = None
@@ -160,9 +160,6 @@ class HttpConnection(HttpToolsProtocol):
         self.write_buffer.flush()
         if self._running is None:
             return False
-        if self._phase == "body" and self._arriving is not self._running and not self._unparsed:
-            self._abandon(self._arriving)
-            self._enter("busy")
         if self._phase not in {"busy", "head", "rejected"}:
             return False
         self._begin_stop()
@@ -208,10 +205,13 @@ class HttpConnection(HttpToolsProtocol):
             self._check_sizes(data, fresh=fresh)
 
     def _truncate_head(self, data: bytes) -> bytes:
-        """Cut off a head one byte beyond its limit, because the parser would skip any amount of space in it."""
+        """Cut off a head that does not end within its limit and one more byte.
+
+        Otherwise the parser would skip any amount of space in it.
+        """
         room = max(0, self._max_head_bytes - self._head_bytes)
-        ends_in_time = b"\r\n\r\n" in self._head_end + data[:room]
-        return data if ends_in_time else data[: room + 1]
+        start = data[: room + 1]
+        return data if b"\r\n\r\n" in self._head_end + start else start
 
     def _check_sizes(self, data: bytes, *, fresh: bool) -> None:
         """Reject an endless head, and endless framing in a body."""
@@ -439,7 +439,7 @@ class HttpConnection(HttpToolsProtocol):
             self._send_problem(problem)
 
     def _abandon(self, exchange: HttpExchange) -> None:
-        """Cancel a request whose body will never be complete. To the application, the client has left."""
+        """Cancel a request whose body will never be complete. To the application, the client has disconnected."""
         exchange.disconnected = True
         exchange.message_event.set()
         if exchange is self._running:
@@ -508,7 +508,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.set_write_buffer_limits(0)
 
     def write_body(self, piece: bytes) -> None:
-        """Write a piece of a body, unless the client has left since the piece was requested."""
+        """Write a piece of a body, unless the client has disconnected since the piece was requested."""
         self._written_bytes += len(piece)
         if not self.transport.is_closing():
             self.transport.write(piece)
@@ -523,7 +523,7 @@ class HttpConnection(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def close(self) -> None:
-        """Close after the last response. A client that is still sending gets time to read it first.
+        """Close once all that is written is sent. A client that is still sending gets time to read it first.
 
         If a socket is closed with unread bytes, the kernel resets the connection and the response is lost.
         """
@@ -585,11 +585,11 @@ class HttpConnection(HttpToolsProtocol):
     def sweep(self, now: float) -> None:
         """Reject or close the connection if it is past its deadline."""
         unsent = self.transport.get_write_buffer_size()
-        is_taking_last = unsent > 0 and self._phase in {"discard", "linger"}
-        if is_taking_last or self.flow.read_paused:  # it is still receiving responses, or we have paused reading
+        is_sending_last = unsent > 0 and self._phase in {"discard", "linger"}
+        if is_sending_last or self.flow.read_paused:  # it is still receiving responses, or we have paused reading
             self._phase_since = now
         limits, elapsed = self._limits, now - self._phase_since
-        if is_taking_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():
+        if is_sending_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():
             self._check_reader(now)
             return
         self._last_reader_check = None
@@ -607,18 +607,18 @@ class HttpConnection(HttpToolsProtocol):
 
     def _check_reader(self, now: float) -> None:
         """Drop a client that reads its responses too slowly. Do nothing if no bytes are unsent."""
-        unread = self.transport.get_write_buffer_size()
-        self._count_unsent(unread)
-        if not unread:
+        unsent = self.transport.get_write_buffer_size()
+        self._count_unsent(unsent)
+        if not unsent:
             self._last_reader_check = None
             return
-        taken = self._written_bytes - unread
-        since, before = self._last_reader_check = self._last_reader_check or (now, taken)
+        sent = self._written_bytes - unsent
+        since, before = self._last_reader_check = self._last_reader_check or (now, sent)
         seconds = self._limits.write_seconds
         if now - since >= (min(seconds, _HURRIED_SECONDS) if self._unsent.is_exceeded else seconds):
-            if taken - before < _MIN_READ_RATE * (now - since):
+            if sent - before < _MIN_SEND_RATE * (now - since):
                 self.drop()
-            self._last_reader_check = (now, taken)
+            self._last_reader_check = (now, sent)
 
     def _head_too_large(self) -> Problem:
         limits = self._limits

@@ -151,7 +151,7 @@ class HttpExchange(BaseExchange):
         return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
 
     async def wait_for_close(self) -> None:
-        while not (self._has_left() or self._connection.stopping):
+        while not (self._is_disconnected() or self._connection.stopping):
             self.message_event.clear()
             await self.message_event.wait()
 
@@ -165,8 +165,11 @@ class HttpExchange(BaseExchange):
             self._connection.fail(self)
 
     async def receive(self) -> Any:
-        """Receive an ASGI message. Unlike uvicorn's method, it does not resume reading after the end of the body."""
-        if self.more_body or self.waiting_for_100_continue:
+        """Receive an ASGI message. Unlike uvicorn's method, it does not resume reading after the end of the body.
+
+        A body that is already complete needs no 100 Continue (RFC 9110, 10.1.1).
+        """
+        if self.more_body:
             return await super().receive()
         if not self._has_ended():
             await self.message_event.wait()
@@ -178,21 +181,21 @@ class HttpExchange(BaseExchange):
 
     async def send(self, message: Any) -> None:
         """Send an ASGI message of the pages. For HTTP/1.0, which has no chunks, closing ends the body."""
-        self._close_if_body_pending()
+        self._close_if_continue_pending()
         if self._version == "1.0":
             self.chunked_encoding = False
             self.expected_content_length = len(message.get("body", b""))
         await super().send(message)
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
-        self._close_if_body_pending()
+        self._close_if_continue_pending()
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:
             return
         self.response_started = self.response_complete = True
         status_line = STATUS_LINE[status]
-        date = self._connection.server_state.default_headers[0][1]  # of now: the request may have waited
+        date = self._connection.server_state.default_headers[0][1]  # the current one: the request may have waited
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         data: Data
         if len(body) < LARGE_RESPONSE_BYTES:  # from this size on, two buffers are cheaper than a copy
@@ -206,29 +209,29 @@ class HttpExchange(BaseExchange):
         self.on_response()
 
     async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
-        self._close_if_body_pending()
-        if self.flow.write_paused and not self._has_left():
+        self._close_if_continue_pending()
+        if self.flow.write_paused and not self._is_disconnected():
             await self.flow.drain()
-        if self._has_left():
+        if self._is_disconnected():
             return
         self.response_started = True
         connection = self._connection
-        date = self._connection.server_state.default_headers[0][1]  # of now: the request may have waited
+        date = self._connection.server_state.default_headers[0][1]  # the current one: the request may have waited
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         connection.write(b"%bdate: %b\r\n%b%b" % (STATUS_LINE[status], date, head, end))
         connection.begin_body()
         offset = 0
-        while offset < source.size and not self._has_left():
+        while offset < source.size and not self._is_disconnected():
             async with connection.acquire_throttle():
-                if not self._has_left():
+                if not self._is_disconnected():
                     piece = await source.read(offset, PIECE_BYTES)
                     connection.write_body(piece)
                     offset += len(piece)
                     await connection.throttle.wait()
-            if self.flow.write_paused and not self._has_left():
+            if self.flow.write_paused and not self._is_disconnected():
                 await self.flow.drain()
         connection.end_body()
-        if self._has_left():
+        if self._is_disconnected():
             return
         self.response_complete = True
         self.message_event.set()
@@ -236,17 +239,17 @@ class HttpExchange(BaseExchange):
             connection.close()
         self.on_response()
 
-    def _has_left(self) -> bool:
-        """Return whether the client has left. mypy would regard a repeated check of the attribute as always false."""
+    def _is_disconnected(self) -> bool:
+        """Return the attribute, of which mypy would regard a repeated check as always false."""
         return bool(self.disconnected)
 
     def _has_ended(self) -> bool:
-        return self._has_left() or bool(self.response_complete)
+        return self._is_disconnected() or bool(self.response_complete)
 
     def begin_large_response(self, owner: int) -> bool:
         return self._connection.begin_large_response(owner)
 
-    def _close_if_body_pending(self) -> None:
+    def _close_if_continue_pending(self) -> None:
         if self.waiting_for_100_continue and self.more_body:
             self.keep_alive = False  # a client that got no 100 Continue may never send the body
 

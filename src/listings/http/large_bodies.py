@@ -70,5 +70,8 @@ async def _check_values(body: bytes) -> None:
 
 
 def _count_separators(text: bytes) -> int:
-    """Count opening brackets and braces, and commas. There are at most that many values in arrays and objects."""
+    """Count opening brackets and braces, and commas.
+
+    This is the number of array elements and object fields, and one more for each empty array or object.
+    """
     return text.count(b"[") + text.count(b"{") + text.count(b",")

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn with our protocol and a graceful shutdown."""
+"""The HTTP server: uvicorn with an asyncio protocol of our own (`HttpConnection`) and a graceful shutdown."""
 
 import asyncio
 import logging
@@ -97,7 +97,7 @@ class Server(UvicornServer):
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, and finish the requests that have arrived, within 10 seconds, or 60 after `retire`."""
+        """Stop accepting, and finish the requests that are parsed, within 10 seconds, or 60 after `retire`."""
         _log.info("Stopping")
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + self._timeouts.drain
@@ -193,7 +193,8 @@ class Server(UvicornServer):
     def retire(self) -> None:
         """Shut down slowly, while other processes continue to serve the same listening socket.
 
-        Each connection closes after its next request, or when it is idle for five seconds. After a minute all close.
+        A connection with requests closes after the last one. Another one closes after its next request, or once it has
+        been idle for five seconds. After a minute all close.
         """
         if not self.should_exit:
             self._timeouts = _RETIRING

@@ -22,7 +22,8 @@ UNBUFFERED_RUNS = (16, 11)
 """How many responses to send unbuffered after a loop iteration that had only one response.
 
 Buffering a single response only costs time. After such a run, one iteration is buffered again, to see whether it has
-more responses. The two numbers alternate, so that this iteration is not always the last of a busy period.
+more responses. The two numbers alternate: with one number, that iteration could always be the last of a burst, which
+has only one response.
 """
 
 _log = logging.getLogger(__name__)
