@@ -148,9 +148,12 @@ class MemberStore(Protocol):
         """Return whether this browser is stored as one of the account with this email address."""
 
     async def add_invitation(
-        self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, replaces: bool = True
-    ) -> None:
-        """Store an invitation for an existing account. If `replaces`, it replaces all earlier ones."""
+        self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, email: str | None = None
+    ) -> bool:
+        """Store an invitation for an existing account, which replaces all earlier ones unless `email` is given.
+
+        Return False and store nothing if the account no longer has the address `email`, or is disabled.
+        """
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
         """Return the account of an invitation, or None if there is no such invitation or it has expired."""

@@ -160,6 +160,7 @@ class Accounts:
                 f"Account {account.id} was enabled during its erasure, so it is not erased. Some of its history and"
                 " some of its listings may have been deleted; `listings undelete` restores the listings",
             )
+        await self._delete_listings(account)  # those that an import created meanwhile; none can follow
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))
 
@@ -232,6 +233,6 @@ def validate_email(email: str) -> str:
 def validate_public_contact(contact: str) -> str:
     """Return an email address, a phone number, an http or https URL, or "". Raises Problem("invalid_request")."""
     contact = contact.strip()
-    if contact and not _PUBLIC_CONTACT.fullmatch(contact):
+    if contact and not (contact.isprintable() and _PUBLIC_CONTACT.fullmatch(contact)):
         raise Problem("invalid_request", "Enter an email address, a phone number, or a URL like https://shop.example")
     return contact

@@ -272,6 +272,8 @@ def test_two_tabs_do_not_overwrite_each_other(harness: Harness, alice: Tab) -> N
     form = {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed", "is_active": "true"}
     alice.post(f"{PATH}/{listing_id}", version=version, **form, price="6")
     assert alice.reply.status == 303
+    alice.post(f"{PATH}/{listing_id}", version=version, **form, price="6")  # the same form again
+    assert alice.reply.status == 303
     alice.post(f"{PATH}/{listing_id}", version=version, **form | {"title": "My bicycle"}, price="5")
     assert (alice.reply.status, "was changed elsewhere" in alice.text) == (412, True)
     for row in ("Price 6.00 5", "Title Bicycle My bicycle"):

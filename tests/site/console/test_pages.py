@@ -440,6 +440,7 @@ def test_a_seller_chooses_the_public_contact(harness: Harness) -> None:
     rejected = tab.get("/console/account").post("/console/account/contact", contact="call me")
     assert (rejected.reply.status, "Enter an email address, a phone number" in rejected.text) == (400, True)
     assert rejected.page.values("input", "value", name="contact", aria_invalid="true") == ["call me"]
+    assert tab.post("/console/account/contact", contact="a\0b@c.nz").reply.status == 400
     tab.post("/console/account/contact", contact="021 555 0100").follow()
     assert "Contact saved." in tab.text
     assert tab.page.values("input", "value", name="contact") == ["021 555 0100"]

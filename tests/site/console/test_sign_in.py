@@ -319,7 +319,7 @@ def test_a_form_of_a_visitor_redirects_to_sign_in(harness: Harness) -> None:
         tab = Tab(harness).post(path)
         assert tab.reply.headers["location"] == f"/sign-in?{urlencode({'next': page})}"
         tab.follow()
-        assert "You were signed out and nothing was saved" in tab.text
+        assert "You were signed out. Sign in, check whether your change was saved" in tab.text
         assert tab.page.values("p", "class", role="status") == ["notice"]
         assert tab.page.values("input", "value", name="next") == [page]
         assert "You were signed out" not in tab.get("/sign-in").text

@@ -134,8 +134,8 @@ class Mailer:
     async def _create_link(self, mail: NewMail, account: Account) -> str | None:
         """Store a token for an email with a link, and return the link: "" for an email without one.
 
-        Each attempt has a token of its own. Return None if the email was deleted meanwhile, for example because the
-        password was changed.
+        Each attempt has a token of its own. Return None if the link must not be sent any more: the password or the
+        address was changed meanwhile.
         """
         token, now = create_token(), int(self._clock())
         digest = hash_token(token)
@@ -144,8 +144,8 @@ class Mailer:
             return f"{self._base_url}/confirm-email/{token}" if is_queued else None
         if mail.kind != "password_reset":
             return ""
-        await self._store.add_invitation(account.id, digest, now, now + RESET_SECONDS, replaces=False)
-        return f"{self._base_url}/invitations/{token}"
+        is_owner = await self._store.add_invitation(account.id, digest, now, now + RESET_SECONDS, email=mail.recipient)
+        return f"{self._base_url}/invitations/{token}" if is_owner else None
 
 
 async def _finish(work: Coroutine[Any, Any, bool]) -> bool:

@@ -36,7 +36,8 @@ _SESSION_ENDED = "session-ended"  # the notice that is a warning
 _BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)\.([0-9]+)")
 
 NOTICES: Mapping[str, str] = {
-    _SESSION_ENDED: "You were signed out and nothing was saved. Sign in and submit the form again.",
+    _SESSION_ENDED: "You were signed out. Sign in, check whether your change was saved, and if not, submit the form "
+    "again.",
     "signed-out": "You are signed out.",
     "signed-up": "Welcome! Your account is ready.",
     "signed-up-mail": "Welcome! Your account is ready. We sent a link to your email: open it and select "

@@ -107,13 +107,18 @@ class ScriptedMemberStore(ScriptedStore):
 
     @transaction
     def add_invitation(
-        self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, replaces: bool = True
-    ) -> Script[None]:
-        if replaces:
+        self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, email: str | None = None
+    ) -> Script[bool]:
+        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+        account = Account(*rows[0])
+        if account.disabled_at is not None or email not in {None, account.email}:
+            return False
+        if email is None:
             yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
         else:
             yield Query(member_sql.DELETE_EXPIRED_INVITATIONS, (account_id, created_at))
         yield Query(member_sql.ADD_INVITATION, (account_id, digest, created_at, expires_at))
+        return True
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
         return await self._find(Account, member_sql.FIND_INVITATION, digest, now)

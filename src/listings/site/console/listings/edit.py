@@ -12,10 +12,10 @@ from starlette.routing import Route
 from listings.contract.history import CONSOLE
 from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
-from listings.domain.model import MAX_ID, Listing, ListingChange
+from listings.domain.model import MAX_ID, Listing
 from listings.domain.number_text import format_count
 from listings.service import Services
-from listings.service.listings.steps import WriteOptions
+from listings.service.listings.steps import WriteOptions, find_changes
 from listings.service.members.sessions import Member
 from listings.site import market
 from listings.site.console.guards import (
@@ -153,11 +153,14 @@ async def _create(services: Services, member: Member, sent: listing_form.FormVal
 async def _save(
     services: Services, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
 ) -> Listing:
-    """Raise Problem("precondition_failed") if the form shows another version of the listing."""
-    change: ListingChange = {}
+    """Save a form. Raises Problem("precondition_failed") if it shows another version of the listing.
+
+    A form that is sent twice has nothing left to change, so it is accepted.
+    """
+    change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
     shown = fields.parse_id(version) or 0
-    if shown == listing.version:
-        change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
+    if shown != listing.version and listing.deleted_at is None and not find_changes(listing, change, ""):
+        return listing
     options = WriteOptions(versions=frozenset({shown}))
     try:
         return await services.listings.update(member.caller, listing.id, change, options)
