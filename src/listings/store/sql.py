@@ -184,6 +184,7 @@ SET digest = excluded.digest, result = excluded.result, created_at = excluded.cr
 PURGE_IDEMPOTENCY_RECORDS = """
 DELETE FROM idempotency WHERE (bucket, account_id, key) IN (
     SELECT bucket, account_id, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
+    AND created_at < $1
 RETURNING bucket
 """
 

@@ -152,6 +152,25 @@ def test_a_change_is_retried_if_its_session_ends_before_the_commit(url: str) -> 
     assert (changed.title, changed.version) == ("x", 2)
 
 
+def test_a_write_is_retried_if_its_session_has_lost_its_prepared_statements(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url, sessions=1) as store:
+            listing_id = await create_alice(store)
+            await store.change_listing(listing_id, rename("First"))
+            for _ in range(2):
+                session = await store._pool.acquire_usable()  # noqa: SLF001 - as a pooler between them would
+                await session.execute("DEALLOCATE ALL")
+                store._pool.release(session)  # noqa: SLF001
+                await store.add_listing(1, 1, AddStep(NEW, CREATED))
+                session = await store._pool.acquire_usable()  # noqa: SLF001
+                await session.execute("DEALLOCATE ALL")
+                store._pool.release(session)  # noqa: SLF001
+                await store.change_listing(listing_id, rename("Second"))
+            assert len(await store.list_listings(1, 1)) == 3
+
+    asyncio.run(scenario())
+
+
 def test_a_create_has_an_unknown_outcome_if_its_session_is_terminated(url: str) -> None:
     async def scenario() -> int:
         async with open_store(url) as store, open_session(url) as other:

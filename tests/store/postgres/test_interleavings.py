@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from listings.contract.history import CONSOLE, Actor
-from listings.contract.listings import AddStep, LargeListError
+from listings.contract.listings import AddStep, IdempotencyRecord, LargeListError
 from listings.contract.mail import NewMail
 from listings.domain.account_limits import AccountLimits
-from listings.domain.model import ListingQuery, NewListing
+from listings.domain.model import ListingQuery, MarketQuery, NewListing
 from listings.store.postgres import search
 from listings.store.postgres import store as store_module
 from listings.store.postgres.pool import PoolLimits
@@ -99,6 +99,38 @@ def test_an_email_that_is_deleted_meanwhile_gets_no_token(url: str) -> None:
             adding = store.add_email_token(1, mail, TOKEN, 1_000, 2_000)
             assert await run_after(url, "DELETE FROM mails", adding) is False
             assert await store.find_email_token(TOKEN, 1_500) is None
+
+    asyncio.run(scenario())
+
+
+def test_an_account_that_is_disabled_while_it_is_shown_again_is_hidden(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url) as store:
+            await store.add_listing(1, 1, STEP)
+            while (await store.index_market(10, b"i" * 16, 1_000)).done:
+                pass
+            await store.change_account(1, lambda _: {"disabled_at": 1_500})
+            while (await store.index_market(10, b"i" * 16, 1_000)).done:
+                pass
+            await store.change_account(1, lambda _: {"disabled_at": None})
+            disable = "UPDATE accounts SET disabled_at = 1600 WHERE id = 1"
+            await run_after(url, disable, store.index_market(10, b"i" * 16, 1_000))
+            while (await store.index_market(10, b"i" * 16, 1_000)).has_more:
+                pass
+            assert await store.search_market(MarketQuery(text="lamp")) == []
+
+    asyncio.run(scenario())
+
+
+def test_an_idempotency_record_that_is_used_again_meanwhile_is_not_purged(url: str) -> None:
+    record = IdempotencyRecord("key", b"d" * 32, 1_000, 500)
+
+    async def scenario() -> None:
+        async with open_store(url) as store, open_session(url) as other:
+            await store.add_listing(1, 1, STEP, record)
+            renew = "UPDATE idempotency SET created_at = 9000"
+            await run_after(url, renew, store.purge_idempotency_records(5_000, 10))
+            assert await other.fetchval("SELECT created_at FROM idempotency") == 9_000
 
     asyncio.run(scenario())
 

@@ -52,6 +52,21 @@ def test_a_session_is_idle_after_a_failed_statement(
     assert CUT not in caplog.text
 
 
+def test_the_server_plans_a_statement_once_in_a_session(url: str) -> None:
+    async def scenario() -> None:
+        store = PostgresStore(url, PoolLimits(1, TIMEOUT))
+        await store.open()
+        for number in range(30):
+            await store.get_listing(1024 * number + 1)
+        session = await store._pool.acquire_usable()  # noqa: SLF001 - only the session knows its statements
+        runs = await session.fetch("SELECT max(generic_plans) FROM pg_prepared_statements")
+        assert runs[0][0] > 20
+        store._pool.release(session)  # noqa: SLF001
+        await store.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_read_that_finds_nothing_keeps_its_session(url: str) -> None:
     async def scenario() -> None:
         store = PostgresStore(url, PoolLimits(1, TIMEOUT))

@@ -358,9 +358,10 @@ class PostgresStore(PostgresMarketStore, CommonStore):
                     session, partition, step, options, limits=self.account_limits, with_words=with_words
                 )
             except errors.DRIVER_ERRORS as error:
-                await self._give_back(session)
+                is_stale = errors.is_stale(error)
+                await self._give_back(session, keep=not is_stale)
                 attempts += 1
-                if errors.is_rolled_back(error) and attempts < MAX_ATTEMPTS:
+                if (is_stale or errors.is_rolled_back(error)) and attempts < MAX_ATTEMPTS:
                     continue
                 is_certain = errors.is_certain(error)
                 problem = errors.build_write_error(error) if is_certain else errors.build_unknown_outcome()

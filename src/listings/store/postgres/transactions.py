@@ -123,7 +123,7 @@ class Transactions:
             await session.execute("BEGIN")
             result = await operation(session)
         except BaseException as error:
-            await self._give_back(session, keep=isinstance(error, Exception))
+            await self._give_back(session, keep=isinstance(error, Exception) and not errors.is_stale(error))
             raise
         try:
             tag = await session.execute("COMMIT")

@@ -38,9 +38,11 @@ class ScriptedKeyStore(ScriptedStore):
 
     @caller_transaction
     def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> Script[ApiKey | None]:
-        rows = yield Query(sql.GET_KEY, (key_id,), locks=True)
+        rows = yield Query(sql.GET_KEY, (key_id,))
         if not rows:
             return None
+        yield from lock_not_erased(ApiKey(*rows[0]).account_id)
+        rows = yield Query(sql.GET_KEY, (key_id,), locks=True)
         old = ApiKey(*rows[0])
         rows = yield Query(sql.GET_ACCOUNT, (old.account_id,))
         rotation = decide(old, Account(*rows[0]), (yield from _find_successor(old)))

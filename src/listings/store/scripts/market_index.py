@@ -134,7 +134,7 @@ def run_step(engine: MarketEngine, count: int, indexer: bytes, now: float) -> Sc
     last = yield Query(LAST_ENTRY, ())
     changes = _Changes(engine, count, version, _Place(*last[0]) if last else _Place(0, ""), now)
     while not changes.is_full:
-        accounts = yield Query(engine.next_account, ())
+        accounts = yield Query(engine.next_account, (), locks=True)  # so that it is not disabled before it is marked
         if not accounts:
             break
         yield from changes.index_account(*accounts[0])

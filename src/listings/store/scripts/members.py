@@ -127,6 +127,9 @@ class ScriptedMemberStore(ScriptedStore):
     def accept_invitation(
         self, digest: bytes, password_hash: str, now: int, notice: NewMail | None = None
     ) -> Script[Account | None]:
+        found = yield Query(member_sql.FIND_INVITATION, (digest, now))
+        if found:
+            yield from accounts.lock_not_erased(Account(*found[0]).id)
         rows = yield Query(member_sql.ACCEPT_INVITATION, (digest, now))
         if not rows:
             return None
