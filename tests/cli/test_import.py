@@ -346,6 +346,16 @@ def test_a_file_is_imported_once_without_again(cli: Cli) -> None:
     assert len(titles(cli)) == 3
 
 
+def test_an_interrupted_import_does_not_start_over(cli: Cli, database: Path) -> None:
+    file = write_lines(cli, "rows.jsonl", row(1))
+    cli.run_ok("import", "1", file)
+    databases.change(database, "UPDATE imports SET finished_at = NULL")
+    assert "was not finished: continue that one first" in cli.get_error("import", "1", file, "--again")
+    assert counts(run_import(cli, "1", file, "--again", "--dry-run")[0]) == (1, 0, 0, 0)
+    assert counts(run_import(cli, "1", file)[0]) == (1, 0, 0, 0)
+    assert len(titles(cli)) == 1
+
+
 def test_another_account_can_import_the_same_file(cli: Cli, bob: Data) -> None:
     file = write_lines(cli, "rows.jsonl", row(1))
     cli.run_ok("import", "1", file)

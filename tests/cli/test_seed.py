@@ -1,5 +1,6 @@
 """Seed files: accounts and keys that a service creates before it opens its port."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from listings.contract.history import CONSOLE, Actor
 from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.domain.model import Account
+from listings.service import Services
 from tests.cli.commands import Cli, Data, Program, Serving
 from tests.harness import Harness
 
@@ -192,6 +194,19 @@ def test_a_changed_file_updates_the_accounts(program: Program, cli: Cli) -> None
     assert rows(program.folder)[0][2:4] == ("Alice's Cellar", "alice@example.com")
     assert plan_of(program.folder, "charlie@example.com") == (None,)
     assert plan_of(program.folder, "dora@example.com") == (3_742_761_600,)
+
+
+def test_two_processes_may_apply_a_file_at_the_same_time(tmp_path: Path) -> None:
+    seed = seeding.read(Path(write_seed(tmp_path, ALICE, BOB)))
+
+    async def apply_twice(services: Services) -> None:
+        await asyncio.gather(seeding.apply(services, seed), seeding.apply(services, seed))
+
+    with Harness(tmp_path) as harness:
+        harness.run(apply_twice(harness.services))
+        alice, bob = (account.id for account in list_accounts(harness))
+        owners = [harness.run(harness.services.keys.find(key)).account_id for key in (ALICE_KEY, GENERATED, BOB_KEY)]
+        assert owners == [alice, alice, bob]
 
 
 def test_a_seller_may_change_the_email(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """`listings serve`: the demo, the address, commands during the run, and the stop."""
 
 import asyncio
+import os
 import re
 import shutil
 import signal
@@ -460,5 +461,19 @@ def test_connections_beyond_the_file_limit_get_503(program: Program) -> None:
             assert b"503 Service Unavailable" in connections[-1].recv(1000)
             for connection in connections:
                 connection.close()
+        finally:
+            process.kill()
+
+
+def test_a_hangup_during_the_start_does_not_end_the_service(program: Program) -> None:
+    pipe = program.folder / "seed.json"
+    os.mkfifo(pipe)
+    with program._start(("serve", "--port", "0", "--seed", str(pipe)), subprocess.PIPE) as process:  # noqa: SLF001
+        try:
+            with pipe.open("w") as seed:  # once the program reads it
+                process.send_signal(signal.SIGHUP)
+                seed.write('{"accounts": []}')
+            assert process.stderr is not None
+            assert any(line.startswith("Listings is running at") for line in process.stderr)
         finally:
             process.kill()

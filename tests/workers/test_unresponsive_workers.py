@@ -45,7 +45,7 @@ class Supervised:
     """Workers under a supervisor, in the order of their starts."""
 
     def __init__(self, command: Sequence[str], flags: Mapping[str, str | None], count: int, timeout: float) -> None:
-        self._command = command
+        self.command = command
         self._flags = flags
         self._listener = bind_socket("127.0.0.1", 0)
         self.base_url = format_base_url(self._listener)
@@ -53,7 +53,7 @@ class Supervised:
         self.supervisor = Supervisor(self._start, count, self._listener, timeout)
 
     async def _start(self, on_report: Callable[[int, list[Family]], None]) -> Worker:
-        self.workers.append(await Worker.start(self._command, self._flags, self._listener, on_report))
+        self.workers.append(await Worker.start(self.command, self._flags, self._listener, on_report))
         return self.workers[-1]
 
     @asynccontextmanager
@@ -142,3 +142,23 @@ def no_more_files() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_reload_does_not_replace_a_worker_that_is_starting(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def scenario() -> None:
+        supervised = Supervised(SLOW_WORKER, {}, 2, DEADLINE)
+        async with supervised.run(), asyncio.timeout(DEADLINE):
+            supervised.command = HANGING_WORKER
+            supervised.workers[0].signal(signal.SIGKILL)
+            while len(supervised.workers) < 3:  # noqa: ASYNC110 - the supervisor signals nothing
+                await asyncio.sleep(0.01)
+            supervised.command = SLOW_WORKER
+            supervised.supervisor.reload()
+            while "Reloaded" not in caplog.messages:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert not supervised.workers[2].is_stopping
+            assert len(supervised.workers) == 4
+
+    asyncio.run(scenario())

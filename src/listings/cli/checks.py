@@ -338,7 +338,7 @@ def _check_service(settings: Settings) -> Finding:
         return _check_readiness(address, response.status, response.read(_MIB))
     except ConnectionRefusedError:
         return ok(f"Nothing is listening at {address} (set LISTINGS_PORT if the service has another port)")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, UnicodeError, http.client.HTTPException) as error:
         return warning(f"{address} does not respond: {error}", "Look at the service's log, then restart it")
     finally:
         connection.close()

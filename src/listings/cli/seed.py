@@ -85,7 +85,17 @@ async def _apply(services: Services, wanted: SeedAccount, account: Account | Non
         _log.warning("Account number %d of the seed file is account %d, whose email has changed", number, account.id)
     for key in wanted.list_keys():
         if await services.keys.find(key.key) is None:
-            await services.keys.add(account, KEY_NAME, key.key, access=key.access)
+            await _add_key(services, wanted, account, key)
+
+
+async def _add_key(services: Services, wanted: SeedAccount, account: Account, key: SeedKey) -> None:
+    try:
+        await services.keys.add(account, KEY_NAME, key.key, access=key.access)
+    except Problem as problem:
+        caller = await services.keys.find(key.key) if problem.code == "key_taken" else None
+        if caller is None:
+            raise
+        _require_same_key(wanted, account, key, caller)  # another process created it at that moment
 
 
 async def ensure_account(services: Services, wanted: SeedAccount) -> Account:
@@ -95,7 +105,12 @@ async def ensure_account(services: Services, wanted: SeedAccount) -> Account:
 
 async def _create_or_update(services: Services, wanted: SeedAccount, account: Account | None) -> Account:
     if account is None:
-        return await services.accounts.add(wanted.name, wanted.email, wanted.plan_end(None))
+        try:
+            return await services.accounts.add(wanted.name, wanted.email, wanted.plan_end(None))
+        except Problem as problem:
+            if problem.code != "email_taken":
+                raise
+        account = await services.accounts.find(wanted.email)  # another process created it at that moment
     if account.name != wanted.name:
         account = await services.accounts.rename(account.email, wanted.name)
     end = wanted.plan_end(account.plan_expires_at)

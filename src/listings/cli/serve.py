@@ -67,6 +67,8 @@ def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
         flags |= {
             name: text for name, text in demonstration.SETTINGS.items() if f"LISTINGS_{name.upper()}" not in os.environ
         }
+    if not sys.stderr.isatty():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is handled, a reload must not end the service
     limit_malloc_arenas()
     settings = load_settings(**flags)
     if settings.warning:

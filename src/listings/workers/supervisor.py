@@ -176,7 +176,8 @@ class Supervisor:
     async def _run_reloads(self) -> None:
         while await self._reload_requested.wait():
             self._reload_requested.clear()
-            workers = [worker for worker in self._workers if not worker.is_stopping]
+            # Those that are starting read the settings and secret files anyway.
+            workers = [worker for worker in self._workers if worker.is_ready and not worker.is_stopping]
             _log.info("Reloading %d workers, one at a time", len(workers))
             for old in workers:
                 if not await self._replace_gracefully(old):

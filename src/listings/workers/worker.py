@@ -76,6 +76,11 @@ class Worker:
         worker.send(Begin(dict(flags)))
         return worker
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started to serve."""
+        return self._ready.done() and self._ready.exception() is None
+
     async def wait_until_ready(self) -> None:
         """Wait until the worker is ready. Raises Problem if it exits, or is not ready within a minute and is killed."""
         try:

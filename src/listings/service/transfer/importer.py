@@ -136,6 +136,8 @@ class Import:
             return done
         if self.options.dry_run:
             return ImportProgress(started_at=self._now())
+        if done is not None and done.finished_at is None:  # starting over would import its rows twice
+            raise Problem("import_conflict", "An earlier import of this file was not finished: continue that one first")
         last_id = 0 if self.options.new_ids else await self._find_last_id(key.bucket)
         progress = await self.store.begin_import(key, done, self._now(), last_id)
         if progress is None:
