@@ -317,6 +317,30 @@ def test_clients_share_a_list_that_is_not_being_read_yet(harness: Harness, monke
         assert {f"Stand {earlier}" for earlier in range(number)} <= titles
 
 
+def test_a_shared_list_is_cached_only_for_its_own_revision(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_MAX_READ_SECONDS", -1.0)
+    monkeypatch.setattr(database, "_MAX_WAIT_SECONDS", -1.0)
+    alice = harness.person("alice")
+    create_lamps(harness, alice, 2)
+    lists_ = harness.application._lists  # noqa: SLF001 - instead of another large list of the account
+
+    async def share_a_list() -> None:
+        caller = await harness.services.access.authenticate(alice.key)
+        async with lists_._locks.setdefault(alice.account.id, asyncio.Lock()):  # noqa: SLF001
+            first = asyncio.create_task(request(harness, alice))
+            while not lists_._waiting:  # noqa: ASYNC110, SLF001 - it sends no event
+                await asyncio.sleep(0)
+            await harness.services.listings.create(caller, NewListing(title="Stand", content="Brass."))
+            second = asyncio.create_task(request(harness, alice))
+            for _ in range(50):
+                await asyncio.sleep(0)
+        await asyncio.gather(first, second)
+
+    harness.run(share_a_list())
+    tag = harness.fetch("GET", LISTINGS, key=alice.key).headers["etag"]
+    assert harness.fetch("GET", LISTINGS, key=alice.key, headers={"If-None-Match": tag}).status == 304
+
+
 def test_a_request_without_enough_memory_is_503(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_caller: Caller) -> None:
         raise MemoryError

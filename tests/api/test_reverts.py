@@ -181,8 +181,11 @@ def test_a_repeated_revert_needs_its_change_sets_no_longer(alice: UndoingSeller)
     alice.harness.run(alice.harness.store.purge_changes(range(1024), int(alice.harness.clock()) - 5, 10))
     assert alice.revert({"change": 2}).status == 410
     again = alice.revert({"change": 2}, headers={"Idempotency-Key": "once"})
+    dry_run = alice.revert({"change": 2}, "?dry_run=true", headers={"Idempotency-Key": "once"})
+    assert (dry_run.body, dry_run.headers["idempotent-replayed"]) == (again.body, "true")
     other = alice.revert({"change": 1}, headers={"Idempotency-Key": "once"})
     assert [first.status, again.status, other.status] == [200, 200, 422]
+    assert alice.revert({"change": 1}, "?dry_run=true", headers={"Idempotency-Key": "once"}).status == 422
     assert again.headers["idempotent-replayed"] == "true"
 
 

@@ -508,6 +508,16 @@ def test_only_files_with_a_number_are_listed(database: Path, machine: Machine) -
     assert list_ages(limiter) == {KEY: [0.0], large_key: [0.0]}
 
 
+def test_the_logs_of_several_processes_in_memory_are_added_up(database: Path, machine: Machine) -> None:
+    limiters = [MappedLimiter(database, "a" * 32, 5, 60, machine.clock()) for _ in range(2)]
+    for limiter in limiters:
+        for _ in range(2):
+            asyncio.run(limiter._unsaved.hit(KEY))  # noqa: SLF001 - as on a full disk
+    for limiter in limiters:
+        limiter._save()  # noqa: SLF001
+    assert len(asyncio.run(limiters[0].list_ages(KEY))) == 4
+
+
 def test_reading_the_log_of_an_unused_key_takes_no_disk_space(database: Path, machine: Machine) -> None:
     limiter = MappedLimiter(database, "a" * 32, 3, 60, machine.clock())
     asyncio.run(limiter.check())

@@ -69,7 +69,7 @@ class Lists:
             except LargeListError:
                 pass
         response = await self._get_large(request.caller, wanted, tag, is_gzip=is_gzip)
-        if response.file is None and wanted is PLAIN:
+        if response.file is None and wanted is PLAIN and response.tag == tag:  # not one that another client began
             return request.cache.store(account_id, revision, WHOLE_LIST, response)
         return response
 

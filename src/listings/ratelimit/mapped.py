@@ -113,15 +113,16 @@ class MappedLimiter:
         unsaved = self._unsaved
         try:
             for key_id in list(unsaved.logs):
-                self._import_history(key_id, unsaved.list_ages(key_id))
+                # Other processes have counted other requests.
+                self._import_history(key_id, unsaved.list_ages(key_id), adds=True)
                 del unsaved.logs[key_id]
         except OSError:  # try again later
             return
         _log.warning("Requests of all keys are counted in files again")
 
-    def _import_history(self, key_id: int, ages: Sequence[float]) -> None:
+    def _import_history(self, key_id: int, ages: Sequence[float], *, adds: bool = False) -> None:
         file_number, slot = divmod(key_id, KEYS_PER_FILE)
-        while not self._file(file_number).import_history(slot, self.limit, self.window, ages):
+        while not self._file(file_number).import_history(slot, self.limit, self.window, ages, adds=adds):
             self._drop(file_number)
 
     async def _wait_to_join(self, file_number: int) -> None:

@@ -188,8 +188,11 @@ class MappedFile:
             now = self._now()
             return [now - moment for moment in self._times_after(count_offset, limit, now - window)]
 
-    def import_history(self, slot: int, limit: int, window: int, ages: Sequence[float]) -> bool:
-        """Replace the key's log if these requests are more. Return False if the file was replaced or truncated."""
+    def import_history(self, slot: int, limit: int, window: int, ages: Sequence[float], *, adds: bool = False) -> bool:
+        """Replace the key's log if these requests are more, or add them to it if `adds`.
+
+        Return False if the file was replaced or truncated.
+        """
         if self.is_truncated():
             return False
         with self._locked_slot(slot) as count_offset:
@@ -197,7 +200,10 @@ class MappedFile:
                 return False
             now = self._now()
             imported = [now - age for age in ages if age < window][-limit:]
-            if len(self._times_after(count_offset, limit, now - window)) >= len(imported):
+            counted = self._times_after(count_offset, limit, now - window)
+            if adds:
+                imported = sorted([*counted, *imported])[-limit:]
+            elif len(counted) >= len(imported):
                 return True
             self._words[count_offset] = 0
             for offset, moment in enumerate(imported, count_offset + 1):

@@ -30,10 +30,12 @@ async def start_revert(services: Services, request: Request) -> Response:
     options = parse_options(request, idempotent=True)
     wanted, ignored = parse(codec.decode_body(request.body), strict=request.strict)
     headers = codec.build_preference_headers(ignored, strict=request.strict)
-    if options.dry_run:
-        found = await services.reverts.preview(request.caller.account_id, wanted)
-        return Response(200, _encode_preview(found), headers)
     caller = request.caller
+    if options.dry_run:
+        earlier = await services.reverts.find_earlier(caller.account_id, options)
+        if earlier is not None:
+            return await _report(services, earlier, 0, params.DEFAULT_CONFLICTS, headers + codec.REPLAYED)
+        return Response(200, _encode_preview(await services.reverts.preview(caller.account_id, wanted)), headers)
     revert, replayed = await services.reverts.start(caller.account_id, wanted, caller.key_id, options)
     headers += codec.REPLAYED if replayed else b""
     if revert.finished_at is None:

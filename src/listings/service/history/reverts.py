@@ -126,10 +126,10 @@ class Reverts:
         account_disabled.
         """
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
-        record = build_idempotency_record(options, now)
-        earlier = await self._store.find_earlier_revert(*partition, record) if record is not None else None
+        earlier = await self.find_earlier(account_id, options)
         if earlier is not None:  # also if its change sets are no longer stored
-            return Started(await self.get(account_id, earlier), replayed=True)
+            return Started(earlier, replayed=True)
+        record = build_idempotency_record(options, now)
         scope = await self._find_scope(account_id, request)
         scan = await self._scan_first(partition, scope, MAX_STEP_LISTINGS)
         step = _cut_step(_begin(scope), scan, MAX_FIRST_LISTINGS)
@@ -138,6 +138,17 @@ class Reverts:
             _log.info("Started the revert %d of account %d", begun.key.id, account_id)
             return Started(begun, replayed=False)
         return Started(await self.get(account_id, begun), replayed=True)
+
+    async def find_earlier(self, account_id: int, options: WriteOptions) -> Revert | None:
+        """Return the revert that was started with the idempotency key, or None.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        """
+        record = build_idempotency_record(options, int(self._clock()))
+        if record is None:
+            return None
+        revert_id = await self._store.find_earlier_revert(bucket_of(account_id), account_id, record)
+        return None if revert_id is None else await self.get(account_id, revert_id)
 
     async def get(self, account_id: int, revert_id: int) -> Revert:
         """Return a revert of an account. Raises Problem("change_not_found")."""
