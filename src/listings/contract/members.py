@@ -150,9 +150,10 @@ class MemberStore(Protocol):
     async def add_invitation(
         self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, email: str | None = None
     ) -> bool:
-        """Store an invitation for an existing account, which replaces all earlier ones unless `email` is given.
+        """Store an invitation for an existing account, which replaces all earlier ones.
 
-        Return False and store nothing if the account no longer has the address `email`, or is disabled.
+        With `email`, it replaces none. Return False and store nothing if the account is disabled or no longer has this
+        address.
         """
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:

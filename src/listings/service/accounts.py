@@ -137,8 +137,8 @@ class Accounts:
     async def erase(self, reference: str) -> Account:
         """Delete all listings of an account, and erase its personal data permanently.
 
-        `listings account erase --help` lists the remaining data. A listing whose creation was in
-        progress during the erasure may remain: erasing the account again deletes it.
+        `listings account erase --help` lists the remaining data. A listing whose creation was in progress during the
+        erasure may remain: erasing the account again deletes it.
 
         Raises Problem("account_not_found"), or Problem("invalid_request") if the account is enabled meanwhile.
         """

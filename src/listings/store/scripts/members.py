@@ -111,7 +111,7 @@ class ScriptedMemberStore(ScriptedStore):
     ) -> Script[bool]:
         rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
         account = Account(*rows[0])
-        if account.disabled_at is not None or email not in {None, account.email}:
+        if email is not None and (account.disabled_at is not None or account.email != email):
             return False
         if email is None:
             yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
