@@ -550,6 +550,7 @@ def test_a_host_that_is_no_name_is_reported(cli: Cli, monkeypatch: pytest.Monkey
     assert "does not respond: encoding with 'idna' codec failed" in cli("doctor").out
 
 
+@pytest.mark.usefixtures("database")
 def test_a_service_that_does_not_respond(cli: Cli, monkeypatch: pytest.MonkeyPatch, taken_port: str) -> None:
     monkeypatch.setenv("LISTINGS_PORT", taken_port)
     assert "does not respond" in get_problem(cli, "service", "warning")["found"]

@@ -80,9 +80,7 @@ def test_a_new_password_ends_other_sessions_and_invitations(store: Store, run: R
     assert run(store.find_invitation(SUBJECT, 1_500)) is None
 
 
-def test_a_former_address_or_a_disabled_account_gets_no_link_for_a_password(
-    store: Store, run: Run, account: Account
-) -> None:
+def test_a_former_address_or_a_disabled_account_gets_no_password_link(store: Store, run: Run, account: Account) -> None:
     assert run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000, email=account.email)) is True
     assert run(store.add_invitation(account.id, OTHER, 1_000, 2_000, email="former@example.com")) is False
     run(store.change_account(account.id, lambda _: {"disabled_at": 1_500}))

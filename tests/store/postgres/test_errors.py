@@ -152,7 +152,7 @@ def test_a_change_is_retried_if_its_session_ends_before_the_commit(url: str) -> 
     assert (changed.title, changed.version) == ("x", 2)
 
 
-def test_a_write_is_retried_if_its_session_has_lost_its_prepared_statements(url: str) -> None:
+def test_a_write_is_retried_if_its_session_has_lost_its_statements(url: str) -> None:
     async def scenario() -> None:
         async with open_store(url, sessions=1) as store:
             listing_id = await create_alice(store)
