@@ -61,7 +61,7 @@ class AttemptStore(Protocol):
         """Count one attempt for each subject in turn, until one is beyond its limit.
 
         Return the Unix time at which the exceeded limit ends, or None if none was exceeded. A period begins with the
-        first attempt that is counted; the count restarts at 1 after it, or if its begin lies in the future. Pass kinds
+        first attempt that is counted; the count restarts at 1 after it, or if its start lies in the future. Pass kinds
         of subjects in the same order each time, because concurrent attempts would otherwise deadlock.
         """
 

@@ -1,9 +1,12 @@
 """Kill a restore at every step: `python -m tests.store.sqlite.killed_restore FOLDER OLD BACKUP`.
 
 OLD is a folder with a database as a killed service leaves it. A step is an operation on a file, by SQLite or by the
-restore itself. Prints the state of the database after each kill: the name of its first account if a service can use
-the database, "untouched" if it can't and no file has changed by a byte, "interrupted" if it is told to restore the
-backup again, and otherwise the error.
+restore itself. Prints the state after each kill:
+
+- the name of the first account, if a service can use the database
+- "untouched" if it can't, and no file has changed
+- "interrupted" if the service asks for the restore to be repeated
+- otherwise the error
 """
 
 import os

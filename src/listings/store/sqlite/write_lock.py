@@ -61,8 +61,8 @@ class WriteLock:
     def acquire(self, *, changes_callers: bool = True) -> Iterator[None]:
         """Acquire the lock, waiting without a limit, and release it at the end of the block.
 
-        `changes_callers`: whether cached callers become outdated at once. If not, a block that changes one must first
-        call `mark_callers_changed`.
+        With `changes_callers`, all cached callers are outdated from now on. Otherwise, call `mark_callers_changed`
+        before the block changes one.
         """
         self._lock()
         try:
