@@ -121,7 +121,7 @@ def build_reads_part(data: Data, on_postgres: Data, server: Postgres, core: int)
 def build_creates_part(on_postgres: Data, server: Postgres) -> Part:
     """Compare creates in one round trip with creates in several statements."""
     text = "Rate of creates, one round trip relative to single statements"
-    goal = Goal(text, "create", lambda cell: cell.compute_ratio(ONE_ROUND_TRIP, SINGLE_STATEMENTS), 1.8)
+    goal = Goal(text, "create", lambda cell: cell.compute_ratio(ONE_ROUND_TRIP, SINGLE_STATEMENTS), 1.5)
     candidates = (
         _on_postgres(SINGLE_STATEMENTS, on_postgres, server, STATEMENTS),
         _on_postgres(ONE_ROUND_TRIP, on_postgres, server),
