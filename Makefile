@@ -25,7 +25,7 @@ setup: $(if $(wildcard $(VENV)/.development),dev,$(VENV)/.program)  ## install i
 dev: $(VENV)/.development  ## install into .venv for development: editable, with all tools
 
 $(VENV)/.packages: requirements/runtime.txt
-	@$(PYTHON) -c 'import sys; sys.exit("Listings needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import sys; sys.exit("Listings needs Linux" if sys.platform != "linux" else "Listings needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else None)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes -r requirements/runtime.txt
 	@touch $@

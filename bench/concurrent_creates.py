@@ -73,7 +73,7 @@ def summarize_reads(runs: list[Reads]) -> str:
         median(getattr(run, name) for run in runs) for name in ("fraction_kept", "alone", "during_creates", "creates")
     )
     return (
-        f"Reads keep {fraction:.0%} of their rate while {CREATORS} connections create (target: at least 55 %): "
+        f"Reads keep {fraction:.0%} of their rate while {CREATORS} connections create (target: at least 55%): "
         f"{alone:,.0f} per second alone, {during_creates:,.0f} during {created:,.0f} creates per second; "
         f"p99 {median(run.p99 for run in runs):.2f} ms (target: at most 2)."
     )

@@ -67,12 +67,12 @@ class Comparison(NamedTuple):
             return f"{self.scenario}: {self.measured:.2f} times the constant body, no baseline"
         return (
             f"{self.scenario}: {self.measured:.2f} times the constant body, baseline {self.baseline:.2f}, "
-            f"{self.change * 100:+.1f} %{self._format_verdict()}"
+            f"{self.change * 100:+.1f}%{self._format_verdict()}"
         )
 
     def _format_verdict(self) -> str:
         if self.is_more_expensive:
-            return f": more than {TOLERANCE * 100:.0f} % above the baseline"
+            return f": more than {TOLERANCE * 100:.0f}% above the baseline"
         return ": lower, update the baseline with `make bench-check ARGS=--write`" if self.is_cheaper else ""
 
 

@@ -106,8 +106,8 @@ def describe_other_load(runs: list[MeasuredRun[Run]]) -> str:
     """Describe the load of other programs, and whether it was too high."""
     loads = [measured.run.other_load for measured in runs]
     text = (
-        f"Other programs and kernel threads used {median(loads) * 100:.0f} % of a core in the median run, and "
-        f"{max(loads) * 100:.0f} % in the worst."
+        f"Other programs and kernel threads used {median(loads) * 100:.0f}% of a core in the median run, and "
+        f"{max(loads) * 100:.0f}% in the worst."
     )
     return text if median(loads) <= MAX_OTHER_LOAD else f"{text} The machine was too busy for these numbers to count."
 

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-NAP_SECONDS = 0.002  # uses 1 % of the core; 0.0005 would use 4 %
+NAP_SECONDS = 0.002  # uses 1% of the core; 0.0005 would use 4%
 LATE_SECONDS = 0.008
 
 

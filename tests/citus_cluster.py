@@ -117,7 +117,7 @@ def find_problem(address: str = ADDRESS) -> str | None:
 
 def hold_background_work(patch: pytest.MonkeyPatch) -> None:
     """Keep services that start meanwhile from doing background work, which may query every shard."""
-    for interval in ("_PURGE_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS", "_INDEX_SECONDS"):
+    for interval in ("_MINUTELY_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS", "_INDEX_SECONDS"):
         patch.setattr(background_tasks, interval, 24 * 3600)
 
 

@@ -140,7 +140,7 @@ def _long_timeouts() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _templates_compiled_once() -> Iterator[None]:
-    """Compile a template once, not for each service: that takes 40 % of the time of the console's tests."""
+    """Compile a template once, not for each service: that takes 40% of the time of the console's tests."""
     compile_template, compiled = jinja2.Environment.compile, dict[tuple[object, ...], Any]()
 
     def compile_once(self: jinja2.Environment, source: Any, name: Any = None, filename: Any = None) -> Any:

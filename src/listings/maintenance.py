@@ -1,7 +1,6 @@
 """Operations of the operator's commands: migrate, back up, restore, copy and inspect databases and rate limits."""
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,7 +14,6 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.postgres_url import PostgresUrl
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.mapped_file import LogFile, list_log_files
-from listings.ratelimit.memory import MemoryLimiter
 from listings.settings import Settings
 from listings.store.migrations import Migration
 from listings.store.sqlite import connections
@@ -131,7 +129,7 @@ def copy_database(settings: Settings, target: PostgresUrl, *, dry_run: bool, pro
 
 def copy_rate_limits(settings: Settings, target: PostgresUrl, database_id: str) -> int:
     """Copy the rate limit logs of a copied database. Return the number of keys with counted requests."""
-    if not settings.rate_limit or sys.platform != "linux":
+    if not settings.rate_limit:
         return 0
     try:
         return asyncio.run(_copy_rate_limits(settings, replace(settings, database=target), database_id))
@@ -184,7 +182,7 @@ def find_orphaned_wal(settings: Settings) -> Path | None:
     return connections.find_orphaned_wal(settings.file)
 
 
-def describe_recovery(settings: Settings) -> str | None:
+def describe_recovery(settings: Settings) -> tuple[str, str] | None:
     """Return why the database must be recovered before the service can start, and how, or None."""
     return connections.describe_recovery(settings.file)
 
@@ -201,7 +199,7 @@ def find_stale_drafts(settings: Settings) -> list[Path]:
 
 def list_rate_limit_files(settings: Settings) -> list[LogFile] | None:
     """Return the files of the rate limit, or None if it uses none."""
-    if not settings.rate_limit or sys.platform != "linux":
+    if not settings.rate_limit:
         return None
     return list_log_files(settings.file)
 
@@ -214,7 +212,7 @@ def rate_limit_scope(settings: Settings) -> str | None:
         from listings.ratelimit.redis import RedisLimiter
 
         return RedisLimiter.scope
-    return MappedLimiter.scope if sys.platform == "linux" else MemoryLimiter.scope
+    return MappedLimiter.scope
 
 
 def inspect_redis(settings: Settings) -> "RedisReport | None":

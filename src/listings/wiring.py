@@ -1,7 +1,6 @@
 """Build store, rate limiter, service, application and server from settings."""
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
@@ -14,7 +13,6 @@ from listings.domain.account_limits import UNLIMITED, AccountLimits
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem
 from listings.ratelimit.mapped import MappedLimiter
-from listings.ratelimit.memory import MemoryLimiter
 from listings.service import DEFAULTS, Options, ServiceInfo, Services
 from listings.service.mail.smtp_types import SmtpServer
 from listings.service.payments.provider import ManualPayments, PaymentProvider
@@ -300,6 +298,4 @@ def build_redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint
 
 
 def _build_local_limiter(settings: Settings, database_id: str) -> RateLimiter:
-    if sys.platform != "linux":  # the mapped log needs Linux's locks and clock
-        return MemoryLimiter(settings.rate_limit, settings.rate_window)
     return MappedLimiter(settings.file, database_id, settings.rate_limit, settings.rate_window)

@@ -31,8 +31,8 @@ def test_only_growth_beyond_the_tolerance_fails(measured: float, *, is_more_expe
 
 
 def test_a_comparison_is_formatted_as_a_line() -> None:
-    assert Comparison("create", 2.1, 2.0).format() == "create: 2.10 times the constant body, baseline 2.00, +5.0 %"
-    assert Comparison("create", 3.0, 2.0).format().endswith("+50.0 %: more than 10 % above the baseline")
+    assert Comparison("create", 2.1, 2.0).format() == "create: 2.10 times the constant body, baseline 2.00, +5.0%"
+    assert Comparison("create", 3.0, 2.0).format().endswith("+50.0%: more than 10% above the baseline")
     assert Comparison("create", 1.0, 2.0).format().endswith("update the baseline with `make bench-check ARGS=--write`")
     assert Comparison("create", 1.0, None).format() == "create: 1.00 times the constant body, no baseline"
 

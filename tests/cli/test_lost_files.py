@@ -17,7 +17,6 @@ pytestmark = pytest.mark.covers_programs
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the open files of a process in /proc")
 def test_a_removed_database_is_recovered_from_the_running_service(program: Program, cli: Cli) -> None:
     database = cli.folder / "data/listings.db"
     rescued, marker = database.with_suffix(".rescued"), database.with_name("listings.db.needs-recovery")

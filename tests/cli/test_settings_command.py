@@ -144,6 +144,7 @@ def get_invalid_settings(cli: Cli) -> dict[str, dict[str, Any]]:
         (f"postgresql://listings:{SECRET}@host/db", "postgresql://listings:***@host/db"),
         (f"postgresql://listings:{SECRET}@a.b:5432/db?sslmode=on", "postgresql://listings:***@a.b:5432/db?sslmode=on"),
         (f"postgresql://listings:{SECRET}/@:@host/db", "postgresql://listings:***@host/db"),
+        (f"postgresql:///listings:{SECRET}@host/db", "postgresql:///listings:***@host/db"),
         (f"postgresql://host/db?user=alice&password={SECRET}", "postgresql://host/db?user=alice&password=***"),
         (f"postgresql://host/db?PassWord={SECRET}&a=b", "postgresql://host/db?PassWord=***&a=b"),
         (f"postgresql:///db?sslpassword={SECRET}", "postgresql:///db?sslpassword=***"),

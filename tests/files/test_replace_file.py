@@ -1,5 +1,6 @@
 """A file is replaced as a whole or not at all."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,15 @@ def test_a_leftover_or_link_is_replaced_and_not_written_to(tmp_path: Path) -> No
     assert other.read_text() == "untouched"
     assert names(tmp_path) == ["a.txt", "other"]
     assert not (tmp_path / "a.txt").is_symlink()
+
+
+def test_a_second_writer_does_not_lose_its_file_to_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    first = ExitStack()
+    first.enter_context(replace_file(path)).write(b"first")
+    with replace_file(path) as file:
+        file.write(b"second")
+        with pytest.raises(FileExistsError, match="Another process is writing this file"):
+            first.close()
+    assert path.read_text() == "second"
+    assert names(tmp_path) == ["a.txt"]

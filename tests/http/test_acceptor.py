@@ -1,12 +1,9 @@
 import socket
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from listings.http.acceptor import drop_new_connections
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter needs Linux")
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])

@@ -127,7 +127,7 @@ def test_after_a_cancellation_no_further_job_runs(harness: Harness, monkeypatch:
         task.cancel()
         await asyncio.wait([task], timeout=TIMEOUT)
 
-    monkeypatch.setattr("listings.service.background_tasks._PURGE_SECONDS", 0)
+    monkeypatch.setattr("listings.service.background_tasks._MINUTELY_SECONDS", 0)
     harness.run(run_and_cancel())
     assert purged == []
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import sys
 import threading
 from importlib.resources import files
 from pathlib import Path
@@ -333,7 +332,6 @@ def test_256_passwords_may_wait_and_more_are_rejected() -> None:
     assert sum(isinstance(outcome, Unavailable) for outcome in outcomes) == 8
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 def test_passwords_are_checked_with_a_low_priority() -> None:
     own, hasher = os.getpriority(os.PRIO_PROCESS, 0), Passwords(Cost(kibibytes=8, passes=1))
     others = set(threading.enumerate())

@@ -57,9 +57,10 @@ def test_a_new_listing_keeps_its_timestamps_and_views() -> None:
             {"created_at": NOW, "updated_at": EARLIER},
             f"updated_at must not be before created_at, which is {NOW}, got {EARLIER}",
         ),
+        ({"updated_at": EARLIER}, "updated_at requires created_at, which would otherwise be now: add it"),
         (
-            {"updated_at": EARLIER},
-            "updated_at requires created_at, which would otherwise be now: add that column",
+            {"created_at": None, "updated_at": EARLIER},
+            "updated_at requires created_at, which would otherwise be now: add it",
         ),
         ({"deleted_at": NOW, "is_active": True}, "is_active must be false for a deleted listing, got true"),
         (

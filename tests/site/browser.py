@@ -19,7 +19,7 @@ from listings.domain import fields
 from listings.service import Services
 from tests.harness import Person, RunningService
 
-CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")  # the former takes 40 % of the CPU time
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")  # the former takes 40% of the CPU time
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium-headless-shell; .ci/run installs it")
 
 USER_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"

@@ -109,7 +109,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     """A service that all tests of this file share."""
     folder = tmp_path_factory.mktemp("metrics")
     with pytest.MonkeyPatch.context() as patch:
-        for interval in ("_PURGE_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
+        for interval in ("_MINUTELY_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
             patch.setattr(f"listings.service.background_tasks.{interval}", 24 * 3600)  # so that only the tests write
         with RunningService(folder, metrics_address="0", rate_limit="50") as service:
             yield service

@@ -30,13 +30,14 @@ SLOW_WORKER = (  # takes longer than the timeout to start and to stop, and answe
     """if True:
     import json, socket, sys, time
     channel = socket.socket(fileno=int(sys.argv[1])).makefile("rwb", buffering=0)
+    replies = {"begin": {"type": "ready"}, "ask": {"type": "report", "families": []}, "ping": {"type": "pong"}}
     for line in channel:
         command = json.loads(line)["type"]
-        if command != "ping":
+        if command in ("begin", "retire", "stop"):
             time.sleep(1.5)
-        if command in ("retire", "stop"):
+        if command not in replies:
             break
-        channel.write(b'{"type": "pong"}\\n' if command == "ping" else b'{"type": "ready"}\\n')
+        channel.write(json.dumps(replies[command]).encode() + b"\\n")
     """,
 )
 
@@ -144,21 +145,36 @@ def no_more_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_reload_does_not_replace_a_worker_that_is_starting(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reload_also_replaces_a_worker_that_was_starting(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
     async def scenario() -> None:
         supervised = Supervised(SLOW_WORKER, {}, 2, DEADLINE)
         async with supervised.run(), asyncio.timeout(DEADLINE):
-            supervised.command = HANGING_WORKER
             supervised.workers[0].signal(signal.SIGKILL)
             while len(supervised.workers) < 3:  # noqa: ASYNC110 - the supervisor signals nothing
                 await asyncio.sleep(0.01)
-            supervised.command = SLOW_WORKER
             supervised.supervisor.reload()
             while "Reloaded" not in caplog.messages:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            assert not supervised.workers[2].is_stopping
-            assert len(supervised.workers) == 4
+            assert [worker.ended.done() for worker in supervised.workers] == [True, True, True, False, False]
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_dies_during_a_reload_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        supervised = Supervised(SLOW_WORKER, {}, 1, DEADLINE)
+        async with supervised.run(), asyncio.timeout(DEADLINE):
+            supervised.supervisor.reload()
+            while len(supervised.workers) < 2:  # noqa: ASYNC110 - the supervisor signals nothing
+                await asyncio.sleep(0.01)
+            old, new = supervised.workers
+            old.signal(signal.SIGKILL)
+            await new.wait_until_ready()
+            report = await asyncio.to_thread(supervised.supervisor.report)
+            deaths = next(family for family in report if family.name == "listings_worker_deaths")
+            assert [sample.value for sample in deaths.samples] == [1]
+            assert f"Worker {old.pid} was killed by SIGKILL while it was being replaced" in caplog.messages
 
     asyncio.run(scenario())

@@ -130,7 +130,7 @@ def _check_database_file(settings: Settings) -> Finding:
         return fault(found, advice[0].upper() + advice[1:])
     recovery = maintenance.describe_recovery(settings)
     if recovery is not None:
-        found, _, advice = recovery.partition(": ")
+        found, advice = recovery
         return fault(found, advice[0].upper() + advice[1:])
     if not settings.file.exists():
         advice = "Create it with `listings migrate`, or set LISTINGS_DATABASE_URL to its location"

@@ -120,8 +120,6 @@ async def _serve(
 
 def _supervise(settings: Settings, flags: Mapping[str, str | None], prepare: _Prepare | None) -> None:
     """Run several workers. Raises Problem."""
-    if sys.platform != "linux":  # workers share the rate limit by means that only Linux has
-        raise Problem("invalid_setting", "LISTINGS_WORKERS must be 1 on this system: several workers need Linux")
     with bind_socket(settings.host, settings.port) as listener:
         stopped_in_time = asyncio.run(_run_supervisor(settings, flags, listener, prepare))
     if not stopped_in_time:

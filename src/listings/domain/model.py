@@ -1,7 +1,7 @@
 """Data types: listings, accounts, API keys and callers. `fields` has the validation rules of a listing.
 
-The timestamps of a listing are strings (`timestamps.format_timestamp`), the form in which they are stored and shown.
-Other timestamps are in seconds since 1970 unless a field says otherwise.
+`created_at` and `updated_at` of a listing are strings (`timestamps.format_timestamp`), the form in which they are
+stored and shown. Other timestamps are in seconds since 1970 unless a field says otherwise.
 """
 
 from collections.abc import Mapping

@@ -4,6 +4,7 @@ The locks are open file description (OFD) locks: a process loses its traditional
 the file.
 """
 
+import errno
 import fcntl
 import os
 import struct
@@ -20,21 +21,24 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """Yield a file, readable only by its owner, that replaces `path` if the block succeeds and is removed if it fails.
 
     Until then it is called `path` with the suffix ".new"; a file that a killed process left there is removed. With
-    `durable`, the replacement also survives a power cut.
+    `durable`, the replacement also survives a power cut. Raises FileExistsError if meanwhile another process began to
+    replace the same file.
     """
     new_path = path.with_name(f"{path.name}.new")
     new_path.unlink(missing_ok=True)
     descriptor = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
+    with os.fdopen(descriptor, "w+b") as file:
+        try:
             yield file
+            file.flush()
             if durable:
-                file.flush()
                 os.fsync(descriptor)
-        new_path.replace(path)
-    except BaseException:
-        new_path.unlink(missing_ok=True)
-        raise
+            _require_name(descriptor, new_path)
+            new_path.replace(path)
+        except BaseException:
+            if has_name(descriptor, new_path):
+                new_path.unlink()
+            raise
     if durable:
         sync_folder(path.parent)
 
@@ -45,6 +49,11 @@ def has_name(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _require_name(descriptor: int, path: Path) -> None:
+    if not has_name(descriptor, path):
+        raise FileExistsError(errno.EEXIST, "Another process is writing this file", str(path))
 
 
 def try_lock(descriptor: int, kind: int, start: int, length: int) -> bool:

@@ -8,7 +8,6 @@ import asyncio
 import ctypes
 import socket
 import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
@@ -89,14 +88,12 @@ class Acceptor:
 
 
 def drop_new_connections(listener: socket.socket) -> bool:
-    """Drop new connection attempts from now on. Return False if this system does not support it.
+    """Drop new connection attempts from now on. Return False if a sandbox forbids it.
 
     When a listening socket is closed, the kernel resets all connections in its queue. After this call the queue gets
     no new ones, so a caller that accepts the queued ones before it closes the socket resets none. A client whose
     attempt is dropped retries after a second. It is then refused, or reaches the next process that listens.
     """
-    if sys.platform != "linux":
-        return False
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in _DROP_NEW))
     try:
         listener.setsockopt(

@@ -10,7 +10,7 @@ counter. Only the increment counts, so a process that is killed between the two 
 
 A process locks the byte of a key while it reads the clock, reads the ring and writes.
 
-Exclusive mode: the only process that uses a file skips these locks, because locking and unlocking take 75 % of the time
+Exclusive mode: the only process that uses a file skips these locks, because locking and unlocking take 75% of the time
 of a hit. Every user of a file holds a shared lock of one more byte, after those of the keys. A process that can lock
 that byte exclusively is in exclusive mode, until a newcomer changes the state in the header. The process reads the
 state at each hit, and periodically without hits, and then returns to the shared lock. Until then, the newcomer waits.

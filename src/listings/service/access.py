@@ -31,7 +31,7 @@ def require_write_access(caller: Caller) -> None:
 
 
 class Access:
-    """The checks that every request with an API key passes."""
+    """The checks of every request with an API key."""
 
     def __init__(
         self, store: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float], plan: PlanTerms
@@ -64,7 +64,7 @@ class Access:
         raise Problem("invalid_api_key", f"Invalid API key: {defect}" if defect else "Invalid API key")
 
     def _is_well_formed(self, key: str, digest: bytes) -> bool:
-        """Return whether a key is well formed, and cache it if so.
+        """Return whether a key is well formed, and cache its digest if so.
 
         Computing the checksum takes longer than the rest of the authentication.
         """

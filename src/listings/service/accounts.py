@@ -54,7 +54,7 @@ class Accounts:
         return account
 
     async def find(self, reference: str) -> Account:
-        """Return the account with an id or an email. Raises Problem("account_not_found")."""
+        """Return the account whose id or email is `reference`. Raises Problem("account_not_found")."""
         account = None
         if "@" in reference and reference.isprintable():
             account = await self._store.find_account(reference.strip().lower())
@@ -103,7 +103,7 @@ class Accounts:
         )
 
     async def expire_plan(self, reference: str) -> Account:
-        """End an active plan now, and decline a request for one. An expired or missing plan does not change."""
+        """End an active plan now, and delete an open request for one. An expired or missing plan does not change."""
         now = int(self._clock())
 
         def decide(account: Account) -> AccountChange:
@@ -118,11 +118,11 @@ class Accounts:
         return await self._change(reference, lambda _: {"name": name})
 
     async def set_public_contact(self, account: Account, contact: str) -> None:
-        """Set how buyers reach the seller; "" means not at all. Raises Problem("invalid_request")."""
+        """Set how buyers reach the seller; "" means not at all. Raises Problem: invalid_request, account_disabled."""
         await self.change_own(account, {"public_contact": validate_public_contact(contact)})
 
     async def set_messages(self, account: Account, *, is_on: bool) -> None:
-        """Set whether buyers can send messages to the seller."""
+        """Set whether buyers can send messages to the seller. Raises Problem("account_disabled")."""
         await self.change_own(account, {"messages_off_at": None if is_on else int(self._clock())})
 
     async def change_own(self, account: Account, changes: AccountChange) -> None:
@@ -160,7 +160,7 @@ class Accounts:
                 f"Account {account.id} was enabled during its erasure, so it is not erased. Some of its history and"
                 " some of its listings may have been deleted; `listings undelete` restores the listings",
             )
-        await self._delete_listings(account)  # those that an import created meanwhile; none can follow
+        await self._delete_listings(account)  # those that a running import created meanwhile
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))
 

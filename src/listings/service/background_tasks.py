@@ -1,4 +1,4 @@
-"""Background tasks of a running service: write pending counts, update the indexes, continue reverts, purge old data."""
+"""Background tasks of a running service, such as indexing, sending mail, continuing reverts and purging old data."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-_PURGE_SECONDS = 60
+_MINUTELY_SECONDS = 60
 _HOURLY_SECONDS = 3600
 _MARKET_SECONDS = 1
 _INDEX_SECONDS = 1
@@ -36,12 +36,14 @@ async def run_background_tasks(services: "Services", pause: Pause, *, market_ope
         services.mailer.purge,
     )
     async with asyncio.TaskGroup() as group:
-        group.create_task(_repeat(pause, _PURGE_SECONDS, services.access.write_key_uses, services.usage.write, *purges))
+        group.create_task(
+            _repeat(pause, _MINUTELY_SECONDS, services.access.write_key_uses, services.usage.write, *purges)
+        )
         group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
         group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
         group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
         group.create_task(_repeat(pause, _HOURLY_SECONDS, services.plan_requests.report, services.plan_reminders.queue))
-        group.create_task(_repeat(pause, _PURGE_SECONDS, services.own_account.erase_closed))
+        group.create_task(_repeat(pause, _MINUTELY_SECONDS, services.own_account.erase_closed))
         if services.mailer.is_on:
             group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
         group.create_task(_repeat(pause, _REVERT_SECONDS, services.reverts.run))
@@ -55,7 +57,7 @@ async def run_background_tasks(services: "Services", pause: Pause, *, market_ope
 async def _repeat(pause: Pause, seconds: float, *jobs: Job, pauses_first: bool = True) -> None:
     """Pause and run the jobs, repeatedly, until cancelled.
 
-    A cancelled job may raise another exception than CancelledError, so its cancellation is checked after each job.
+    A cancelled job may raise an exception other than CancelledError, so cancellation is checked after each job.
     """
     task = cast("asyncio.Task[None]", asyncio.current_task())
     if pauses_first:

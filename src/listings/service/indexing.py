@@ -20,7 +20,7 @@ async def run_index_steps(take_step: Callable[[int], Awaitable[IndexResult]], pa
 
     `take_step` receives the maximum number of listings. The size of a step limits the delay of a concurrent write, and
     the pause after it limits the share of the time that indexing takes. The first step is small, because it is
-    unknown whether there are writes.
+    not yet known whether there are concurrent writes.
     """
     done, size = 0, _FIRST_STEP
     while True:
@@ -34,7 +34,7 @@ async def run_index_steps(take_step: Callable[[int], Awaitable[IndexResult]], pa
 
 
 def compute_next_size(size: int, step: IndexResult) -> int:
-    """Return the size of the next step from the duration of this one. It is at most twice the last size."""
+    """Return the size of the next step, given the size and the result of the last one. It at most doubles."""
     if step.seconds <= 0:
         return size
     fitting = int(step.done * (_BUSY_STEP_SECONDS if step.contended else _IDLE_STEP_SECONDS) / step.seconds)

@@ -18,8 +18,8 @@ from listings.service.mail.composer import MailComposer
 _log = logging.getLogger(__name__)
 
 INVALID_KEY_MESSAGE = (
-    "A key must have 16 to 200 visible ASCII characters; one that begins with lst_ must have 38 more letters and "
-    "digits, with a valid checksum"
+    "A key must have 16 to 200 visible ASCII characters. If it begins with lst_, exactly 38 letters and digits must "
+    "follow, with a valid checksum"
 )
 
 
@@ -70,7 +70,7 @@ class Keys:
     ) -> IssuedKey:
         """Add a key without checking the account's plan.
 
-        Raises Problem: invalid_request, key_taken, account_disabled (it is erased).
+        Raises Problem: invalid_request, key_taken, account_disabled (the account is erased).
         """
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
@@ -102,7 +102,10 @@ class Keys:
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
 
     async def list_successors(self, account: Account) -> dict[int, int]:
-        """Return the id of the key that replaced each rotated key. Rotations are stored for a year and 90 days."""
+        """Return the ids of the keys that replaced rotated keys, by the id of the rotated key.
+
+        Rotations are stored for a year and 90 days.
+        """
         return await self._store.list_successors(account.id)
 
     async def rotate(self, key_id: int, grace_seconds: int, actor: int = OPERATOR) -> IssuedKey:
@@ -151,7 +154,7 @@ class Keys:
 
 
 def is_revoked_or_expired(revoked_at: int | None, expires_at: int | None, now: float) -> bool:
-    """Return whether a key is revoked or has expired. It expires at `expires_at`."""
+    """Return whether a key is revoked or has expired. At the time `expires_at` itself, it has expired."""
     return revoked_at is not None or (expires_at is not None and expires_at <= now)
 
 

@@ -89,7 +89,7 @@ def mask_password(text: str) -> str:
     if not slashes:
         scheme, rest = "", text
     user, at, location = rest.rpartition("@")
-    if at and not rest.startswith("/"):  # otherwise it is a path
+    if at and not (rest.startswith("/") and scheme in {"sqlite", "unix"}):  # whose URLs have a path instead of a host
         name, colon, _ = user.partition(":")
         rest = (f"{name}:{MASK}@" if colon else f"{name}@") + location if slashes else f"{MASK}@{location}"
     return scheme + slashes + _PASSWORD.sub(rf"\1{MASK}", rest)
@@ -127,6 +127,6 @@ def _validate(resolved: ResolvedSetting) -> ResolvedSetting:
     try:
         resolved.setting.parse(resolved.text)
     except ValueError as error:
-        invalid = resolved._replace(error=str(error))
+        invalid = resolved._replace(error=str(error))  # `redacted` hides an invalid text only if there is an error
         return resolved._replace(error=f"{resolved.source} {error}, got {invalid.redacted[:60]!r}")
     return resolved

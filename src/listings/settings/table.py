@@ -108,9 +108,9 @@ class Settings:
         "on: serve the market and the console. off: serve only the API; the market's index is not updated.", "on"
     )
     base_url: str = setting(
-        "Public URL of the service, such as https://market.example: in pages, in the OpenAPI document, and in Link and "
-        "Location. With a path, such as https://example.com/shop, the service is below it. Empty: the host of each "
-        "request; Link and Location are relative.",
+        "Public URL of the service, such as https://market.example: in pages, in the OpenAPI document, and in the "
+        "headers Link and Location. With a path, such as https://example.com/shop, the service is below it. Empty: the "
+        "host of each request; Link and Location are relative.",
         parser=values.parse_base_url,
     )
     contact: Contact = setting(
@@ -120,7 +120,7 @@ class Settings:
     market_name: Line = setting("Name of the market, shown on every page and as the sender of mail.", "Listings")
     market_tagline: Line = setting("Heading of the market's home page.", "Find it in Aotearoa")
     market_logo: Path | None = setting(
-        "File with the market's logo (SVG or PNG, at most 100 KiB). Empty: a drawing.", parser=values.parse_logo
+        "File with the market's logo (SVG or PNG, at most 100 KiB). Empty: the built-in icon.", parser=values.parse_logo
     )
     market_links: tuple[tuple[str, str], ...] = setting(
         "Links at the foot of every page, such as Terms=https://market.example/terms, separated by commas.",
@@ -164,7 +164,9 @@ class Settings:
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
     )
     log_level: int = setting(
-        "info (every request), warning (401, 403, 429 and problems) or error.", "info", parser=values.parse_log_level
+        "info (every request), warning (requests with 401, 403, 429 or 5xx, and all warnings and errors) or error.",
+        "info",
+        parser=values.parse_log_level,
     )
     log_format: Literal["auto", "json", "text"] = setting(
         "auto (text on a terminal, JSON lines otherwise), json or text.", "auto"
@@ -200,7 +202,7 @@ class Settings:
 
     @property
     def file(self) -> Path:
-        """The SQLite file. With PostgreSQL, the base name of this machine's own files."""
+        """The SQLite file. With PostgreSQL, the path with which those of this machine's own files begin."""
         return self.database if isinstance(self.database, Path) else self.data_folder / "postgresql"
 
     @property

@@ -22,7 +22,7 @@ Host = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9.:_-]+\Z", description="an IP a
 Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f]{1,60}\Z", description="1 to 60 characters in one line")]
 Currency = Annotated[str, Meta(pattern=r"\A[a-z]{3}\Z", description="three lowercase letters, like nzd")]
 Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible ASCII characters without spaces")]
-Email = Annotated[  # the addresses of HTML, in ASCII
+Email = Annotated[  # local part like HTML's <input type="email">; may be empty
     str,
     Meta(
         pattern=r"\A(?:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+)?\Z",

@@ -35,7 +35,7 @@ def client_ip(request: Request) -> str:
 def scheme_of(request: Request) -> str:
     """Return the visitor's scheme, "http" or "https". A trusted proxy reports it in X-Forwarded-Proto."""
     scheme: str | None = request.scope.get(_SCHEME)
-    if scheme is None:  # called about ten times per page; not cached, it took 10 % of the page's time
+    if scheme is None:  # called about ten times per page; not cached, it took 10% of the page's time
         scheme = request.scope[_SCHEME] = _find_scheme(request)
     return scheme
 

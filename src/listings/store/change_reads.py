@@ -56,7 +56,7 @@ def read_page(partition: Partition, after: ChangePosition, last: int, page_creat
 
 
 def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int) -> tuple[list[_Entry], list[int], int]:
-    """Return the changes that the rows have, the numbers of the change sets without a row, and the last change set."""
+    """Return the changes in the rows, the ids of the change sets without a row, and the id of the last one read."""
     found: list[_Entry] = []
     gaps: list[int] = []
     next_revision = after.edit_revision + 1
@@ -84,9 +84,9 @@ def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
 def find_single_creates(
     partition: Partition, gaps: Sequence[int], purged_serial: int, page_creates: str
 ) -> Script[list[Row]]:
-    """Return the listings that the change sets without a row have created, as rows of `page_creates`.
+    """Return the listings that the change sets `gaps`, which have no row, created, as rows of `page_creates`.
 
-    Both are in ascending order.
+    `gaps` and the result are in ascending order.
     """
     if not gaps:
         return []
@@ -119,7 +119,7 @@ def _measure_creates(partition: Partition, entries: list[_Entry]) -> Script[list
 
 
 def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_Entry], ChangePosition]:
-    """Return the entries that fit on a page, and where it ends. `is_complete`: whether the last change set is."""
+    """Return the entries that fit on a page, and where it ends. `is_complete`: `entries` has all of the set `last`."""
     size = count = 0
     for entry in entries:
         size += entry.size
@@ -175,7 +175,7 @@ def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange
 
 
 def _build_create(entry: _Entry, row: Sequence[Any], described: Row | None) -> Change:
-    """Return the change that created a listing. `described` is the row 0 of its change set, if there is one."""
+    """Return the change that created a listing. `described` is the row with number 0 of its change set, if any."""
     *columns, author = row
     listing = build_listing(columns)
     after = {name: getattr(listing, name) for name in _SET_ATTRIBUTES}

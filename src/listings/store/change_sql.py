@@ -14,7 +14,7 @@ INSERT INTO changes (bucket, account_id, {CHANGE_COLUMNS}, last_serial)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 """
 
-SET_IMPORT_ID = """
+SET_IMPORT_EDIT_REVISION = """
 UPDATE imports SET edit_revision = $6
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """

@@ -20,7 +20,10 @@ COUNT_PENDING = f"SELECT * FROM ({_COUNT_PLAN_REQUESTS}) AS requests, ({_COUNT_M
 
 
 class Pending(NamedTuple):
-    """The numbers of open requests for the plan and of queued emails, and the Unix times of the oldest ones."""
+    """The numbers of open plan requests, of queued and of given-up emails, and the Unix times of the oldest.
+
+    `oldest_mail` is that of the oldest queued email.
+    """
 
     plan_requests: int
     oldest_plan_request: int | None

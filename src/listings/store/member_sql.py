@@ -195,7 +195,7 @@ DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (
     ORDER BY moment LIMIT $3)
 RETURNING number
 """
-"""A rotation is stored for a year longer, which is the longest grace period: a key may be rotated only once."""
+"""Key rotations are stored for a year longer, the longest grace period, so that no key can be rotated twice."""
 
 # Usage
 

@@ -50,7 +50,8 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     @transaction
     def add_email_token(self, account_id: int, mail: NewMail, digest: bytes, now: int, expires_at: int) -> Script[bool]:
-        if not (yield Query(mail_queue.FIND_MAIL, (mail.id,), locks=True)):  # what deletes tokens deletes it first
+        # Every transaction that deletes all tokens of an account deletes its mail first.
+        if not (yield Query(mail_queue.FIND_MAIL, (mail.id,), locks=True)):
             return False
         yield Query(DELETE_EXPIRED_TOKENS, (account_id, now))
         yield Query(ADD_TOKEN, (account_id, digest, mail.recipient, expires_at))
@@ -62,7 +63,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     @transaction
     def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Script[Account | None]:
-        yield Query(LOCK_TOKEN, (digest,), locks=True)  # a new password deletes it
+        yield Query(LOCK_TOKEN, (digest,), locks=True)  # setting a new password deletes the token
         rows = yield Query(FIND_TOKEN, (digest, now))
         if not rows:
             return None
@@ -96,7 +97,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
 
 def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]:
-    """Change the address, unless another account has it. Raises Problem("account_disabled")."""
+    """Change the address. Return None if another account has it. Raises Problem("account_disabled")."""
     rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
     require_enabled(Account(*rows[0]))
     if (yield Query(sql.FIND_ACCOUNT, (email,))):

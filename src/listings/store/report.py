@@ -73,7 +73,7 @@ def _sum_by_bucket(statement: str, since: int) -> Script[Counter[Any]]:
 
 
 def _count_new_listings(since: str) -> Script[int]:
-    """Return the number of listings created since a time. Stop at a page of the market without any."""
+    """Count the listings on the market created since a time, from the newest on, until a page has none of them."""
     total, last, new = 0, MAX_ID, 1
     while new:
         last, new = (yield Query(COUNT_NEWEST, (last, _PAGE_SIZE, since)))[0]

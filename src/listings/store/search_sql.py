@@ -1,11 +1,11 @@
 """The statements that search an account's listings (decision G17).
 
 A small account is scanned: all listings with a status are filtered and sorted. The listings of a large account are
-indexed, and a search has two plans. A walk follows an index in the requested order until the page is full. A gather
-plan first collects all listings that match one selective filter, and then sorts them. External ids are looked up in
-their index, whatever the size of the account.
+indexed, and a search uses one of two plans. A walk follows an index in the requested order until the page is full. A
+gather plan first collects all listings that match one selective filter, and then sorts them. External ids are looked up
+in their index, whatever the size of the account.
 
-The index is named in a comment. `sql.to_sqlite` turns it into a hint; other engines ignore it.
+The index is named in a comment. `sql.to_sqlite` turns it into an INDEXED BY clause; other engines ignore it.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ CONDITIONS = {
     "price_min": "price_cents >= $%d",
     "price_max": "price_cents <= $%d",
     "type": "type = $%d",
-    "external_ids": "external_id IN (SELECT value FROM json_each($%d))",  # of SQLite
+    "external_ids": "external_id IN (SELECT value FROM json_each($%d))",  # SQLite; PostgreSQL replaces it
 }
 _INDEXES = {
     "category": "listings_by_category",
@@ -59,7 +59,7 @@ _INDEXES = {
     "type": "listings_by_type",
     "external_ids": BY_EXTERNAL_ID,
 }
-# LIKE quickly rules out most texts in ASCII. All other texts pass, because LIKE does not fold their letters.
+# LIKE quickly rules out most ASCII texts. Texts with other characters always pass: LIKE ignores case only in ASCII.
 MAY_HAVE_WORD = (
     "(title LIKE ${0} OR content LIKE ${0} OR octet_length(title) + octet_length(content) > "
     "length(title) + length(content))"
@@ -68,7 +68,7 @@ _EQUALITIES = ("category", "region", "type")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Everything about a search that determines its statement, which is all but the values."""
+    """Everything that determines the statement of a search: all its properties except the values."""
 
     status: Status
     filters: tuple[str, ...]
@@ -110,7 +110,7 @@ def build_parameters(query: ListingQuery) -> Iterator[Value]:
 
 
 def remove_page(query: ListingQuery) -> ListingQuery:
-    """Return the query of all matches, to count them. Their order does not matter."""
+    """Return the query without cursor and limit, to count all matches. Their order does not matter."""
     return replace(query, sort="id", after=None, limit=None)
 
 
@@ -155,7 +155,7 @@ def build_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
 
 @lru_cache(maxsize=512)
 def build_total(shape: Shape) -> str:
-    """Return the statement that counts the matches of a search without a page, up to MAX_COUNTED + 1.
+    """Return the statement that counts the matches of a search without cursor and limit, up to MAX_COUNTED + 1.
 
     Its parameters are those of `build_search`, and the expression of `by_match`.
     """
@@ -230,7 +230,8 @@ def _build_select(shape: Shape, status: str, conditions: list[str], columns: str
 def _build_status(status: str, shape: Shape) -> str:
     """Return the condition for a status.
 
-    In an account that is not indexed, a search for "all" has two halves, and "all" is the half that is not active.
+    In an account that is not indexed, a search for "all" is two SELECTs: "active", and "all", which here stands for the
+    inactive and deleted listings.
     """
     if status != "all":
         return _STATUS[status]  # type: ignore[index]  # one of its keys

@@ -1,7 +1,7 @@
 """The SQL statements on listings and accounts. Parameters are written `$n`.
 
-Statements compare the bucket of each table that grows with a parameter, so that a distributed engine runs each on one
-shard. It would send a subquery with the bucket of another table to all shards.
+In each table that grows, statements compare the bucket with a parameter, so that a distributed engine runs each
+statement on one shard. It would send a subquery that takes the bucket from another table to all shards.
 
 Columns are always listed by name, so that a later migration can add one without changing a result. Casts are written
 with CAST, because SQLite would read `::` as part of the parameter's name.

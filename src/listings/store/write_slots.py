@@ -1,4 +1,4 @@
-"""Limit the writes of an account that run at a time, so that those of others need not wait for all of them."""
+"""Limit how many writes of a bucket run at a time, so that no account has to wait for all writes of another one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,20 +10,21 @@ from listings.domain.errors import Unavailable
 class WriteSlots:
     """The slots of one event loop."""
 
-    def __init__(self, seconds: float, max_of_account: int, max_of_all: int) -> None:
-        """`seconds` is how long a write waits at most."""
+    def __init__(self, seconds: float, max_per_bucket: int, max_total: int) -> None:
+        """`seconds`: how long a write waits at most. The accounts of a bucket share `max_per_bucket` slots."""
         self._seconds = seconds
-        self._max_of_account = max_of_account
-        self._all = asyncio.Semaphore(max_of_all)
+        self._max_per_bucket = max_per_bucket
+        self._all = asyncio.Semaphore(max_total)
         self._buckets: dict[int, _BucketSlots] = {}
 
     @asynccontextmanager
     async def take(self, bucket: int) -> AsyncIterator[None]:
-        """Wait for a slot of a bucket, whose accounts share its slots. Raises Unavailable after the timeout."""
-        own = self._buckets.setdefault(bucket, _BucketSlots(self._max_of_account))
+        """Wait for a slot of the bucket and for one of the total. Raises Unavailable after the timeout."""
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        own = self._buckets.setdefault(bucket, _BucketSlots(self._max_per_bucket))
         own.users += 1
         try:
-            async with _Slot(own.slots, self._seconds), _Slot(self._all, self._seconds):
+            async with _Slot(own.slots, deadline), _Slot(self._all, deadline):
                 yield
         finally:
             own.users -= 1
@@ -40,19 +41,19 @@ class _BucketSlots:
 
 
 class _Slot:
-    """A semaphore that is acquired within a time limit."""
+    """A semaphore that is acquired until a deadline, a time of the event loop."""
 
-    def __init__(self, semaphore: asyncio.Semaphore, seconds: float) -> None:
+    def __init__(self, semaphore: asyncio.Semaphore, deadline: float) -> None:
         self._semaphore = semaphore
-        self._seconds = seconds
+        self._deadline = deadline
 
     async def __aenter__(self) -> None:
         if not self._semaphore.locked():
             await self._semaphore.acquire()  # without waiting
             return
-        await asyncio.sleep(0)  # a request that was run without a task gets one, which a timeout needs
+        await asyncio.sleep(0)  # starts a task for a request that has none (see http/eager.py): a timeout needs it
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout_at(self._deadline):
                 await self._semaphore.acquire()
         except TimeoutError:
             raise Unavailable("The database is busy: too many writes are waiting") from None

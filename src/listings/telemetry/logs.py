@@ -4,8 +4,8 @@ No line contains a key, a cookie, a password, a URL or a body (OWASP ASVS 16.2.5
 of each request takes a faster path, because it is the only frequent one: lines are buffered and written a few times a
 second.
 
-Several processes may write to one stream. Each write is at most `PIPE_BUF` bytes and ends with a line break, so that
-the lines of different processes do not mix.
+Several processes may write to one stream. Then each write ends with a line break and has at most `PIPE_BUF` bytes,
+unless a single line is longer, so that the lines of different processes do not mix.
 """
 
 import asyncio
@@ -46,9 +46,10 @@ _operator: ContextVar[str | None] = ContextVar("operator", default=None)
 
 
 class RequestLine(msgspec.Struct, gc=False):
-    """The log line of a request. `route` is a pattern, never the path. The ids are None without a valid key.
+    """The log line of a request. `route` is a pattern, never the path.
 
-    `trace_id` is absent without tracing, `pid` with a single process.
+    `account_id` and `key_id` are None without a valid key. `trace_id` is absent without tracing, `pid` with a single
+    process.
     """
 
     timestamp: str = ""
@@ -160,7 +161,7 @@ class _EventFormatter(logging.Formatter):
 class _LinesHandler(logging.Handler):
     """Writes an event of several lines, such as a traceback, in chunks of whole lines.
 
-    Each chunk is one write, so no lock is needed. At exit, logging would wait for the lock of a blocked write.
+    Each chunk is one write, so no lock is needed. With a lock, logging would wait at exit for a blocked write.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -187,7 +188,7 @@ def _write(stream: BinaryIO, data: bytes) -> None:
     """Write all of `data`, of which an unbuffered stream may accept only a part."""
     while data:
         written: int | None = stream.write(data)
-        if written is None:  # another program has set the full pipe to not block
+        if written is None:  # the pipe is full, and another program has made it non-blocking
             select.select([], [stream], [])
         data = data[written or 0 :]
 

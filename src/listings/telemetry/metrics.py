@@ -59,7 +59,7 @@ class Listener:
             raise Problem(
                 "invalid_setting",
                 f"Can't listen on {host} port {port} for metrics: {reason}. "
-                "Choose another with LISTINGS_METRICS_ADDRESS",
+                "Choose another address with LISTINGS_METRICS_ADDRESS",
             ) from None
         url_host = f"[{host}]" if ":" in host else host
         self.url = f"http://{url_host}:{self._server.server_port}/metrics"
@@ -72,7 +72,7 @@ class Listener:
 
 
 def start_listener(report: Callable[[], list[Family]], host: str, port: int) -> Listener:
-    """Serve the metrics that `report` returns. It is called in the listener's thread. Raises Problem."""
+    """Serve the metrics that `report` returns. Each scrape calls it in a thread of its own. Raises Problem."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_FamilyCollector(report))
     return Listener(registry, host, port)
@@ -100,7 +100,7 @@ class Metrics:
 
     def __init__(self, database: Path) -> None:
         """`database` is the file whose size is reported, along with that of its WAL."""
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # one series less per metric
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # omits the _created series
         self.registry = registry = CollectorRegistry()
         self._listener: Listener | None = None
         self._add_requests(registry)
@@ -207,7 +207,7 @@ class Metrics:
         self._observers: dict[str, Callable[[float], None]] = {}
         self._rate_limited = Counter(
             "listings_rate_limited",
-            "Responses with status 429: over the rate limit, too many waits for changes or attempts on pages.",
+            "Responses with status 429: over the rate limit, too many waits for changes, too many attempts on a page.",
             registry=registry,
         )
         self._connections = Gauge("listings_connections", "Open connections.", registry=registry)

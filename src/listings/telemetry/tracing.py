@@ -44,7 +44,7 @@ class Tracing:
             raise Problem(
                 "invalid_setting", f"OpenTelemetry can't be configured from its OTEL_ variables: {error}"
             ) from None
-        for name in ("opentelemetry", "urllib3"):  # they log every attempt, `_LoggingExporter` only changes
+        for name in ("opentelemetry", "urllib3"):  # they log every failure, `_LoggingExporter` only the first
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._tracer = self._provider.get_tracer("listings", __version__)
         self._extract_context = TraceContextTextMapPropagator().extract
@@ -52,7 +52,7 @@ class Tracing:
     def record_response(self, line: RequestLine, context: Mapping[str, str]) -> str | None:
         """Create the span of a request that has just ended. Return the trace id, or None if it is not valid.
 
-        `context` has the client's traceparent and tracestate, which the trace continues.
+        `context` has the client's traceparent and tracestate. The span continues the client's trace.
         """
         end = time.time_ns()
         start = end - round(line.milliseconds * _NANOSECONDS_PER_MS)
@@ -67,7 +67,7 @@ class Tracing:
         return format_trace_id(created.trace_id) if created.is_valid else None
 
     def close(self) -> None:
-        """Export the queued spans. Give up after two seconds, so that the collector can't delay the stop."""
+        """Export the queued spans. Give up after three seconds, so that the collector can't delay the stop."""
         thread = threading.Thread(target=self._provider.shutdown, name="listings-traces", daemon=True)
         thread.start()
         thread.join(_FLUSH_TIMEOUT_SECONDS)

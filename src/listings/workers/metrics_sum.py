@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from listings.telemetry.metrics import Family, Sample
 
 _CUMULATIVE = {"counter", "histogram"}
-_MAX_METRICS = {  # a sum would mean nothing
+_METRICS_BY_MAXIMUM = {  # a sum would mean nothing, so the largest value is reported
     "listings_database_bytes",
     "listings_database_wal_bytes",
     "listings_rate_limit_away",
@@ -37,12 +37,12 @@ class MetricsSum:
 
 
 def sum_families(families: Iterable[Family]) -> list[Family]:
-    """Return each metric with the sum of each series, or its maximum for information and `_MAX_METRICS`."""
+    """Return each metric with the sum of each series, or the maximum for info metrics and `_METRICS_BY_MAXIMUM`."""
     metrics: dict[str, Family] = {}
     series: dict[tuple[str, ...], Sample] = {}
     for family in families:
         metric = metrics.setdefault(family.name, Family(family.name, family.text, family.kind, []))
-        uses_maximum = family.kind == "info" or family.name in _MAX_METRICS
+        uses_maximum = family.kind == "info" or family.name in _METRICS_BY_MAXIMUM
         for sample in family.samples:
             key = (sample.name, *(text for label in sorted(sample.labels.items()) for text in label))
             total = series.get(key)

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 from listings.domain.errors import Problem
@@ -24,11 +25,11 @@ from listings.workers.worker import Worker, describe_exit
 _EARLY_EXIT_SECONDS = 5.0  # an earlier exit may have a cause that affects the next worker, too
 _MAX_EARLY_EXITS = 3  # in a row, before starts are delayed
 _MIN_START_INTERVAL_SECONDS = 1.0
-_RETIRE_TIMEOUT_SECONDS = 75.0  # a worker takes up to a minute, plus the time of its store
-_STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, two more for an email, plus the time of its store
+_RETIRE_TIMEOUT_SECONDS = 75.0  # a worker takes up to a minute, and its store has to be closed
+_STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, two more for an email, and its store has to be closed
 _REPORT_TIMEOUT_SECONDS = 1.0
 _RESPONSE_TIMEOUT_SECONDS = 30.0
-_MAX_UNANSWERED_PINGS = 6  # in a row; counted, so that a pause of the supervisor itself kills no worker
+_MAX_UNANSWERED_PINGS = 6  # in a row; not seconds, so that a pause of the supervisor kills no worker
 
 _log = logging.getLogger(__name__)
 
@@ -133,9 +134,12 @@ class Supervisor:
     async def _supervise(self, worker: Worker) -> None:
         """Wait for a worker to end, and replace it if that was unexpected."""
         code = await asyncio.shield(worker.ended)
-        if worker.is_stopping or self._stopping.is_set():
+        if self._stopping.is_set() or (worker.is_exit_expected and code == 0):
             return
         self._deaths += 1
+        if worker.is_exit_expected:
+            _log.error("Worker %d %s while it was being replaced", worker.pid, describe_exit(code))
+            return
         early = self._loop.time() - worker.started < _EARLY_EXIT_SECONDS
         self._early_exits = self._early_exits + 1 if early else 0
         _log.error("Worker %d %s; starting a replacement", worker.pid, describe_exit(code))
@@ -146,7 +150,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(self._ping_interval)
             for worker in self._workers:
-                if worker.ping() == _MAX_UNANSWERED_PINGS and not worker.is_stopping:
+                if worker.ping() == _MAX_UNANSWERED_PINGS and not worker.is_exit_expected:
                     _log.error("Worker %d does not respond; killing it", worker.pid)
                     worker.signal(signal.SIGKILL)
 
@@ -176,8 +180,8 @@ class Supervisor:
     async def _run_reloads(self) -> None:
         while await self._reload_requested.wait():
             self._reload_requested.clear()
-            # Those that are starting read the settings and secret files anyway.
-            workers = [worker for worker in self._workers if worker.is_ready and not worker.is_stopping]
+            workers = [worker for worker in self._workers if not worker.is_exit_expected]
+            workers.sort(key=lambda worker: not worker.is_ready)  # those that are starting may take long
             _log.info("Reloading %d workers, one at a time", len(workers))
             for old in workers:
                 if not await self._replace_gracefully(old):
@@ -186,10 +190,12 @@ class Supervisor:
                 _log.info("Reloaded")
 
     async def _replace_gracefully(self, old: Worker) -> bool:
-        """Replace a worker by a new one. Return False if none could start; the old one then keeps running."""
+        """Replace a worker with a new one. Return False if that could not start; the old one then keeps running."""
+        with suppress(Problem):
+            await old.wait_until_ready()  # it may have read the settings and secret files before the reload
         if old.ended.done():
             return True  # already replaced
-        old.is_stopping = True
+        old.is_exit_expected = True
         try:
             new = await self._launch()
             await new.wait_until_ready()
@@ -198,7 +204,7 @@ class Supervisor:
             if old.ended.done():
                 self._spawn(self._replace())
             else:
-                old.is_stopping = False
+                old.is_exit_expected = False
             return False
         self._spawn(self._supervise(new))
         if not await old.stop(Retire(), _RETIRE_TIMEOUT_SECONDS):
@@ -229,7 +235,7 @@ class Supervisor:
     # Metrics
 
     def report(self) -> list[Family]:
-        """Return the sums of all workers' metrics. Called from another thread than the event loop's."""
+        """Return the sums of all workers' metrics. Called from a thread other than the event loop's."""
         report = self._report()
         try:
             future = asyncio.run_coroutine_threadsafe(report, self._loop)

@@ -43,7 +43,7 @@ class Worker:
         """`on_report` is called with the process ID and the metrics of each report."""
         loop = asyncio.get_running_loop()
         self.pid = process.pid
-        self.is_stopping = False  # whether its exit is expected
+        self.is_exit_expected = False
         self.started = loop.time()
         self._process = process
         self._reader = reader
@@ -105,7 +105,7 @@ class Worker:
     def ping(self) -> int:
         """Ping the worker, unless it is starting or stopping. Return how many earlier pings it has not answered."""
         unanswered = self._unanswered_pings
-        if self._ready.done() and not self.is_stopping:
+        if self._ready.done() and not self.is_exit_expected:
             self._unanswered_pings += 1
             self.send(Ping())
         return unanswered
@@ -117,11 +117,10 @@ class Worker:
     async def stop(self, command: Retire | Stop, seconds: float) -> bool:
         """Stop the worker with a command. Return whether it ended within `seconds`.
 
-        A command is not a signal, of which the second one would end the worker immediately: a process manager may
-        already have sent the first one to all processes. `Stop` terminates a worker that is starting, because it
-        executes no commands yet.
+        No signal is used, because a process manager may have sent one to all processes, and a worker exits immediately
+        at its second one. A worker that is starting executes no commands yet, so `Stop` ends it with SIGTERM.
         """
-        self.is_stopping = True
+        self.is_exit_expected = True
         if isinstance(command, Stop) and not self._ready.done():
             self.signal(SIGTERM)
         else:
@@ -131,12 +130,12 @@ class Worker:
 
     async def kill(self) -> None:
         """Kill the worker, and wait until it has ended."""
-        self.is_stopping = True
+        self.is_exit_expected = True
         self.signal(SIGKILL)
         await asyncio.wait([self.ended])
 
     async def _read_events(self) -> int:
-        """Process events until the worker ends. Return its exit code, or the negative number of the signal."""
+        """Process events until the worker ends. Return its exit code, or the negated signal number that killed it."""
         problem = None
         while line := await read_line(self._reader):
             event = decode_event(line)

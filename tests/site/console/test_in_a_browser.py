@@ -494,3 +494,14 @@ def test_an_email_address_fits_one_line_on_a_phone(browser: Browser, deployment:
         sign_up(seen, "alice@demo.example")
         address = seen.open("/console/account").get_by_role("definition").filter(has_text="alice@demo.example")
         assert address.evaluate(COUNT_LINES) == 1
+
+
+def test_a_double_click_submits_a_form_once(browser: Browser, deployment: Deployment) -> None:
+    with visit(browser, deployment.service.base_url) as seen:
+        sign_up(seen, "huia@example.com")
+        page = seen.open("/console/account")
+        form = page.locator("form", has=page.get_by_role("button", name="Change password"))
+        form.get_by_label("Current password").fill(PASSWORD)
+        form.get_by_label("New password").fill(f"{PASSWORD} 2")
+        form.get_by_role("button", name="Change password").dblclick()
+        expect(page.get_by_text("Password changed.")).to_be_visible()

@@ -352,7 +352,7 @@ def test_a_limit_of_file_sizes_leaves_no_partial_file(database: Path, file: Path
     before, (soft, hard) = list_names(file.parent), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (database.stat().st_size // 2, hard))
     try:
-        with pytest.raises(Problem, match="can't be written: the disk or a size limit rejects it"):
+        with pytest.raises(Problem, match="can't be written: the disk failed, or a size limit was reached"):
             backups.back_up(database, file)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

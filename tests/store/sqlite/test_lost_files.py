@@ -87,7 +87,7 @@ def test_the_wal_of_a_removed_database_outlives_the_stop(database: Path, tmp_pat
             await store.check()
 
     run(database, use)
-    with pytest.raises(Unavailable, match="The database was removed or replaced while in use, so the WAL was kept"):
+    with pytest.raises(Unavailable, match="The database was removed or replaced while in use: restore a backup"):
         migrate(database)
     with pytest.raises(Unavailable, match="removed or replaced"):
         run(database, is_ready)

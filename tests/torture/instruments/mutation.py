@@ -400,7 +400,7 @@ def find_failures(results: Sequence[MutantResult], failures: list[str]) -> list[
 
 def _summarize(results: Sequence[MutantResult], total: int) -> str:
     killed = sum(result.is_killed for result in results)
-    return f"{len(results)} of {total} mutants tried, {killed} killed ({100 * killed / max(1, len(results)):.0f} %)"
+    return f"{len(results)} of {total} mutants tried, {killed} killed ({100 * killed / max(1, len(results)):.0f}%)"
 
 
 def run(scale: Scale) -> Outcome:
@@ -463,7 +463,7 @@ def control(scale: Scale) -> Outcome:
 INSTRUMENT = Instrument(
     16,
     "mutation: small bugs in request checks, service, field rules, limiters and keys",
-    "the nearest tests kill 90 % of the mutants",
+    "the nearest tests kill 90% of the mutants",
     6,
     run,
     control,

@@ -283,7 +283,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     15,
-    "soak: mixed load with 5 % errors and 1 % aborted requests",
+    "soak: mixed load with 5% errors and 1% aborted requests",
     "memory growth at most 1 MiB/h after the warm-up, no growth in descriptors, WAL bounded",
     _FULL_MINUTES,
     run,

@@ -90,9 +90,9 @@ class Activity:
         return _Creates(events, before_id, is_complete=False)
 
     async def purge(self) -> None:
-        """Delete activity after 90 days and usage after 31 days. Rotations of keys are stored for a year longer.
+        """Delete events older than 90 days, and usage and rejected requests older than 31 days.
 
-        Each call purges some of the buckets in batches.
+        Rotations of keys are stored for a year longer. Each call purges the next 64 buckets, in batches.
         """
         now = int(self._clock())
         oldest_usage = now - USAGE_DAYS * DAY_SECONDS
@@ -139,15 +139,16 @@ class Changes:
                 return
 
     async def read_of_listing(self, listing_id: int, before: int, count: int) -> ListingChangePage:
-        """Return the changes of a listing in at most `count` change sets before `before`."""
+        """Return the changes of a listing in at most `count` change sets with ids below `before`."""
         return await self._store.page_listing_changes(listing_id, before, count)
 
     async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
         """Return the first changes of each change set in `ids`, by id. Purged change sets are left out.
 
-        At most 16 pages are read, at least one for each run of consecutive ids. A change set that they do not reach has
-        an empty list.
-        Raises Problem("changes_gone") if one is purged at that moment.
+        At most 16 pages are read, lowest ids first; each run of consecutive ids takes at least one. A change set that
+        they do not reach has an empty list.
+
+        Raises Problem("changes_gone") if one is purged during the read.
         """
         partition = (bucket_of(account_id), account_id)
         last, purged = await self._store.get_edit_state(*partition)
@@ -167,7 +168,7 @@ class Changes:
     async def read_latest(self, account: Account, count: int) -> AsyncIterator[Change]:
         """Yield the changes of an account's last `count` change sets, oldest first.
 
-        Raises Problem("changes_gone") if one is purged at that moment.
+        Raises Problem("changes_gone") if one is purged during the read.
         """
         partition = (bucket_of(account.id), account.id)
         last, purged = await self._store.get_edit_state(*partition)
@@ -185,13 +186,13 @@ class Changes:
         return people | {key.id: ChangeActor("key", key.name, key.hint, key.id) for key in keys}
 
     async def purge(self) -> None:
-        """Delete old change sets. Each call purges some of the buckets in batches."""
+        """Delete old change sets. Each call purges the next 64 buckets, in batches."""
         oldest = int(self._clock()) - self.days * DAY_SECONDS
         await _purge(partial(self._store.purge_changes, next(self._buckets), oldest), _PURGED_CHANGE_SETS)
 
 
 async def _purge(delete: Callable[[int], Awaitable[int]], batch_size: int) -> None:
-    """Delete batches until one is smaller, or the store is unavailable."""
+    """Delete batches until one is smaller than `batch_size`, or the store is unavailable."""
     with suppress(Unavailable):
         while await delete(batch_size) >= batch_size:
             pass
@@ -230,6 +231,6 @@ def _build_cursor(page: list[Event], merged: list[Event], start: ActivityCursor,
     stored = [event for event in page if event.kind != "created"]
     created = [event for event in page if event.kind == "created"]
     revision, number = (stored[-1].revision, stored[-1].number) if stored else (start.revision, start.number)
-    if len(page) == len(merged):  # all of them are on this page, so the next scan continues after this one
+    if len(page) == len(merged):  # the page has all events found, so the next scan starts where this one ended
         return ActivityCursor(revision, number, creates.last_id)
     return ActivityCursor(revision, number, created[-1].subject if created else start.listing_id)

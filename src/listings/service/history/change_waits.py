@@ -21,7 +21,7 @@ MAX_WAIT_SECONDS = 30  # proxies and clients commonly give up after 60, some aft
 MAX_WAITS = 16
 """Waiting requests of one key in one process."""
 
-_QUERY_SECONDS = 0.05  # between two queries; a client gets its response within 0.1
+_QUERY_SECONDS = 0.05  # between two queries; a client learns of a change within 0.1 s
 _RETRY_SECONDS = 1.0  # after a failed query
 
 UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
@@ -31,8 +31,8 @@ UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
 class Poll(NamedTuple):
     """A request for at most `limit` change sets with ids above `after`.
 
-    It waits at most `timeout` seconds for the first one. From then on, it waits `gather` seconds for more, but not
-    longer than `timeout` in total.
+    It waits at most `timeout` seconds for the first one. Then it waits at most `gather` seconds for more, until there
+    are `limit`, but not longer than `timeout` in total.
     """
 
     after: int

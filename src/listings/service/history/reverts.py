@@ -89,7 +89,7 @@ class Reverts:
     async def preview(self, account_id: int, request: RevertRequest) -> Preview:
         """Return what a revert would do.
 
-        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (that is to be reverted).
+        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo).
         """
         async with self._previews:
             return await self._compute_preview(account_id, request)
@@ -104,7 +104,7 @@ class Reverts:
         while done < len(scan.candidates):
             part = _cut_step(position, scan, MAX_FIRST_LISTINGS).candidates
             found = await self._store.preview_revert(*partition, scope, part, now)
-            if len(changes) == shown:  # otherwise, an earlier one was left out
+            if len(changes) == shown:  # no change was left out yet: none may follow one that was
                 changes = _limit([*changes, *found.changes])
                 shown += len(found.changes)
             first = totals.conflicts + 1
@@ -127,7 +127,7 @@ class Reverts:
         """
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
         earlier = await self.find_earlier(account_id, options)
-        if earlier is not None:  # also if its change sets are no longer stored
+        if earlier is not None:  # even if the change sets to revert are no longer stored
             return Started(earlier, replayed=True)
         record = build_idempotency_record(options, now)
         scope = await self._find_scope(account_id, request)
@@ -164,7 +164,7 @@ class Reverts:
     async def run(self) -> None:
         """Continue all enabled accounts' unfinished reverts in turn, except those that another process works on.
 
-        Reverts that start meanwhile join about once a second.
+        About once a second, it looks for reverts that were started meanwhile.
         """
         running = await self._list_new([])
         while running:
@@ -174,7 +174,7 @@ class Reverts:
                 running += await self._list_new(running)
 
     async def _list_new(self, running: Sequence[_RunningRevert]) -> list[_RunningRevert]:
-        """Return the unfinished reverts that this process is not running, except those that have just failed."""
+        """Return the unfinished reverts that this process is not running, except those that failed within a minute."""
         now = int(self._clock())
         found = await self._store.list_running_reverts(self._worker, now)
         self._retry_times = {key: moment for key, moment in self._retry_times.items() if moment > now}
@@ -206,7 +206,10 @@ class Reverts:
         return revert
 
     async def _advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        """Read a page of changes, or take a step. Return None at the end, or if another process has taken a step."""
+        """Read a page of changes, or take a step.
+
+        Return None at the end, or if another process is working on this revert, or has moved it on.
+        """
         revert, scan = running
         if scan is None or not (scan.candidates or scan.is_last):
             position = revert.position if scan is None else scan.end

@@ -114,10 +114,10 @@ class RequestUsage:
 
     def _take_counts(self) -> dict[UsageSlot, int]:
         """Remove and return a batch of counts, oldest first."""
-        counts = {key: self._unwritten.pop(key) for key in list(islice(self._unwritten, _BATCH_SIZE))}
+        counts = {slot: self._unwritten.pop(slot) for slot in list(islice(self._unwritten, _BATCH_SIZE))}
         for account_id, key_id, status in list(islice(self._responses, _BATCH_SIZE - len(counts))):
-            key = UsageSlot(account_id, self._hour, key_id, status)
-            counts[key] = counts.get(key, 0) + self._responses.pop((account_id, key_id, status))
+            slot = UsageSlot(account_id, self._hour, key_id, status)
+            counts[slot] = counts.get(slot, 0) + self._responses.pop((account_id, key_id, status))
         return counts
 
     def _iterate_current_hour(self) -> Iterator[tuple[UsageSlot, int]]:
@@ -249,16 +249,16 @@ class RequestUsage:
 
     def _list_pending(self, account_id: int) -> list[UsageCount]:
         return [
-            UsageCount(key.hour, key.key_id, key.status, count)
-            for key, count in chain(self._unwritten.items(), self._iterate_current_hour())
-            if key.account_id == account_id
+            UsageCount(slot.hour, slot.key_id, slot.status, count)
+            for slot, count in chain(self._unwritten.items(), self._iterate_current_hour())
+            if slot.account_id == account_id
         ]
 
 
 def _add(counts: dict[UsageSlot, int], more: Iterable[tuple[UsageSlot, int]]) -> None:
-    for key, count in more:
-        if key in counts or len(counts) < _MAX_PENDING_COUNTS:
-            counts[key] = counts.get(key, 0) + count
+    for slot, count in more:
+        if slot in counts or len(counts) < _MAX_PENDING_COUNTS:
+            counts[slot] = counts.get(slot, 0) + count
 
 
 def _filter_by_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:

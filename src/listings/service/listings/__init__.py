@@ -61,7 +61,7 @@ class Page(NamedTuple):
 
 
 class LargePage:
-    """A page of listings that is read in pieces. The cursor of the next page is known at the end."""
+    """A page of listings that is read in pieces. `next_cursor` is set when all of them were read."""
 
     def __init__(self, found: FoundPieces, query: ListingQuery) -> None:
         """`found` includes the first listing of the next page, if there is one."""
@@ -166,7 +166,7 @@ class Listings:
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
     async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
-        """Create a listing for the caller. A dry run returns the id 0, or the original one of a repeated request.
+        """Create a listing for the caller. A dry run returns the id 0, or that of an earlier, repeated request.
 
         Raises Problem: account_full, external_id_taken, idempotency_key_reused.
         """
@@ -176,8 +176,8 @@ class Listings:
             actor = Actor(caller.key_id, int(now))
             step = AddStep(new, timestamps.format_timestamp(now))
             return await self._store.add_listing(caller.bucket, caller.account_id, step, record, actor)
-        earlier = await self._dry_run(caller, self.steps.create(new), record)
-        return AddResult(int(earlier), replayed=True) if isinstance(earlier, str) else AddResult(0, replayed=False)
+        result = await self._dry_run(caller, self.steps.create(new), record)
+        return AddResult(int(result), replayed=True) if isinstance(result, str) else AddResult(0, replayed=False)
 
     async def update(
         self,

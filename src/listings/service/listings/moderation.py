@@ -22,7 +22,10 @@ class Moderation:
         self._clock = clock
 
     async def list_latest(self, account: Account, count: int) -> list[Listing]:
-        """Return at most `count` of an account's newest listings, in any state. Large lists have no content."""
+        """Return at most `count` of an account's newest listings, in any state.
+
+        The listings of a list that is too large for one read have no content.
+        """
         query = ListingQuery(status="all", limit=count)
         return (await find_of_any_size(self._store, bucket_of(account.id), account.id, query)).listings
 

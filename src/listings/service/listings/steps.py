@@ -17,7 +17,7 @@ class StateCondition(NamedTuple):
     edit_revisions: frozenset[int] | None  # None: any
 
     def require(self, edit_revision: int) -> None:
-        """Raise Problem("precondition_failed") unless this is one of them."""
+        """Raise Problem("precondition_failed") unless the batch is accepted at `edit_revision`."""
         if self.edit_revisions is not None and edit_revision not in self.edit_revisions:
             raise Problem(
                 "precondition_failed",
@@ -34,10 +34,10 @@ class WriteOptions(NamedTuple):
     idempotency_key: str | None = None
     digest: bytes = b""  # SHA-256 of the request with this idempotency key
     state: StateCondition | None = None  # of a batch
-    excluded: frozenset[int] | None = frozenset()  # versions of the listing that reject the write; None: all
+    excluded: frozenset[int] | None = frozenset()  # versions at which the write is rejected (If-None-Match); None: all
 
     def require_version(self, version: int) -> None:
-        """Raise Problem("precondition_failed") unless the listing may have this version."""
+        """Raise Problem("precondition_failed") unless the conditions accept this version of the listing."""
         if self.versions is not None and version not in self.versions:
             raise Problem(
                 "precondition_failed",
@@ -54,7 +54,7 @@ DEFAULT_WRITE_OPTIONS = WriteOptions()
 
 
 class Steps:
-    """Builds the steps of writes, which check and decide in the transaction."""
+    """Builds the steps of writes. Each step checks ownership and versions inside the transaction."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -121,7 +121,7 @@ def build_idempotency_record(options: WriteOptions, now: int) -> IdempotencyReco
 
 
 def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingChange:
-    """Return the values of `change` that differ from the listing, and its new updated_at.
+    """Return the values of `change` that differ from the listing and, if there are any, its new updated_at.
 
     updated_at never decreases (decision G7).
     """
@@ -132,7 +132,7 @@ def find_changes(listing: Listing, change: ListingChange, now: str) -> ListingCh
 
 
 def build_deletion(listing: Listing, now: float) -> ListingChange:
-    """Return the changes that soft-delete a listing, unless it is deleted."""
+    """Return the changes that soft-delete a listing, or none if it is already deleted."""
     if listing.deleted_at is not None:
         return {}
     return find_changes(listing, {"is_active": False, "deleted_at": int(now)}, timestamps.format_timestamp(now))

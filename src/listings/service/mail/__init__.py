@@ -26,7 +26,7 @@ EMAIL_LINK_SECONDS = DAY_SECONDS
 _CLAIM_SECONDS = 300  # if the process dies meanwhile, another one sends the mail after this time
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * DAY_SECONDS
-_STORED_SECONDS = 30 * DAY_SECONDS  # from queueing; `listings doctor` counts mail that was given up until then
+_STORED_SECONDS = 30 * DAY_SECONDS  # after queueing; until then, `listings doctor` counts mail that was given up
 _MAX_MAILS = 100  # in one run
 _STOP_SECONDS = 2.0  # for the mail that is being sent when the service stops, after up to ten seconds for requests
 
@@ -95,14 +95,14 @@ class Mailer:
                 self._on_outcome("sent")
                 _log.info("Sent mail %s (%s)", mail.id, mail.kind)
         except MailError as error:
-            await self._retry(queued, error)
+            await self._handle_failure(queued, error)
         except asyncio.CancelledError:
             await self._store.postpone_mail(mail.id, int(self._clock()))  # another process can send it
             raise
         else:
             await self._store.delete_mail(mail.id)
 
-    async def _retry(self, queued: QueuedMail, error: MailError) -> None:
+    async def _handle_failure(self, queued: QueuedMail, error: MailError) -> None:
         mail, now = queued.mail, int(self._clock())
         delay = min(_FIRST_RETRY_SECONDS * 2 ** (queued.attempts - 1), _MAX_RETRY_SECONDS)
         is_over = error.is_permanent or now + delay > mail.created_at + _MAX_AGE_SECONDS
@@ -134,8 +134,8 @@ class Mailer:
     async def _create_link(self, mail: NewMail, account: Account) -> str | None:
         """Store a token for an email with a link, and return the link: "" for an email without one.
 
-        Each attempt has a token of its own. Return None if the link must not be sent any more: the password or the
-        address was changed meanwhile.
+        Each attempt has a token of its own. Return None if the link must not be sent any more: the email is no longer
+        queued (a confirmation), or the account was disabled or has another address (a reset).
         """
         token, now = create_token(), int(self._clock())
         digest = hash_token(token)
@@ -149,7 +149,7 @@ class Mailer:
 
 
 async def _finish(work: Coroutine[Any, Any, bool]) -> bool:
-    """Return the result of some work. If this is cancelled, the work is cancelled only some seconds later."""
+    """Return the result of the work. If this is cancelled, the work has two more seconds before it is cancelled."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task])

@@ -55,7 +55,7 @@ class Messages:
     async def find_recipient(self, listing_id: int) -> tuple[Listing, Account]:
         """Return a listing of the public market and its seller.
 
-        Raises Problem: listing_deleted, listing_not_found, path_not_found (the seller gets no messages).
+        Raises Problem: listing_deleted, listing_not_found, path_not_found (mail is off, or the seller gets none).
         """
         listing = await self._market.get_listing(listing_id)
         seller = await self._store.get_account(listing.account_id)
@@ -100,5 +100,5 @@ def _validate(message: BuyerMessage) -> BuyerMessage:
 
 
 def _remove_controls(text: str) -> str:
-    """Remove unpaired surrogates, which UTF-8 can't encode, and control characters but line breaks and tabs."""
+    """Remove control characters except line breaks and tabs, and unpaired surrogates, which UTF-8 can't encode."""
     return "".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in {"Cc", "Cs"})

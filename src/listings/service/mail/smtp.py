@@ -15,7 +15,7 @@ from listings.service.mail.smtp_types import MailError, OutgoingMail, SmtpServer
 
 _TIMEOUT_SECONDS = 30
 _PERMANENT = 500
-_INVALID = (ValueError, MessageError, IndexError, AttributeError)  # of the email package, for an unusual address
+_INVALID = (ValueError, MessageError, IndexError, AttributeError)  # raised by the email package for an unusual address
 
 
 async def send(server: SmtpServer, mail: OutgoingMail) -> None:
@@ -46,7 +46,7 @@ async def send(server: SmtpServer, mail: OutgoingMail) -> None:
     except _INVALID as error:  # after OSError, because an SSLCertVerificationError is both
         raise MailError(type(error).__name__, is_permanent=True) from error
     finally:
-        client.close()  # after a failure without QUIT, since the server may respond late
+        client.close()  # no QUIT after a failure: its response may take another 30 seconds
 
 
 def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:

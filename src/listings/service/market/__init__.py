@@ -141,7 +141,7 @@ class Market:
     async def list_facets(self) -> MarketFacets:
         """Return the largest regions and categories with their numbers of listings, cached for a minute.
 
-        A category has its most frequent spelling.
+        Spellings of a category are counted together, under the most frequent one.
         """
         now = self._clock()
         if self._facets is None or not 0 <= now - self._facets[0] < _FACETS_CACHE_SECONDS:
@@ -183,7 +183,7 @@ class Market:
         except Unavailable:
             pass
         finally:
-            # Some may be stored. The store counts a visitor once, until the day is purged.
+            # Some of these views may be stored already. The store counts a visitor once, until the day is purged.
             self._views.update(pending)
 
     async def purge_views(self) -> None:

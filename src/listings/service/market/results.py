@@ -25,7 +25,7 @@ _CACHE_SECONDS = 10
 _MAX_CACHED = 64  # searches
 
 FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": fold_category, "region": fold_region}
-"""The fields of `MarketTraits` that can be filtered, and how a filter's value is compared."""
+"""The fields of `MarketTraits` that can be filtered, with the functions that fold their values for comparison."""
 
 _REVERSED: Mapping[str, Literal["newest", "oldest", "price", "-price"]] = {
     "newest": "oldest",
@@ -88,7 +88,7 @@ class CountCache:
         return counts if 0 <= self._clock() - since < _CACHE_SECONDS else None
 
     def store(self, query: MarketQuery, names: tuple[str, ...], counts: Mapping[str, FacetCounts]) -> None:
-        """Add counts. If there are too many, forget all others."""
+        """Cache counts. If the cache is full, clear it first."""
         if len(self._counts) >= _MAX_CACHED:
             self._counts.clear()
         self._counts[_without_page(query), names] = (self._clock(), counts)
@@ -175,7 +175,10 @@ def _without_page(query: MarketQuery) -> MarketQuery:
 async def _read_matches(
     store: MarketStore, cache: CountCache, query: MarketQuery, broader: Mapping[str, _Found]
 ) -> _Found:
-    """Return what the query finds, counted by the filters not in use. A complete broader search saves the read."""
+    """Return what the query finds, counted by the filters not in use.
+
+    If a search without one of the filters found all its matches, filter them here instead of reading again.
+    """
     others = tuple(name for name in FILTERS if name not in broader)
     for name, found in broader.items():
         if found.matches is not None:
@@ -196,7 +199,7 @@ async def _read(store: MarketStore, cache: CountCache, query: MarketQuery, names
 
 
 async def _choose_page(store: MarketStore, query: MarketQuery, matches: _Matches, *, is_backwards: bool) -> MarketPage:
-    """Return the page of the query's cursor among all matches."""
+    """Return the page after the query's cursor, or before it, from all matches."""
     build_key = _SORT_KEYS[query.sort]
     cursors = sorted(((it.price_cents, it.serial) for it in matches), key=lambda cursor: build_key(*cursor))
     start = _find_start(query, [build_key(*cursor) for cursor in cursors], is_backwards=is_backwards)

@@ -61,7 +61,7 @@ async def _choose_text(store: MarketStore, query: MarketQuery, texts: Sequence[s
 
 
 async def _correct(store: MarketStore, word: str) -> str:
-    """Return the most similar word of the listings, or two that it consists of, or else the word itself."""
+    """Return the most similar word of the listings, or two of their words that form `word`, or else `word` itself."""
     if not market_words.is_correctable(word):
         return word
     counts = dict(await store.find_spellings(market_words.list_similar_skeletons(word), _MAX_SPELLINGS))
@@ -74,7 +74,7 @@ async def _correct(store: MarketStore, word: str) -> str:
 
 
 async def _split(store: MarketStore, word: str) -> str:
-    """Return the two words of the listings that a word consists of, or else the word itself."""
+    """Return two words of the listings that form `word`, or else `word` itself."""
     halves = market_words.list_halves(word)
     skeletons = {market_words.build_skeleton(half) for pair in halves for half in pair}
     counts = dict(await store.find_spellings(sorted(skeletons), _MAX_SPELLINGS))

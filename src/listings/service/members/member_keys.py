@@ -27,7 +27,7 @@ class MemberKeys:
         self._keys = keys
         self._sessions = sessions
         self._clock = clock
-        self._one_at_a_time = asyncio.Lock()  # between counting the keys and adding one, per process
+        self._one_at_a_time = asyncio.Lock()  # held while keys are counted and one is added; per process
 
     async def create(
         self,

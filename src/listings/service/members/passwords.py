@@ -3,7 +3,6 @@
 import asyncio
 import os
 import secrets
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +36,7 @@ class Cost(NamedTuple):
 def validate_password(password: str, *others: str) -> None:
     """Raise Problem("invalid_request") for a password that is too short, too long or easy to guess.
 
-    `others` are known about its owner, such as the email.
+    `others` are texts known about the owner, such as the email; the password must not equal one of them.
     """
     if len(password) < MIN_LENGTH:
         raise Problem("invalid_request", f"A password must have at least {MIN_LENGTH} characters, got {len(password)}")
@@ -89,7 +88,7 @@ class Passwords:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Reserve capacity for one password. Raises Unavailable if too many are pending."""
+        """Count a caller that will hash or verify a password. Raises Unavailable if too many callers or hashes wait."""
         _require_capacity(max(self._admitted, self._pending))
         self._admitted += 1
         try:
@@ -143,12 +142,11 @@ def _require_capacity(pending: int) -> None:
 
 
 def _prepare_thread() -> None:
-    """Give the calling thread a low priority. On Linux, each thread has its own."""
+    """Give the calling thread a low priority; each thread has its own."""
     import argon2  # noqa: F401, PLC0415 - at full priority, because an import holds the GIL for milliseconds
 
-    if sys.platform == "linux":
-        with suppress(OSError):  # a sandbox may forbid it
-            os.nice(_NICENESS)
+    with suppress(OSError):  # a sandbox may forbid it
+        os.nice(_NICENESS)
 
 
 def _encode(password: str) -> bytes:

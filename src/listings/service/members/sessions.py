@@ -1,4 +1,4 @@
-"""Sign-up, sign-in, sessions and passwords of members. A member is the signed-in owner of an account."""
+"""Sign-up, sign-in, sessions and passwords of members. A member is an account owner with a password."""
 
 import logging
 import secrets
@@ -31,7 +31,7 @@ _TOUCH_SECONDS = 60  # between two updates of a session's last use
 _MAX_CLOCK_SKEW_SECONDS = 5 * 60  # between machines; a session from further in the future is invalid
 _WRONG_CREDENTIALS = "Wrong email or password"
 _WRONG_PASSWORD = "The password is wrong"  # noqa: S105 - a message
-_MAX_ATTEMPTS = 10  # on an account, from one network or browser, in 15 minutes
+_MAX_ATTEMPTS = 10  # in 15 minutes: on an account from one network, from a known device, or by a signed-in member
 _MAX_ATTEMPTS_PER_NETWORK = 30  # in 15 minutes
 _MAX_ATTEMPTS_FROM_ALL_NETWORKS = 100  # on an account, in an hour
 _MAX_DEVICES = 10  # per account
@@ -45,7 +45,7 @@ _MAX_AGENT_LENGTH = 200
 class Member(msgspec.Struct, frozen=True):
     """The signed-in owner of an account: the account and the session. Times are in seconds since 1970.
 
-    With `session_handle`, the owner can end the session.
+    `session_handle` names the session when its owner ends it.
     """
 
     account: Account
@@ -143,7 +143,7 @@ class Sessions:
         return self._composer.compose("new_sign_in", account)
 
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
-        """Return the limits of a sign-in. A known device of the account has only a limit of its own.
+        """Return the limits of a sign-in. For a known device of the account, only its own limit applies.
 
         The last limit, over all networks, counts only attempts that the others permit. So one network can't exhaust it.
         """

@@ -36,7 +36,7 @@ class Payments:
     async def receive(self, headers: Mapping[str, str], body: bytes) -> None:
         """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused").
 
-        The plan of a disabled account is extended too, and logged as an error, so that the operator can refund it.
+        The plan of a disabled account is extended too. The payment is then logged as an error, to be refunded.
         """
         payment = self._provider.handle_event(headers, body)
         if payment is None:

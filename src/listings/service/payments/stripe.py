@@ -19,7 +19,7 @@ from listings.service.payments.provider import MAX_MONTHS
 _log = logging.getLogger(__name__)
 
 _MAX_EVENT_AGE_SECONDS = 300
-_RESPONSE_TIMEOUT_SECONDS = 10
+_TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, and for a response; with a retry, less than the ten seconds of a stop
 _MAX_THREADS = 4
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
 _PERMANENT = (stripe.InvalidRequestError, stripe.AuthenticationError, stripe.PermissionError)  # a wrong setting
@@ -64,11 +64,11 @@ class StripePayments:
         """Raises Problem("invalid_setting") for a price that Stripe can't take."""
         self._account = account
         self._monthly_units = _convert_to_units(account.plan)
-        self._threads = ThreadPoolExecutor(_MAX_THREADS, "listings-stripe")  # its delays must not delay anything else
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, "listings-stripe")  # so that a slow Stripe delays nothing else
         self._client = stripe.StripeClient(
             account.secret_key,
             max_network_retries=1,
-            http_client=stripe.RequestsClient(timeout=_RESPONSE_TIMEOUT_SECONDS),
+            http_client=stripe.RequestsClient(timeout=_TIMEOUTS_SECONDS),
             base_addresses={"api": account.url} if account.url else {},
         )
 
@@ -170,7 +170,7 @@ def _parse_number(text: object, maximum: int) -> int:
 
 
 def _report(error: stripe.StripeError) -> Unavailable:
-    """Log an error of Stripe without its text, which may contain a part of the key. Return one for the seller."""
+    """Log an error of Stripe without its text, which may contain a part of the key. Return the error for the seller."""
     is_permanent = isinstance(error, _PERMANENT)
     level = logging.ERROR if is_permanent else logging.WARNING
     details = (type(error).__name__, error.http_status, error.code, error.request_id)

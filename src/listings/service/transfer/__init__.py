@@ -25,7 +25,7 @@ class Transfer:
         self._clock = clock
 
     async def read_pages(self, account: Account, after_id: int = 0) -> AsyncIterator[list[Listing]]:
-        """Yield all listings of an account after an id, including deleted ones, by ascending id.
+        """Yield all listings of an account with ids above `after_id`, including deleted ones, by ascending id.
 
         Each page is a separate read, so that no database snapshot stays open.
         """
@@ -35,10 +35,10 @@ class Transfer:
             await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
 
     async def run_import(
-        self, account: Account, source: Source, watch: ImportProgressListener, options: ImportOptions
+        self, account: Account, source: Source, listener: ImportProgressListener, options: ImportOptions
     ) -> ImportProgress:
         """Import the remaining rows of a file. See `Import.run`."""
-        return await Import(self._store, self._clock, account, source, watch, options).run()
+        return await Import(self._store, self._clock, account, source, listener, options).run()
 
     async def find_import(self, account: Account, source: Source, *, new_ids: bool) -> ImportProgress | None:
         """Return the stored progress of the last import of a file, or None if it was never started."""

@@ -75,11 +75,12 @@ class ImportFile:
         return file_digest(self._file, "sha256").digest()
 
     def rows(self, start: Position) -> Iterator[Row]:
-        """Yield the rows after a position. Raises Problem if a CSV file has no header, or if the file was changed."""
+        """Yield the rows from `start` on. Raises Problem if the header is invalid, or if the file was changed."""
         yield from self._format.read_rows(self._file, start)
         if self._read_state() != self._state:
             raise Problem(
-                "invalid_request", f"{self._file.name} was changed while it was read: check the imported listings"
+                "invalid_request",
+                f"{self._file.name} was changed while it was read: check any listings that were imported from it",
             )
 
     def _read_state(self) -> tuple[int, int]:
@@ -98,7 +99,7 @@ class _Lines:
         self.seek(start)
 
     def seek(self, position: Position) -> None:
-        """Continue with a row at a position."""
+        """Continue at a position, where a row begins."""
         self._file.seek(position.offset)
         self._offset, self.line = position
         self.begin_row()
@@ -133,7 +134,7 @@ class _Lines:
 def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]) -> Iterator[Row]:
     """Yield the rows that `read` returns, until it raises StopIteration.
 
-    It returns None for an empty row, and raises ValueError with a sentence for a row that can't be parsed.
+    `read` returns None for an empty row, and raises ValueError for a row that can't be parsed; its message says why.
     """
     while True:
         number = lines.line + 1

@@ -54,7 +54,7 @@ class ImportProgressListener(Protocol):
     """Receives the progress of a running import."""
 
     def on_resume(self, done: ImportProgress) -> None:
-        """An interrupted import of the same file continues after the rows in `done`."""
+        """An interrupted import of the same file continues at `done.position`."""
 
     def on_progress(self, phase: ImportPhase, position: Position) -> None:
         """The file was read up to `position`."""
@@ -108,7 +108,7 @@ class Import:
         """Import the remaining rows of the file. Return the counts of all its rows, including earlier runs.
 
         Raises Problem: already_imported (unless `again`), import_conflict, invalid_request (not a valid file),
-        account_disabled (it is erased).
+        account_disabled (the account is erased).
         """
         key = await build_import_key(self.account, self.source, new_ids=self.options.new_ids)
         done = await self._begin(key)
@@ -300,9 +300,9 @@ def _build_import_row(row: Row, account: Account, now: float, *, new_ids: bool) 
 
 
 def _parse_external_id(content: Mapping[str, object]) -> str | None:
-    """Return the external id by which a row's listing is found, if any. A row with deleted_at uses its id only.
+    """Return the external id by which to find a row's listing, or None. A row with deleted_at is found by id only.
 
-    If it is invalid, `decide` raises the error.
+    For an invalid external id, this returns None, and `decide` raises the error.
     """
     external_id = content.get("external_id")
     if external_id is None or content.get("deleted_at") is not None:
@@ -400,10 +400,10 @@ def build_imported_listing(content: Mapping[str, object], now: float) -> Importe
     )
     deleted_at = errors.parse_deletion(content, timestamp)
     if updated_at < created_at and not errors:
-        if "created_at" in content:
+        if content.get("created_at") is not None:
             errors.append(f"updated_at must not be before created_at, which is {created_at}, got {updated_at}")
         else:
-            errors.append("updated_at requires created_at, which would otherwise be now: add that column")
+            errors.append("updated_at requires created_at, which would otherwise be now: add it")
     errors.raise_if_any(content, is_deleted=deleted_at is not None)
     assert new is not None  # noqa: S101 - otherwise there is an error
     if deleted_at is not None:

@@ -11,7 +11,7 @@ COLUMNS = tuple(name for name in Record.__struct_fields__ if name != "etag")
 
 
 class Row(NamedTuple):
-    """A row of a file. `line` is its first line, `error` a sentence if it can't be parsed."""
+    """A row. `line`: number of its first line, `end`: where the next row begins, `error`: why it can't be parsed."""
 
     line: int
     end: Position
@@ -30,4 +30,4 @@ class Source(Protocol):
         """Return the SHA-256 of its bytes."""
 
     def rows(self, start: Position) -> Iterator[Row]:
-        """Yield the rows after a position between two rows. Raises Problem if the file is not valid."""
+        """Yield the rows from `start` on, which is where a row begins. Raises Problem if the file is not valid."""

@@ -43,6 +43,13 @@ for (const label of document.querySelectorAll("[data-select-all]")) {
   count();
 }
 
+// Ignore a second submission within a second: the second half of a double click.
+let last = { form: null, time: 0 };
+document.addEventListener("submit", (event) => {
+  if (event.target === last.form && event.timeStamp - last.time < 1000) event.preventDefault();
+  else last = { form: event.target, time: event.timeStamp };
+});
+
 // Warn before unsaved edits are lost.
 for (const form of document.querySelectorAll("[data-warn-unsaved]")) {
   const state = () => JSON.stringify([...new FormData(form)]);

@@ -1,6 +1,6 @@
 """A bounded connection pool for PostgreSQL, in which each session keeps its prepared statements.
 
-Searches have sessions of their own, whose planner can't sort: SET LOCAL in each would make them 9 to 48 % slower. If
+Searches have sessions of their own, whose planner can't sort: SET LOCAL in each would make them 9 to 48% slower. If
 all sessions are open, one of the other kind is converted. Sessions are not reset between uses, because the store
 changes no other settings.
 """

@@ -385,7 +385,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._indexed.add(account_id)
 
 
-def _build_write_slots(limits: PoolLimits, max_of_account: int) -> WriteSlots:
+def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> WriteSlots:
     """Return slots with which neither an account nor all writes together use all sessions."""
     writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
-    return WriteSlots(limits.seconds, max(1, min(max_of_account, writes_at_once // 2)), writes_at_once)
+    return WriteSlots(limits.seconds, max(1, min(max_per_bucket, writes_at_once // 2)), writes_at_once)

@@ -137,7 +137,7 @@ class ChangeSet:
         import_id = (yield Query(member_sql.GET_IMPORT_REVISION, astuple(key)))[0][1]
         if import_id is None:
             import_id = self.edit_revision
-            yield Query(change_sql.SET_IMPORT_ID, (*astuple(key), import_id))
+            yield Query(change_sql.SET_IMPORT_EDIT_REVISION, (*astuple(key), import_id))
         return int(import_id)
 
     def _build_row(  # noqa: PLR0913, PLR0917 - the columns

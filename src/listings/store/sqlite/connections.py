@@ -84,20 +84,20 @@ def write_recovery_marker(path: Path, reason: str) -> None:
     sync_folder(marker.parent)
 
 
-def describe_recovery(path: Path) -> str | None:
+def describe_recovery(path: Path) -> tuple[str, str] | None:
     """Return why the database needs recovery, and how to recover it, or None if it needs none."""
     marker = _recovery_marker_of(path)
     if not marker.exists():
         return None
     reason = marker.read_text("utf-8", "replace").strip() or "The database was damaged while in use"
-    return f"{reason}, so the WAL was kept: {_RECOVERY_ADVICE} {marker}"
+    return reason, f"{_RECOVERY_ADVICE} {marker}"
 
 
 def require_no_recovery_marker(path: Path) -> None:
     """Raise Unavailable if the database needs recovery. Raises OSError if the marker can't be read."""
     found = describe_recovery(path)
     if found is not None:
-        raise Unavailable(found)
+        raise Unavailable(": ".join(found))
 
 
 def remove_recovery_marker(path: Path) -> None:
@@ -140,7 +140,7 @@ def create_file(path: Path) -> None:
 def open_writer(path: Path) -> apsw.Connection:
     """Open a connection whose commits are durable when they return. The file must exist.
 
-    Only one thread at a time may use it: it has no mutex, so a create takes 1 % fewer instructions.
+    Only one thread at a time may use it: it has no mutex, so a create takes 1% fewer instructions.
     """
     connection = _open(path, apsw.SQLITE_OPEN_NOMUTEX)
     connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)
@@ -159,7 +159,7 @@ def open_writer(path: Path) -> apsw.Connection:
 def open_reader(path: Path, cache_kibibytes: int = 16384, *, one_thread: bool = False) -> apsw.Connection:
     """Open a connection that can't write. The file must exist.
 
-    `one_thread`: only one thread uses it, so it needs no mutex. Reading a listing then takes 4 % fewer instructions.
+    `one_thread`: only one thread uses it, so it needs no mutex. Reading a listing then takes 4% fewer instructions.
     """
     connection = _open(path, apsw.SQLITE_OPEN_NOMUTEX if one_thread else apsw.SQLITE_OPEN_FULLMUTEX)
     connection.set_busy_timeout(_READER_BUSY_TIMEOUT_MS)
@@ -181,7 +181,7 @@ def open_exclusive(path: Path) -> apsw.Connection:
         connection.set_busy_timeout(_EXCLUSIVE_BUSY_TIMEOUT_MS)
         set_checkpoint_on_close(connection, enabled=False)
         for statement in (
-            "PRAGMA locking_mode = EXCLUSIVE",  # before the first access, or the WAL would be shared
+            "PRAGMA locking_mode = EXCLUSIVE",  # before the first access, or the WAL's index would be shared
             "PRAGMA synchronous = EXTRA",
             "BEGIN EXCLUSIVE",
             "COMMIT",

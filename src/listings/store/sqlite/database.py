@@ -68,7 +68,7 @@ class Database:
         self._slow_until: dict[int, float] = {}  # by account
 
     async def close(self) -> None:
-        """Close the reader, then commit the queued writes and end the writer."""
+        """End the snapshot reads, close the reader, commit the queued writes and end the writer."""
         try:
             await self.snapshots.close()
         finally:  # also if this is cancelled, or the queued writes would be lost

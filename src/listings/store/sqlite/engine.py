@@ -28,7 +28,7 @@ INSERT INTO changes (
 VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, (SELECT last FROM listing_ids WHERE bucket = $1), $9, $10)
 """
 _ADD_LISTING, _ADD_CHANGE = sql.to_sqlite(sql.ADD_LISTING), sql.to_sqlite(change_sql.ADD_CHANGE)
-# For RETURNING, SQLite creates a temporary table each time. With one query for both results, a create takes 3 % fewer
+# For RETURNING, SQLite creates a temporary table each time. With one query for both results, a create takes 3% fewer
 # instructions.
 _NEXT_SERIAL, _COUNT_ONE_MORE = (
     sql.to_sqlite(statement.partition("RETURNING")[0]) for statement in (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE)
@@ -90,7 +90,7 @@ class SqliteEngine:
         idempotency: IdempotencyRecord | None,
         actor: Actor | None,
     ) -> listings.Added:
-        """Create a listing like `listings.add`, but call SQLite directly: generators make a create 5 % slower."""
+        """Create a listing like `listings.add`, but call SQLite directly: generators make a create 5% slower."""
         if idempotency is not None:
             return run_script(connection, listings.add(self, partition, step, idempotency, actor))
         new, created_at = step

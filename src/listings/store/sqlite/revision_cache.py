@@ -1,4 +1,4 @@
-"""Cache of account revisions, valid without reading the SQLite file.
+"""Cache of account revisions, validated without reading the SQLite file.
 
 An entry is valid for at most a second, and only until another process acquires the write lock. This process's own
 writes do not invalidate it if they report their changes: a new listing raises its account's revision by one and changes

@@ -35,7 +35,7 @@ from listings.store.write_slots import WriteSlots
 
 _BATCH_TIMEOUT_SECONDS = 30.0
 _MAX_BATCHES = 16  # batch requests that run at a time, because all other writes wait for them
-_MAX_BATCHES_PER_BUCKET = 2  # with 1, a series of batches takes 25 % longer
+_MAX_BATCHES_PER_BUCKET = 2  # with 1, a series of batches takes 25% longer
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
 _PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
@@ -205,7 +205,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
 
 
 def _build_list(rows: list[Row]) -> list[Listing]:
-    """Return the listings in rows, unless they are too large."""
+    """Return the listings in rows. Raises LargeListError if they are too large."""
     if len(rows) > MAX_LIST_BYTES // ROW_BYTES:
         raise LargeListError
     listings = [build_listing(row) for row in rows]

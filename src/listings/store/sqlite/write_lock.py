@@ -25,7 +25,7 @@ from listings.files import pack_lock, try_lock
 _WRITES, _CALLERS, _DAMAGES = 0, 1, 2
 _SIZE_BYTES = 24  # three 64-bit counters
 _USERS_BYTE = (_SIZE_BYTES, 1)
-INCREMENT_PER_WRITE: Final = 2  # by which a write of any process raises the counter: 1 while it runs, 1 at its end
+INCREMENT_PER_WRITE: Final = 2  # each write, of any process, raises the counter by 1 at its start and at its end
 UNKNOWN: Final = -1  # instead of a counter value
 MAX_CACHE_SECONDS = 1.0  # because a foreign program that writes to the file does not take the lock
 MAX_CACHE_ENTRIES = 4096
@@ -126,7 +126,7 @@ class VersionedCache:
         self._since = clock()
 
     def values(self) -> dict[Any, Any]:
-        """Return the valid entries; add new ones to the dict immediately. Caches nothing while a process writes."""
+        """Return the dict of valid entries. Add new ones before the next await. Caches nothing during a write."""
         sequence = self._read_sequence()
         if (
             sequence != self._sequence

@@ -1,9 +1,9 @@
 """Run all writes to the SQLite file in one thread, with group commit.
 
 The thread runs all queued operations in one transaction. One commit, hence one fsync, makes the whole batch durable,
-and only then does each `run` return. Most operations that fail have not written anything. If one has, or
-SQLite has rejected a statement, the whole batch is rolled back and run again with a savepoint for each operation. At
-first only dry runs have one, because savepoints double the cost of an operation.
+and only then does each `run` return. Most operations that fail have not written anything. If a failed one has, or if
+SQLite has rejected a statement, the whole batch is rolled back and run again with a savepoint for each operation. In
+the first run, only dry runs have a savepoint, because it doubles the cost of an operation.
 
 The event loop wakes the thread once all ready requests have queued their writes. The two share Python's global
 interpreter lock: a thread that wrote while requests arrive would contend with the loop at every statement.
@@ -134,10 +134,10 @@ class Writer:
         `revisions` how the operation changed listings. Without `track`, the operation may have changed any listing.
         `is_dry_run`: it raises an exception after its writes, so that nothing is committed.
 
-        Raises whatever the operation raises, but Unavailable for an error of the database; nothing of it is written
-        then. Raises Unavailable if writes are rejected (during a stop, or after damage), too many are queued, another
-        process holds the write lock for 5 s, or the transaction fails. In the last case the outcome is unknown, unless
-        the message states it.
+        Raises whatever the operation raises, or Unavailable if the database rejects a statement; what the operation
+        wrote is then rolled back. Raises Unavailable if writes are rejected (during a stop, or after damage), too many
+        are queued, another process holds the write lock for 5 s, or the transaction fails. In the last case the outcome
+        is unknown, unless the message states it.
         """
         self._require_accepting()
         promise: Promise[T] = Promise(loop=self._loop)

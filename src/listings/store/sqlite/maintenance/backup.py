@@ -24,7 +24,7 @@ _BUSY_TIMEOUT_MS = 5_000
 
 
 def back_up(database: Path, file: Path, *, force: bool = False, progress: Progress = ignore_progress) -> Path:
-    """Copy a consistent snapshot of the database, which may be in use, and return the path with links resolved.
+    """Copy a consistent snapshot of the database, which may be in use, to `file`. Return that path with links resolved.
 
     Raises Problem("database_missing"); Problem("schema_mismatch") for a database that was never migrated or is another
     program's, and for an unsafe SQLite; Problem("backup_refused") if the copy can't be written; Unavailable if the
@@ -44,7 +44,7 @@ def back_up(database: Path, file: Path, *, force: bool = False, progress: Progre
 
 
 def is_database_file(database: Path, file: Path) -> bool:
-    """Return whether a path, even through a link, is the database or a file that belongs to it. It need not exist."""
+    """Return whether a path, even through a link, is the database or one of its files. The path need not exist."""
     for home in (database.absolute(), database.resolve()):
         own = [home, *list_side_files(home)]
         own += (home.with_name(home.name + suffix) for suffix in (".lock", MARKER_SUFFIX))

@@ -60,7 +60,7 @@ def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection
 
 
 def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda: False) -> str:
-    """Return the first damage found within some seconds, or an empty string.
+    """Return the first damage found within `seconds`, or an empty string.
 
     Stop early when `is_over()` returns True. Other processes may use the database. Raises Unavailable if the file can't
     be read at all.

@@ -4,9 +4,9 @@ A sound, empty or missing database is replaced in one SQLite transaction, with a
 If the process is killed, it leaves a journal, and the next process that opens the file rolls the transaction back.
 There is no WAL meanwhile: SQLite checkpoints and removes it first.
 
-A damaged database can't be trusted with a transaction, so a complete copy of the backup is written next to it. Then
-the old file gets a second name, its WAL and journal are renamed, because they would be replayed into the new file, and
-the copy takes the name of the database.
+That is not possible if the database is damaged, or if it is empty or missing but has a WAL or a journal. Then a
+complete copy of the backup is written next to it, the old file (unless it is empty) gets a second name, its WAL and
+journal are renamed, because they would be replayed into the new file, and the copy takes the name of the database.
 """
 
 import fcntl
@@ -130,9 +130,10 @@ def restore(
     """Replace `database` with the backup in `file`. With `force`, do so even if data is lost.
 
     Raises Problem("restore_refused"), with nothing changed, if the file is not a sound backup with a known schema, if
-    another process has the database open, or, without `force`, if `_LOSSES` finds data that the backup lacks (see
-    docs/backups.md) or the current database can't be compared. Raises Problem("backup_refused") if a copy can't be
-    written, of the current database or of the backup, and Unavailable if the disk fails or `database` is not a file.
+    another process has the database open, if the disk is full, or, without `force`, if `_LOSSES` finds data that the
+    backup lacks (see docs/backups.md) or the current database can't be compared. Raises Problem("backup_refused") if a
+    copy can't be written, of the current database or of the backup, and Unavailable if the disk fails or `database` is
+    not a file.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations

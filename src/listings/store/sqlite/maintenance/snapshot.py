@@ -74,7 +74,8 @@ def write_copy(
 def draft_copy(source: apsw.Connection, target: Path, progress: Progress = ignore_progress) -> Iterator[Path]:
     """Write a checked and durable copy next to `target`. It is removed at the end unless the caller renames it.
 
-    Raises Problem("backup_refused") if it can't be written. Errors of the block are not changed.
+    Raises Problem("backup_refused") if the copy can't be written, and Unavailable if the source is damaged. Errors of
+    the block are not changed.
     """
     draft = target.with_name(target.name + DRAFT_SUFFIX)
     with ExitStack() as stack:
@@ -95,7 +96,9 @@ def report_write_errors(target: Path) -> Iterator[None]:
     except apsw.IOError as error:
         if getattr(error, "extendedresult", None) not in _WRITE_ERRORS:
             raise
-        raise Problem("backup_refused", f"{target} can't be written: the disk or a size limit rejects it") from None
+        raise Problem(
+            "backup_refused", f"{target} can't be written: the disk failed, or a size limit was reached"
+        ) from None
     except OSError as error:
         if error.errno in _NO_SPACE_ERRORS:
             raise _build_no_space_error(target) from None
@@ -116,7 +119,8 @@ def copy_pages(source: apsw.Connection, target: apsw.Connection, progress: Progr
                 progress(backup.page_count - backup.remaining, backup.page_count)
             progress(backup.page_count, backup.page_count)
     finally:
-        source.execute("ROLLBACK").fetchall()
+        if source.in_transaction:  # some errors end it
+            source.execute("ROLLBACK").fetchall()
 
 
 def check_integrity(connection: apsw.Connection) -> list[str]:

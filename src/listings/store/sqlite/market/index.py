@@ -1,7 +1,7 @@
 """Index listings for the market in small steps, each of which is one operation of the writer.
 
-Before that, the listings are read and tokenized on the event loop, one per iteration, so that neither writes nor reads
-wait for them.
+Before each step, its listings are read and tokenized on the event loop, one per iteration, so that neither writes nor
+reads wait for them.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def _build_words(listing: Listing, index_version: int) -> str:
 
 
 class SqliteMarketEngine:
-    """Implements `listings.store.scripts.market_index.MarketEngine` for one step, whose next listings are prepared.
+    """Implements `listings.store.scripts.market_index.MarketEngine` for one step, whose listings were prepared.
 
     Changes to the full-text indexes are collected until the end of the step: inserts in ascending order are faster.
     """
@@ -104,7 +104,11 @@ class SqliteMarketEngine:
             if state == SHOWN:
                 words = self._batch.words.get((listing.id, listing.version)) or _build_words(listing, version)
                 self._added.append((listing.price_cents, serial, words))
-        yield QueryMany(_SET_ENTRY, [(it[0], *entries.build_entry_values(*it[1:4])) for it in changes])
+        rows = [
+            (serial, *entries.build_entry_values(listing, state, listed_at))
+            for serial, listing, state, listed_at, _ in changes
+        ]
+        yield QueryMany(_SET_ENTRY, rows)
 
     def finish(self) -> Script[None]:
         """Write the collected changes to the full-text indexes."""

@@ -19,8 +19,8 @@ _MAX_GATHERED = 100_000
 """With fewer listings in a price range, all of them are collected first and then sorted by age."""
 
 _COLUMNS = ", ".join(f"market.{name}" for name in entries.ENTRY_COLUMNS.split(", "))
+# Disabled accounts with listings that the index steps may not have hidden yet.
 _NOT_YET_HIDDEN = "SELECT id FROM accounts WHERE marketed <> (disabled_at IS NULL) AND disabled_at IS NOT NULL"
-# Accounts that are disabled, but whose listings no index step has hidden yet.
 _ENABLED = f"market.account_id NOT IN ({_NOT_YET_HIDDEN})"
 HAS_NOT_YET_HIDDEN = f"SELECT EXISTS ({_NOT_YET_HIDDEN})"
 _DIRECTIONS = {"newest": "DESC", "oldest": "ASC", "price": "ASC", "-price": "DESC"}
@@ -128,7 +128,8 @@ def _choose_serials(query: MarketQuery) -> tuple[int, int]:
 def _add_price_classes(match: str, lowest: int, highest: int) -> str:
     """Restrict a match to prices of about the right size.
 
-    Includes or excludes classes, whichever are fewer: each class in the expression is another list to merge.
+    Includes the price classes of the range or excludes all others, whichever are fewer: each class in the expression is
+    another list to merge.
     """
     included, excluded = entries.split_price_classes(lowest, highest)
     if len(included) <= len(excluded):
