@@ -13,7 +13,7 @@ from listings.cli import listings
 from listings.conform import limits
 from listings.conform.runner import SUBJECTS
 from listings.domain.fields import FIELDS
-from listings.domain.listing_json import INCLUDED_FIELDS
+from listings.domain.listing_json import INCLUDABLE_FIELDS
 from listings.service.transfer.rows import COLUMNS
 from listings.settings import REMOVED, SETTINGS
 from listings.telemetry.logs import RequestLine
@@ -62,7 +62,7 @@ def test_every_guide_is_linked() -> None:
 
 def test_every_field_on_request_is_in_the_row_of_include() -> None:
     (row,) = (line for line in API.splitlines() if line.startswith("| `include` |"))
-    assert set(re.findall(r"`(\w+)`", row)) == {"include", "all", *INCLUDED_FIELDS}
+    assert set(re.findall(r"`(\w+)`", row)) == {"include", "all", *INCLUDABLE_FIELDS}
 
 
 def test_the_columns_of_a_file_are_documented_in_their_order() -> None:

@@ -42,9 +42,9 @@ _COPY_TIMEOUT_MS = 5_000  # longer than for requests, because nobody is waiting
 
 
 def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lambda _: None) -> list[Migration]:
-    """Create the database if it does not exist, and apply pending migrations. Return the applied ones.
+    """Apply the pending migrations and return them. A missing SQLite file is created first.
 
-    `on_backup` is called with the path of the backup that is created before an upgrade.
+    `on_backup` is called with the path of the backup that is made before a SQLite database is upgraded.
     """
     if isinstance(settings.database, PostgresUrl):
         from listings.store.postgres import migrate as postgres_migrate
@@ -57,9 +57,9 @@ def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lam
 def watch_for_damage(settings: Settings) -> Iterator[OnDamage]:
     """Scan the pages of a SQLite file for damage for at most two seconds.
 
-    The block starts when the scan ends, or after 0.2 seconds. Raises Unavailable that describes the damage, on entry
-    or, if it is found later, on exit. In that case, callbacks registered with the yielded function are called, so that
-    they can end the block early.
+    The block starts when the scan ends, or after 0.2 seconds. If there is damage, raises Unavailable with its
+    description, on entry or, if it is found later, on exit. In the latter case, callbacks registered with the yielded
+    function are called, so that they can end the block early.
     """
     if isinstance(settings.database, PostgresUrl):
         yield lambda _: None
@@ -188,7 +188,7 @@ def describe_recovery(settings: Settings) -> tuple[str, str] | None:
 
 
 def get_free_bytes(settings: Settings) -> tuple[int, int]:
-    """Return the bytes by which the database can grow, and the minimum at which the store is ready."""
+    """Return the free disk space of the database, and the minimum with which the store is ready, in bytes."""
     return connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES
 
 

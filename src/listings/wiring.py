@@ -189,7 +189,7 @@ def build_server(  # noqa: PLR0913 - most are optional
     *,
     limits: "ConnectionLimits | None" = None,
 ) -> "Server":
-    """Build the HTTP server of a service. `limits` replaces the defaults of limits without a setting, in tests."""
+    """Build the HTTP server of a service. Tests pass `limits` to change limits without a setting."""
     from listings.http.connection import ConnectionLimits
     from listings.http.server import Server
 

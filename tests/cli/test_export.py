@@ -278,6 +278,17 @@ def test_the_file_of_another_export_is_not_overwritten(tmp_path: Path) -> None:
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.csv", b"whole\n")]
 
 
+def test_a_file_created_during_an_export_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    with PartialFile(file, Origin(1, "0" * 32, "csv"), force=False) as part:
+        part.write(b"exported\n", 1, 1025)
+        file.write_text("written by another program\n")
+        with pytest.raises(Problem, match="exists"):
+            part.finish()
+    assert file.read_text() == "written by another program\n"
+    assert (tmp_path / "out.csv.part").read_text() == "exported\n"
+
+
 def test_an_export_killed_before_it_saves_leaves_no_data_for_an_older_one(tmp_path: Path) -> None:
     file, alice, bob = tmp_path / "out.csv", Origin(1, "0" * 32, "csv"), Origin(2, "0" * 32, "csv")
     with PartialFile(file, alice, force=False) as part:

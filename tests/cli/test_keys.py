@@ -4,14 +4,18 @@ import json
 import os
 import pwd
 import re
+import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from listings.domain import api_keys, timestamps
 from listings.service.keys import INVALID_KEY_MESSAGE
-from tests.cli.commands import Cli, Data, Program
+from listings.store.postgres import store as postgres_store
+from tests.cli.commands import DEADLINE, Cli, Data, Program
+from tests.postgres_server import PostgresServer
 from tests.store.databases import change
 
 NEW_KEY_FIELDS = ["id", "key", "name", "access", "account_id", "created_at", "expires_at"]
@@ -411,3 +415,23 @@ def test_the_last_use_of_a_key_is_listed_after_a_stop(cli: Cli, program: Program
     first, second = (row["last_used_at"] for row in list_keys(cli, alice))
     assert first in [timestamps.format_timestamp(moment) for moment in range(start, int(time.time()) + 1)]
     assert (second, unused["id"]) == (None, 2)
+
+
+def test_an_interrupted_rotation_says_that_there_may_be_a_new_key(
+    cli: Cli, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "_CALLER_CHANGE_SECONDS", DEADLINE)  # the command waits after its commit
+    with postgres.database() as url, ThreadPoolExecutor(1) as thread:
+        name = url.rpartition("/")[2].partition("?")[0]
+        options = ("--database-url", url)
+        cli.run_ok(*options, "account", "create", "--name", "Alice", "--email", "alice@example.com", "--months", "1")
+        cli.run_ok(*options, "key", "create", "1", "--name", "warehouse")
+
+        def interrupt() -> None:
+            while len(postgres.execute("SELECT id FROM api_keys", name)) < 2:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread.submit(interrupt)
+        message = cli.get_error(*options, "key", "rotate", "1")
+    assert message == "Stopped: see `listings key list` for a new key that was not shown, and revoke it"

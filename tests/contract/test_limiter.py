@@ -27,7 +27,7 @@ def test_limit_and_window_are_attributes(make_limiter: MakeLimiter) -> None:
 
 def test_the_scope_describes_what_is_counted_together(make_limiter: MakeLimiter) -> None:
     limiter = make_limiter(3, 60)
-    assert limiter.scope.startswith("all machines" if limiter.is_shared else "this ")
+    assert limiter.scope.startswith("all machines" if limiter.is_distributed else "this ")
 
 
 def test_peek_does_not_count_a_request(make_limiter: MakeLimiter, run: Run, clock: Clock) -> None:

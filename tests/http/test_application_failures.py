@@ -205,3 +205,32 @@ def test_shutdown_reads_first_after_the_loop_was_blocked(tmp_path: Path) -> None
         connection = BlockingConnection(connections)
         connections.add(connection)
     assert connection.checked_again - connection.blocked_until > 0.015  # it waits 20 ms again, to read first
+
+
+class LateReader:
+    """An application that begins to read the body once it is released."""
+
+    def __init__(self) -> None:
+        self.started, self.released, self.received = threading.Event(), threading.Event(), threading.Event()
+        self.message: Any = None
+
+    async def serve(self, exchange: Any) -> None:
+        self.started.set()
+        await asyncio.to_thread(self.released.wait, TIMEOUT)
+        try:
+            self.message = await exchange.receive()
+        finally:
+            self.received.set()
+
+
+def test_no_100_continue_follows_the_rejection_of_the_body(tmp_path: Path) -> None:
+    application = LateReader()
+    with RunningService(tmp_path) as service:
+        service.replace_application(application)
+        head = request("POST", "/", None, b"Transfer-Encoding: chunked", b"Expect: 100-continue")
+        with Connection(service).send(head) as connection:
+            assert application.started.wait(TIMEOUT)
+            assert connection.send(b"not a size\r\n").read_response().status == 400
+            application.released.set()
+            assert application.received.wait(TIMEOUT)
+    assert application.message == {"type": "http.disconnect"}

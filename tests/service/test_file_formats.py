@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -294,6 +295,22 @@ def test_an_unclosed_quote_is_one_error() -> None:
 def test_a_csv_file_without_a_header_is_rejected(data: bytes) -> None:
     with pytest.raises(Problem, match="The first line of a file must name the columns"):
         read_rows(CSV, data)
+
+
+def test_long_numbers_headers_and_gaps_are_read_in_linear_time() -> None:
+    started = process_time()
+    digits = "1" * 50_000 + "x"
+    assert read_contents(CSV, f"price,latitude\n{digits},{digits}\n".encode()) == [
+        {"price": digits, "latitude": digits}
+    ]
+    header = ",".join(["title", *map(str, range(30_000))])
+    assert read_rows(CSV, header.encode() + b"\n") == []
+    assert process_time() - started < 3  # seconds; quadratic, it takes half a minute
+
+
+def test_a_gap_of_ten_thousand_rows_is_an_invalid_row() -> None:
+    rows = read_rows(CSV, b"title,content\na,b\n" + b"\n" * 10_001 + b"c,d\n")
+    assert [row.error for row in rows] == [None, "There are 10,000 empty rows before this one", None]
 
 
 def test_a_duplicate_column_is_rejected() -> None:

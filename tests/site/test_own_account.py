@@ -157,8 +157,10 @@ def test_a_closed_account_is_erased_in_the_background(harness: Harness) -> None:
     tab = open_console(harness)
     account = harness.run(harness.services.accounts.find("alice@example.com"))
     assert tab.get(f"{PATH}/close").page.values("a", "href", href="/console/export?format=csv")
-    for email, password in (("alice", PASSWORD), ("alice@example.com", "wrong password")):
+    for email, password, wrong in (("alice", PASSWORD, "email"), ("alice@example.com", "wrong password", "password")):
         assert tab.post(f"{PATH}/close", email=email, password=password).reply.status in {400, 403}
+        assert tab.page.values("input", "id", aria_invalid="true") == [wrong]
+        assert tab.page.values("input", "value", id="email") == [email]
     tab.post(f"{PATH}/close", email="alice@example.com", password=PASSWORD)
     assert "Your account is closed." in tab.follow().text
     assert tab.get("/console").reply.headers["location"].startswith("/sign-in")

@@ -138,13 +138,13 @@ class _CoverageContexts:
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
         """Assign the code of a shared fixture to no test."""
-        is_shared = fixturedef.scope != "function"
-        if is_shared:
+        is_distributed = fixturedef.scope != "function"
+        if is_distributed:
             self._measure.switch_context("")
         try:
             return (yield)
         finally:
-            if is_shared:
+            if is_distributed:
                 self._measure.switch_context(self._name)
 
 

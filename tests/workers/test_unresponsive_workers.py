@@ -178,3 +178,14 @@ def test_a_worker_that_dies_during_a_reload_is_counted(caplog: pytest.LogCapture
             assert f"Worker {old.pid} was killed by SIGKILL while it was being replaced" in caplog.messages
 
     asyncio.run(scenario())
+
+
+def test_a_worker_that_fails_during_the_stop_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        supervised = Supervised((*SLOW_WORKER[:2], SLOW_WORKER[2].replace("break", "sys.exit(3)")), {}, 2, DEADLINE)
+        supervisor = supervised.supervisor
+        async with asyncio.timeout(DEADLINE):
+            assert not await supervisor.run(supervisor.stop)
+        assert f"Worker {supervised.workers[0].pid} exited with code 3 during the stop" in caplog.messages
+
+    asyncio.run(scenario())

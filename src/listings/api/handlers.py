@@ -136,7 +136,7 @@ async def get_readiness(services: Services, _request: Request) -> Response:
     """GET /readyz: the service can do its work and is not shutting down."""
     await services.require_ready()
     body: dict[str, object] = {"status": "ready"}
-    if services.limiter is not None and services.limiter.is_shared:
+    if services.limiter is not None and services.limiter.is_distributed:
         body["rate_limit"] = services.limiter.scope
     if degraded := await services.list_degradations():
         body["degraded"] = degraded

@@ -25,7 +25,7 @@ from listings.domain.fields import (
     preview,
     raise_field_errors,
 )
-from listings.domain.listing_json import INCLUDED_FIELDS
+from listings.domain.listing_json import INCLUDABLE_FIELDS
 from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
 from listings.service.history.change_waits import MAX_WAIT_SECONDS, Poll
 
@@ -161,7 +161,7 @@ LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "external_id": parse_external_id,
     "ids": parse_ids,
     "sort": parse_sort,
-    "include": NameSet(INCLUDED_FIELDS, INCLUDE_ALL_FIELDS),
+    "include": NameSet(INCLUDABLE_FIELDS, INCLUDE_ALL_FIELDS),
     "count": parse_bool,
 }
 """The parameters of a list, each with its rule."""

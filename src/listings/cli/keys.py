@@ -1,5 +1,6 @@
 """`listings key`: create, list, rotate and revoke API keys."""
 
+from collections.abc import Awaitable, Callable
 from typing import BinaryIO, get_args
 
 import click
@@ -54,7 +55,7 @@ def create(account: str, name: str, expires: int | None, access: KeyAccess, key_
     Example: listings key create alice@example.com --name warehouse
     """
     secret = _read_key(key_file) if key_file is not None else None
-    _show_issued(with_service(lambda services: services.keys.create(account, name, expires, secret, access=access)))
+    _show_issued(_issue(lambda services: services.keys.create(account, name, expires, secret, access=access)))
 
 
 @key.command(name="list", short_help="List an account's keys.")
@@ -94,7 +95,7 @@ def rotate(key_id: int, grace: int) -> None:
     \b
     Example: listings key rotate 7 --grace 48
     """
-    issued = with_service(lambda services: services.keys.rotate(key_id, grace * 3600))
+    issued = _issue(lambda services: services.keys.rotate(key_id, grace * 3600))
     _show_issued(issued)
     if issued.key.expires_at is not None:
         expiry = timestamps.format_timestamp(issued.key.expires_at)
@@ -113,6 +114,14 @@ def revoke(key_id: int) -> None:
     revoked = with_service(lambda services: services.keys.revoke(key_id))
     show_json(key_data(revoked))
     print_message(f"Revoked key {revoked.id} ({revoked.hint})")
+
+
+def _issue(use: Callable[[Services], Awaitable[IssuedKey]]) -> IssuedKey:
+    try:
+        return with_service(use)
+    except KeyboardInterrupt:
+        advice = "see `listings key list` for a new key that was not shown, and revoke it"
+        raise Problem("unavailable", f"Stopped: {advice}") from None
 
 
 def _show_issued(issued: IssuedKey) -> None:

@@ -60,6 +60,7 @@ class PartialFile:
     def __init__(self, target: Path, origin: Origin, *, force: bool) -> None:
         """Raises Problem("invalid_request") if another export is writing the file, or if `target` exists."""
         self._target = target
+        self._force = force
         self._path = target.with_name(f"{target.name}.part")
         self._progress_path = target.with_name(f"{target.name}.part.json")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -108,12 +109,29 @@ class PartialFile:
             file.write(msgspec.json.encode(self.progress))
 
     def finish(self) -> None:
-        """Flush the data to disk and rename the partial file to its target."""
+        """Flush the data to disk and rename the partial file to its target.
+
+        Raises Problem("invalid_request") if the target was created meanwhile.
+        """
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._path.replace(self._target)
+        self._rename()
         sync_folder(self._target.parent)
         self._progress_path.unlink(missing_ok=True)
+
+    def _rename(self) -> None:
+        """Rename the partial file to its target. Without `force`, a link detects that the target exists."""
+        if self._force:
+            self._path.replace(self._target)
+            return
+        try:
+            os.link(self._path, self._target)
+        except FileExistsError:
+            require_absent(self._target, force=False)
+        except OSError:  # a file system without hard links
+            self._path.replace(self._target)
+        else:
+            self._path.unlink()
 
     def _lock(self) -> None:
         """Lock the file. Compare it with its path, since another export may have finished between open and lock."""

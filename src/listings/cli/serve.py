@@ -123,7 +123,7 @@ def _supervise(settings: Settings, flags: Mapping[str, str | None], prepare: _Pr
     with bind_socket(settings.host, settings.port) as listener:
         stopped_in_time = asyncio.run(_run_supervisor(settings, flags, listener, prepare))
     if not stopped_in_time:
-        raise Problem("unavailable", "A worker did not stop in time and was killed. No acknowledged write is lost")
+        raise Problem("unavailable", "A worker did not stop gracefully: see the log. No acknowledged write is lost")
 
 
 async def _run_supervisor(

@@ -72,7 +72,7 @@ class AccountStore(Protocol):
     async def add_plan_request(self, account_id: int, requested_at: int, mail: NewMail | None = None) -> bool:
         """Store that an existing account requests the plan, and queue the mail.
 
-        Return False and store nothing if it has already requested it.
+        Return False and store nothing if the account already has an open request.
         """
 
     async def get_plan_request(self, account_id: int) -> int | None:
@@ -108,14 +108,14 @@ class KeyStore(Protocol):
         """Return the account's keys in order of their ids, including revoked and expired ones."""
 
     async def list_successors(self, account_id: int) -> dict[int, int]:
-        """Return the successor's id by the id of each rotated key, as far as audit events are retained."""
+        """Map the id of each rotated key to that of its successor, as far as audit events are retained."""
 
     async def rotate_key(self, key_id: int, decide: DecideRotation, actor: Actor | None = None) -> ApiKey | None:
         """Store a new key and set the expiry of the old one, as the pure function `decide` returns them.
 
         Return the new key, or None if the old one does not exist. The new digest must not be taken. The successor that
         `decide` receives is read from the audit event of the earlier rotation. It is None if that rotation had no
-        `actor`, or if its event is no longer retained.
+        `actor`, or if its event is no longer retained. Raises Problem("account_disabled") if the account is erased.
         """
 
     async def record_key_uses(self, uses: Mapping[int, int]) -> None:

@@ -66,7 +66,7 @@ class Event(msgspec.Struct, frozen=True):
       `updated`: the names of the fields. `batch`: the ids of the listings by kind of edit. `import`: the numbers of
       created and updated listings. `reverted`: the counts of the revert. `account_changed`: the new values.
       `key_rotated`: the id of the old key. `plan_paid`: the months, the new end of the plan, and the provider.
-    - `change` is the id of its change set, of the first one for an import or a revert, or 0 if there is none.
+    - `change` is the id of the event's change set (of an import or a revert: the first one), or 0 if there is none.
     """
 
     revision: int
@@ -94,7 +94,7 @@ class Creation(NamedTuple):
 
 
 class UsageSlot(NamedTuple):
-    """The API key, hour and status of a count of responses. `hour` is in hours since 1970 (UTC)."""
+    """Identifies a count of responses: account, hour, API key and status. `hour` is in hours since 1970 (UTC)."""
 
     account_id: int
     hour: int
@@ -115,7 +115,10 @@ class UsageCount(NamedTuple):
 
 
 class RejectedRequest(msgspec.Struct, frozen=True):
-    """A rejected request. `microseconds` is a Unix time, unique within a process unless its clock was set back."""
+    """A rejected request.
+
+    `microseconds` is a Unix time in microseconds, unique in a process unless its clock was set back.
+    """
 
     account_id: int
     microseconds: int
@@ -128,7 +131,7 @@ class RejectedRequest(msgspec.Struct, frozen=True):
 
 
 class HistoryCutoffs(NamedTuple):
-    """The oldest times to retain, since 1970: of events in seconds, usage in hours, rejections in microseconds."""
+    """The oldest times to retain, counted from 1970: events in seconds, usage in hours, rejections in microseconds."""
 
     events: int
     hours: int
@@ -152,7 +155,7 @@ class AddedPayment(NamedTuple):
 
 
 class HistoryStore(Protocol):
-    """Stores activity, usage, rejected requests and payments."""
+    """Stores activity, usage, rejected requests and payments, with the guarantees of `contract.store.Store`."""
 
     async def page_events(self, bucket: int, account_id: int, before: ActivityCursor, count: int) -> list[Event]:
         """Return at most `count` events of the account that are older than the cursor, newest first.
@@ -214,7 +217,7 @@ class Report(NamedTuple):
     - `requests` are those with a known key, including revoked and expired keys. `rejected_requests` are the ones with a
       status of 400 or more.
     - `rejections` are the stored rejected requests by error code, the most common one first.
-    - `new_listings` and `market_listings` are those of the market. They are None if it is closed.
+    - `new_listings` and `market_listings` are those of the market. They are None if the service has no market.
     - `plan_requests` are open requests for the Business plan. `given_up_mails` are those of the last 30 days.
     - `database_bytes` is the size of the database. On Citus, it is that of the coordinator.
     """

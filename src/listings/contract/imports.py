@@ -89,14 +89,16 @@ class ImportStore(Protocol):
         Ids up to `last_id`, which is 0 or an id in the account's bucket, are reserved: from now on, a new listing gets
         one of them only if a row of an import has that id.
         Return None and write nothing if the stored progress is not `expected`: another process started the import.
+        Raises Problem("account_disabled") if the account is erased.
         """
 
     async def import_listings(
         self, key: ImportKey, batch: ImportBatch, actor: Actor | None = None
     ) -> list[RowOutcome] | None:
-        """Call `decide` of each row in order, write its decisions, and store the progress.
+        """Call the `decide` of each row in order, write the decisions, and store the progress.
 
         If a new listing's row has an id, the listing gets that id, and ids generated later are higher. If `decide`
         raises a Problem, it is the outcome of that row only. Return None and write nothing if the import is not at the
-        start of the batch, because another process continued or finished it.
+        start of the batch, because another process continued or finished it. Raises Problem("account_disabled") if the
+        account is erased.
         """

@@ -77,7 +77,7 @@ MAX_PREVIEW_CHARACTERS = 256 * 1024  # because the whole response is in memory
 
 
 class BatchOutcome(NamedTuple):
-    """The result of each step, and the account's last change set after the batch, if `Batch.require_state` is set."""
+    """The results of the steps, and, with `Batch.require_state`, the id of the account's last change set after them."""
 
     results: Sequence[StepResult]
     edit_revision: int | None = None
@@ -116,7 +116,7 @@ class Found(NamedTuple):
 
 
 Pieces: TypeAlias = AsyncIterator[list[Listing]]
-"""A list in pieces of limited size. A larger listing is a piece of its own."""
+"""A list in pieces of limited size. A listing above that size is a piece of its own."""
 
 
 class FoundPieces(NamedTuple):
@@ -142,10 +142,10 @@ def measure_listings(listings: Sequence[Listing]) -> int:
 class ListingStore(Protocol):
     """Stores listings, with the guarantees of `contract.store.Store`.
 
-    A create, restore or import that would leave its account larger than `account_limits` is rejected with
-    Problem("account_full"), in a batch as the result of its step. So is an update that brings the text of the account
-    over the limit; if it is over already, updates are accepted. Two listings of an account that are not deleted can't
-    have the same external id: the write is rejected with Problem("external_id_taken").
+    A create or restore, also in an import, that would leave its account larger than `account_limits` is rejected with
+    Problem("account_full"), in a batch or an import as the result of its step or row. So is an update that brings the
+    text of the account over the limit; if it is over already, updates are accepted. Two listings of an account that are
+    not deleted can't have the same external id: the write is rejected with Problem("external_id_taken").
     """
 
     @property
@@ -156,7 +156,7 @@ class ListingStore(Protocol):
         """Return the account's active listings, newest (highest id) first. Raises LargeListError."""
 
     async def get_listing(self, listing_id: int) -> Listing | None:
-        """Return the listing of any account, including deleted ones, or None if it does not exist."""
+        """Return the listing with this id, of any account and even if deleted, or None if it does not exist."""
 
     async def get_listing_and_revision(self, listing_id: int) -> tuple[Listing, int] | None:
         """Return the listing like `get_listing`, with the account's revision from the same snapshot."""
@@ -178,7 +178,7 @@ class ListingStore(Protocol):
     ) -> AbstractAsyncContextManager[FoundPieces]:
         """Read a list of any size like `find_listings`, in pieces, from a snapshot that the context keeps open.
 
-        Other work can run between two pieces. A search for terms may yield more listings than the query's limit.
+        Other work can run between two pieces. With `query.words`, it may yield more listings than the query's limit.
         """
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
@@ -206,7 +206,7 @@ class ListingStore(Protocol):
     async def change_listing(self, listing_id: int, decide: Decide, actor: Actor | None = None) -> Listing:
         """Read a listing, pass it to `decide`, write exactly the columns it returns, and return the updated listing.
 
-        An empty change writes nothing, and any other change raises the version by one. If `decide` raises, nothing is
+        An empty change writes nothing, and any other change increments the version. If `decide` raises, nothing is
         written and the exception is raised. `decide` must raise if the listing does not exist.
         """
 
@@ -223,8 +223,8 @@ class ListingStore(Protocol):
         If the idempotency key was already used, do nothing and return the string that `batch.encode` returned then.
         If the batch is rolled back, no idempotency record is stored.
 
-        Before the first step, `batch.require_state` receives the number of the account's last change set. If it raises,
-        nothing is written and the exception is raised. Until the batch ends, no other write adds a change set.
+        Before the first step, `batch.require_state` receives the id of the account's last change set, or 0. If it
+        raises, nothing is written and the exception is raised. Until the batch ends, no other write adds a change set.
 
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """

@@ -33,7 +33,7 @@ class NewMail(NamedTuple):
 
 
 class QueuedMail(NamedTuple):
-    """A queued mail and the number of attempts to send it, including the current one."""
+    """A queued email and the number of attempts to send it, including the current one."""
 
     mail: NewMail
     attempts: int
@@ -42,16 +42,16 @@ class QueuedMail(NamedTuple):
 class MailStore(Protocol):
     """Stores the queue of mail, with the guarantees of `contract.store.Store`.
 
-    Other stores queue the `mail` of a write in its transaction.
+    Other stores queue the `mail` that a write receives, in the same transaction.
     """
 
     async def add_mail(self, mail: NewMail) -> None:
         """Queue an email, which is due immediately."""
 
     async def claim_mail(self, now: int, retry_at: int) -> QueuedMail | None:
-        """Return the mail that has been due the longest, or None. It is due again at `retry_at`, unless it is deleted.
+        """Return the email that has been due the longest, or None. It is due again at `retry_at`, unless it is deleted.
 
-        Concurrent callers never receive the same mail: some may receive None.
+        Concurrent callers never receive the same email: some may receive None.
         """
 
     async def delete_mail(self, mail_id: str) -> None:
@@ -63,8 +63,8 @@ class MailStore(Protocol):
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.
 
-        `days` identifies the reminder: 7 is the one for seven days before the end. Disabled accounts are left out, and
-        those with a reminder of at most `days` days for this plan end.
+        `days` identifies the reminder: 7 is the one for seven days before the end. Disabled accounts are left out,
+        and those with a stored reminder of as many or fewer days for the same end of the plan.
         """
 
     async def add_plan_reminder(

@@ -64,9 +64,9 @@ class MarketStore(Protocol):
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexResult:
         """Index at most `count` listings for the market.
 
-        First those of newly disabled or enabled accounts, then created and changed ones, then outdated terms.
+        Listings of newly disabled or enabled accounts come first, then created and changed ones, then outdated ones.
         `indexer` identifies the process, and `now` is a Unix time in seconds. The process holds a lease until a few
-        seconds after its last call. Others find no work meanwhile.
+        seconds after its last call. Meanwhile, other processes find no work.
         """
 
     async def index_accounts(self, count: int) -> IndexResult:

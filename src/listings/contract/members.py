@@ -13,7 +13,7 @@ from listings.domain.model import Account
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session to be stored.
 
-    `digest` is the SHA-256 of the session token. `handle` is the public name by which the owner can end the session.
+    `digest` is the SHA-256 of the session token. `handle` is the public id with which the owner can end the session.
     `agent` describes the browser.
     """
 
@@ -55,14 +55,14 @@ class AttemptLimit(NamedTuple):
 
 
 class AttemptStore(Protocol):
-    """Counts attempts, such as sign-ins, sign-ups and messages, to limit them."""
+    """Counts attempts, such as sign-ins, to limit them, with the guarantees of `contract.store.Store`."""
 
     async def count_attempt(self, limits: Sequence[AttemptLimit], moment: int) -> int | None:
         """Count one attempt for each subject in turn, until one is beyond its limit.
 
         Return the Unix time at which the exceeded limit ends, or None if none was exceeded. A period begins with the
-        first attempt that is counted; the count restarts at 1 after it, or if its start lies in the future. Pass kinds
-        of subjects in the same order each time, because concurrent attempts would otherwise deadlock.
+        first attempt that is counted; the count restarts at 1 after it, or if its start lies in the future. Always
+        pass the kinds of subjects in the same order, because concurrent attempts could otherwise deadlock.
         """
 
     async def decrement_attempts(self, subjects: Sequence[bytes]) -> None:
@@ -96,7 +96,7 @@ class MemberStore(Protocol):
         *,
         notice: NewMail | None = None,
     ) -> bool:
-        """Replace the password hash `old` by `new`, and queue the notice.
+        """Replace the password hash `old` with `new`, and queue the notice.
 
         Delete what someone who knew the old password could still use: sessions, devices, invitations, and changes of
         the email address that are not confirmed, with their queued mail. The session with the handle `keep` stays.
@@ -150,10 +150,10 @@ class MemberStore(Protocol):
     async def add_invitation(
         self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, email: str | None = None
     ) -> bool:
-        """Store an invitation for an existing account, which replaces all earlier ones.
+        """Store an invitation for an existing account. Return whether it was stored.
 
-        With `email`, it replaces none. Return False and store nothing if the account is disabled or no longer has this
-        address.
+        Without `email`, it is stored, and replaces all earlier ones. With `email`, it replaces none, and is not stored
+        if the account is disabled or has another address.
         """
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
@@ -164,7 +164,8 @@ class MemberStore(Protocol):
     ) -> Account | None:
         """Set the password hash of the invited account, as `set_password` does, and delete the invitation.
 
-        Return None and write nothing if there is no such invitation or it has expired.
+        Return None and write nothing if there is no such invitation or it has expired. Raises
+        Problem("account_disabled") if the account is erased.
         """
 
     async def erase_rows(self, account_id: int, count: int) -> None:

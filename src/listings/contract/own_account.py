@@ -32,7 +32,7 @@ class OwnAccountStore(Protocol):
     async def change_email(self, account_id: int, email: str, actor: Actor) -> Account | None:
         """Change the email address of an account without a confirmation. It invalidates invitations.
 
-        The address must be a new one. Return None and store nothing if another account has it.
+        The address must not be the current one. Return None and store nothing if another account has it.
         Raises Problem("account_disabled").
         """
 

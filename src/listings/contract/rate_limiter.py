@@ -37,7 +37,7 @@ class RateLimiter(Protocol):
         """Length of the window in seconds."""
 
     @property
-    def is_shared(self) -> bool:
+    def is_distributed(self) -> bool:
         """Whether the limiter is configured to count across machines."""
 
     @property

@@ -21,16 +21,16 @@ MAX_STEP_LISTINGS = 300
 
 
 class RevertRequest(NamedTuple):
-    """What to revert: `subject` is the id of a change set, an import, an earlier revert or a key.
+    """What to revert: `subject` is the id of a change set, an import or an earlier revert, or an actor.
 
-    `since` and `until` limit the changes of a key (Unix times in seconds).
+    An actor is the `key_id` of an `Actor`; `since` and `until` limit its changes (Unix times in seconds).
     """
 
     kind: RevertKind
     subject: int
     since: int = 0
     until: int | None = None  # None: now
-    overwrite: bool = False  # fields that were changed later
+    overwrite: bool = False  # also revert fields that were changed later
 
 
 class RevertKey(NamedTuple):
@@ -42,7 +42,7 @@ class RevertKey(NamedTuple):
 
 
 class RevertPosition(NamedTuple):
-    """A position in a revert. It continues with the newest change whose (edit_revision, number) is lower."""
+    """A position in a revert, which continues with the newest change whose (edit_revision, number) is lower."""
 
     edit_revision: int
     number: int
@@ -139,7 +139,7 @@ class RevertStore(Protocol):
         """
 
     async def scan_revert(self, bucket: int, account_id: int, scope: RevertScope, before: RevertPosition) -> RevertScan:
-        """Return the next changes to revert. A page is of limited size and may have none."""
+        """Return the next changes to revert. A scan is of limited size and may find none."""
 
     async def preview_revert(
         self, bucket: int, account_id: int, scope: RevertScope, candidates: Sequence[Candidate], now: int
@@ -147,7 +147,7 @@ class RevertStore(Protocol):
         """Return what the revert of some changes would do. It ends early if the values are large."""
 
     async def find_earlier_revert(self, bucket: int, account_id: int, idempotency: IdempotencyRecord) -> int | None:
-        """Return the id of the revert that was started with an idempotency key.
+        """Return the id of the revert that was started with an idempotency key, or None.
 
         Raises Problem("idempotency_key_reused") if the key was used for a different request.
         """

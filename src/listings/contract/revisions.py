@@ -15,7 +15,7 @@ class Revisions(NamedTuple):
 
 
 class RevisionStore(Protocol):
-    """The revisions with which a cache validates its entries."""
+    """Reads the revisions with which a cache validates its entries."""
 
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
         """Return both revisions of the account, from one snapshot. Both are 0 at first.

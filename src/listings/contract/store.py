@@ -57,7 +57,7 @@ class Store(
         """Finish the queued writes, then disconnect. Later writes raise Unavailable."""
 
     async def check(self) -> None:
-        """Raise Problem if the database doesn't respond, has another schema, or would reject writes."""
+        """Raise Problem if the database doesn't respond, has another version of the schema, or would reject writes."""
 
     async def list_unavailable_nodes(self) -> list[str]:
         """Return the addresses of unavailable nodes of the database, whose part of the data is unavailable too."""

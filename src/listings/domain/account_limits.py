@@ -13,7 +13,7 @@ _TEXT_FIELDS = frozenset({"title", "content", "images"})
 
 
 class AccountSize(NamedTuple):
-    """A number of listings that are not deleted, and the bytes of their titles, descriptions and image URLs."""
+    """A number of listings that are not deleted, and the bytes of their titles, contents and image URLs."""
 
     listings: int
     text_bytes: int
@@ -23,7 +23,7 @@ class AccountSize(NamedTuple):
 
 
 class AccountLimits(NamedTuple):
-    """The largest size of an account, which a write may not exceed."""
+    """The maximum size of an account. `require_room` has an exception for accounts that are already larger."""
 
     listings: int = UNLIMITED
     text_bytes: int = UNLIMITED
@@ -62,7 +62,7 @@ def measure_new(new: NewListing) -> AccountSize:
 
 
 def measure_imported(listing: Listing | None, decision: ImportedListing | Mapping[str, Any]) -> AccountSize:
-    """Return how much an imported row makes its account larger: a new listing, or changes of `listing`."""
+    """Return by how much an imported row, a new listing or changes of `listing`, enlarges its account."""
     if isinstance(decision, ImportedListing):
         return measure_new(decision.new) if decision.deleted_at is None else NO_GROWTH
     return NO_GROWTH if listing is None else measure_growth(listing, decision)

@@ -55,7 +55,7 @@ class _Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     revert: int | None = None  # the id of the revert that it belongs to
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class ChangeRecord(msgspec.Struct, frozen=True, gc=False):
     """A change of one listing as JSON."""
 
     id: int
@@ -68,7 +68,7 @@ class ChangeEncoder:
     """Encodes changes, page by page, as the elements of a JSON array of change sets."""
 
     def __init__(self, actors: Mapping[int, ChangeActor]) -> None:
-        """`actors`: by the `key_id` of an `Actor`."""
+        """`actors`: those who made the changes, by the `key_id` of an `Actor`."""
         self._actors = actors
         self._open: int | None = None  # the change set that may get further changes
 
@@ -98,10 +98,10 @@ class ChangeEncoder:
         return msgspec.json.encode(head)[:-1] + b',"changes":['
 
 
-def build_record(change: Change) -> Record:
+def build_record(change: Change) -> ChangeRecord:
     """Return a change of one listing as it is in JSON."""
     before = None if change.before is None else format_values(change.before)
-    return Record(change.listing_id, change.external_id, before, format_values(change.after))
+    return ChangeRecord(change.listing_id, change.external_id, before, format_values(change.after))
 
 
 def get_name(attribute: str) -> str:
@@ -110,7 +110,7 @@ def get_name(attribute: str) -> str:
 
 
 def format_values(values: ListingChange) -> dict[str, Any]:
-    """Return the values of attributes by the name, and in the form, that a record has."""
+    """Convert the values of `Listing` attributes to the names and the JSON values that a record has."""
     return {get_name(attribute): _format_value(attribute, value) for attribute, value in values.items()}
 
 

@@ -52,15 +52,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     etag: str | msgspec.UnsetType = msgspec.UNSET
 
 
-INCLUDED_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record) if not field.required)
+INCLUDABLE_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record) if not field.required)
 """The fields that a record has only on request (decisions G1 and G43)."""
 
-OPTIONAL_LISTING_FIELDS = tuple(name for name in INCLUDED_FIELDS if name != "etag")
-"""Those that describe the listing, as files have them."""
+OPTIONAL_LISTING_FIELDS = tuple(name for name in INCLUDABLE_FIELDS if name != "etag")
+"""The fields on request that exported files contain: all except `etag`."""
 
 
 def build_record(listing: Listing, include: Collection[str] = NO_EXTRA_FIELDS) -> Record:
-    """Return the record of a listing, with the fields that `include` names of those on request (decision G1)."""
+    """Return the record of a listing, with the fields on request that `include` names (decision G1)."""
     record = Record(
         listing.id,
         listing.title,

@@ -89,7 +89,10 @@ SortKey: TypeAlias = Literal["id", "created_at", "updated_at", "price", "title"]
 
 
 class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters, order and page of a list of an account's listings (decision G17). None or () means no filter."""
+    """Filters, order and page of a list of an account's listings (decision G17).
+
+    None means no filter, and so does () for `words` and `ids`.
+    """
 
     status: Status = "active"
     type: str | None = None
@@ -176,7 +179,7 @@ class MarketFacets(NamedTuple):
 
 
 class SitemapEntry(NamedTuple):
-    """A page of the sitemap."""
+    """A listing in the sitemap."""
 
     serial: int
     listing_id: int
@@ -184,7 +187,7 @@ class SitemapEntry(NamedTuple):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An owner of listings. `plan_expires_at` is None if it never had a plan, `disabled_at` if it is not disabled."""
+    """An owner of listings. `plan_expires_at` is None without a plan, `disabled_at` is None if it is enabled."""
 
     id: int
     name: str

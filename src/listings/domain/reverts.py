@@ -18,8 +18,9 @@ CREATION_FIELDS = ("deleted_at", "is_active")
 class RevertScope(msgspec.Struct, frozen=True):
     """The change sets that a revert undoes: those of one change set, import, earlier revert, or key.
 
-    `subject` is the id of that. The change sets are from `first` to `last`, and those of a key from `since` to `until`,
-    which are Unix times in seconds. All bounds are inclusive. With `overwrite`, later changes are overwritten.
+    `subject` is its id; for a key, it is the `key_id` of an `Actor`. The ids of the change sets are from `first` to
+    `last`, and those of a key were written from `since` to `until`, which are Unix times in seconds. All bounds are
+    inclusive. With `overwrite`, later changes are overwritten.
     """
 
     kind: RevertKind
@@ -30,15 +31,15 @@ class RevertScope(msgspec.Struct, frozen=True):
     until: int = MAX_ID
     overwrite: bool = False
 
-    def includes(self, edit_revision: int, moment: int, author: int, group: int | None) -> bool:
-        """Return whether a change set is one of them. `group` is the id of its import or revert, if it has one."""
+    def includes(self, edit_revision: int, moment: int, actor: int, group_id: int | None) -> bool:
+        """Return whether the revert undoes a change set. `group_id` is that of its import or revert, if it has one."""
         if not self.first <= edit_revision <= self.last:
             return False
         if self.kind == "change":
             return edit_revision == self.subject
         if self.kind == "key":
-            return author == self.subject and self.since <= moment <= self.until
-        return group == self.subject
+            return actor == self.subject and self.since <= moment <= self.until
+        return group_id == self.subject
 
 
 class Edit(NamedTuple):
@@ -65,10 +66,10 @@ EditKey: TypeAlias = tuple[int, int]
 
 
 class FieldEdits(msgspec.Struct):
-    """The edits of one field that matter.
+    """The edits of one field that decide how it is reverted.
 
     `origin` is the first edit of the last uninterrupted series of reverted edits: the value from before it is restored.
-    `newest` and `oldest` are the edits after this series, and `previous` is the one before it.
+    `newest` and `oldest` are the newest and the oldest edit after this series, and `previous` is the one before it.
     """
 
     origin: Edit | None = None
@@ -133,8 +134,9 @@ def plan_revert(
     """Return what to write to a listing.
 
     `edits` are its edits since the first one that is reverted, newest first, and `values` has the values from before
-    each edit in `list_needed`. A field that another edit changed later is a conflict, unless `overwrite` is set or that
-    edit was reverted. So is a listing that would be deleted, although another edit changed it later.
+    each edit in `list_needed`. A field that another edit changed later is a conflict, unless `overwrite` is set or an
+    earlier revert has undone that edit. If this revert would delete the listing, any later edit is a conflict, with the
+    same exceptions.
     """
     changes: dict[str, Value] = {}
     kept: dict[str, Edit] = {}
@@ -171,7 +173,7 @@ def leave_external_id(plan: RevertPlan, listing: Listing, holder: int, now: floa
 
 
 def leave_all(plan: RevertPlan, reason: ConflictReason) -> RevertPlan:
-    """Return the plan without any change."""
+    """Return a plan that changes nothing. The fields that `plan` would change become a conflict."""
     names = [name for name in plan.changes if name != "updated_at"]
     return RevertPlan({}, [*plan.conflicts, Conflict(reason, names)])
 

@@ -1,7 +1,7 @@
 """Accept connections in batches, and drop new attempts to connect during a shutdown.
 
-uvloop's server accepts one connection per loop iteration. An iteration lasts as long as its responses, so on a busy
-service the last of hundreds of connecting clients would wait for seconds.
+uvloop's server accepts one connection per loop iteration. An iteration lasts as long as the requests that it serves, so
+on a busy service the last of hundreds of connecting clients would wait for seconds.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Acceptor:
         """Set up the acceptor.
 
         `build_protocol` builds the protocol of a connection. `count_free` returns how many more connections may be
-        opened. `batch_size` connections at most are accepted per loop iteration. Keep it small if other processes
+        opened. At most `batch_size` connections are accepted per loop iteration. Keep it small if other processes
         accept from the same sockets, so that each gets some.
         """
         self._loop = asyncio.get_running_loop()

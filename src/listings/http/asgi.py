@@ -1,4 +1,4 @@
-"""ASGI types, and the exchange of a request and its response that a server hands to the application."""
+"""ASGI types, and `Exchange`: a request, with the means to respond, that a server passes to the application."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol, TypeAlias
@@ -52,7 +52,7 @@ class Exchange(Protocol):
         """The request as an ASGI scope."""
 
     def get_body(self) -> bytes | None:
-        """Return the body if it has arrived completely, or None if it must be received."""
+        """Return the body if it is available at once. If None, call `receive`, which also reports a disconnect."""
 
     async def receive(self) -> Message:
         """Return the next ASGI message: a part of the body, or `http.disconnect`."""

@@ -1,8 +1,8 @@
 """One connection: its requests, deadlines and limits.
 
-This is uvicorn's protocol over httptools with limits (OWASP ASVS 13.1.3, 15.2.2; RFC 9112). Each phase in which the
+This is uvicorn's httptools protocol with limits (OWASP ASVS 13.1.3, 15.2.2; RFC 9112). Each phase in which the
 connection waits for the client has a deadline. A sweep checks all connections twice a second, so that requests need no
-timers. Invalid HTTP gets the API's error format, after the responses to all earlier requests.
+timers. Invalid HTTP is answered in the API's error format, after the responses to all earlier requests.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
 _MIN_SEND_RATE = 16 * 1024  # bytes per second that a client must read, on average over the write deadline
 _HURRIED_SECONDS = 2.0  # the write deadline while clients leave too many bytes unread
-_REQUEST_LINE_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
+_OTHER_HEAD_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
 _MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # l_onoff, l_linger
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
@@ -113,7 +113,7 @@ class HttpConnection(HttpToolsProtocol):
         self._heads_begun = 0  # in the bytes that are being parsed
         self._head_bytes = 0  # received of the current head, and of empty lines before it
         self._head_end = b""  # the last three bytes of it
-        self._max_head_bytes = limits.head_bytes + limits.url_bytes + _REQUEST_LINE_BYTES
+        self._max_head_bytes = limits.head_bytes + limits.url_bytes + _OTHER_HEAD_BYTES
         self._field_bytes = 0  # in its complete headers
         self._hosts = 0  # number of its Host headers
         self._host = b""  # the last of them
@@ -205,9 +205,9 @@ class HttpConnection(HttpToolsProtocol):
             self._check_sizes(data, fresh=fresh)
 
     def _truncate_head(self, data: bytes) -> bytes:
-        """Cut off a head that does not end within its limit and one more byte.
+        """Cut off a head that does not end within its limit, one byte beyond it, so that it is rejected.
 
-        Otherwise the parser would skip any amount of space in it.
+        Otherwise it could exceed its limit by space that the parser skips, and end before its size is checked.
         """
         room = max(0, self._max_head_bytes - self._head_bytes)
         start = data[: room + 1]
@@ -241,7 +241,7 @@ class HttpConnection(HttpToolsProtocol):
         """Parse bytes. Raises HttpParserError.
 
         Upgrades are ignored (Java's client offers h2c by default). After an upgrade header the parser treats the rest
-        as another protocol and would lose the body. It therefore gets the head again, without the upgrade.
+        as another protocol and would lose the body. So a new parser gets the head again, without the upgrade.
         """
         rest: bytes | memoryview = data
         while True:
@@ -421,7 +421,8 @@ class HttpConnection(HttpToolsProtocol):
     def _reject(self, problem: Problem) -> None:
         """Read no more requests, and send the problem after all pending responses.
 
-        If the response to this request is complete, only linger. If it has started, drop the connection.
+        If a body is arriving to whose request the response is complete, only linger. If that response has only started,
+        drop the connection.
         """
         if self._phase in {"rejected", "linger"} or self.transport.is_closing():
             return
@@ -448,13 +449,13 @@ class HttpConnection(HttpToolsProtocol):
             self.queued.pop()
 
     def _send_problem(self, problem: Problem) -> None:
-        # Without a target, the parser still has the method of the request before.
+        # Without a target, the parser still has the method of the previous request.
         method = self.parser.get_method().decode("ascii") if self._target else ""
         self.write(self._render_error(problem, method))
         self._linger()
 
     def fail(self, exchange: HttpExchange) -> None:
-        """Handle a failure of the application: send a 500 if no response has started, and close the connection."""
+        """Handle a failure of the application: send a 500 and close, or reset if the response has started."""
         if exchange.response_started:
             self.drop()
             return
@@ -523,7 +524,7 @@ class HttpConnection(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def close(self) -> None:
-        """Close once all that is written is sent. A client that is still sending gets time to read it first.
+        """Close once everything written is sent. A client that is still sending first gets time to read the response.
 
         If a socket is closed with unread bytes, the kernel resets the connection and the response is lost.
         """
@@ -561,7 +562,7 @@ class HttpConnection(HttpToolsProtocol):
     def drop(self) -> None:
         """Reset the connection immediately and discard unsent data, including the kernel's.
 
-        If it is closing already, the kernel still sends its buffer.
+        If the connection is already closing, the kernel still sends what is buffered.
         """
         self._disconnect_all()
         if not self.transport.is_closing():
@@ -586,7 +587,7 @@ class HttpConnection(HttpToolsProtocol):
         """Reject or close the connection if it is past its deadline."""
         unsent = self.transport.get_write_buffer_size()
         is_sending_last = unsent > 0 and self._phase in {"discard", "linger"}
-        if is_sending_last or self.flow.read_paused:  # it is still receiving responses, or we have paused reading
+        if is_sending_last or self.flow.read_paused:  # the client is still receiving, or we have paused reading
             self._phase_since = now
         limits, elapsed = self._limits, now - self._phase_since
         if is_sending_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():

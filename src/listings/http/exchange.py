@@ -26,7 +26,7 @@ from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
 from listings.http.write_buffer import Data
 
 _AUTHORITY_END = re.compile(rb"[/?#]")
-_FRAGMENT = ord("#")  # an integer: `bytes in bytes` raises and clears a TypeError first, in 2,000 instructions
+_FRAGMENT = ord("#")  # an int: `bytes in bytes` first raises a TypeError internally, which takes 2,000 instructions
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class HttpExchange(BaseExchange):
         }
 
     def get_body(self) -> bytes | None:
-        """Return the body if it is complete and the client is not waiting for 100 Continue."""
+        """Return the body, or None if it is incomplete, the client expects 100 Continue, or it has disconnected."""
         return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
 
     async def wait_for_close(self) -> None:
@@ -169,7 +169,7 @@ class HttpExchange(BaseExchange):
 
         A body that is already complete needs no 100 Continue (RFC 9110, 10.1.1).
         """
-        if self.more_body:
+        if self.more_body and not self._has_ended():
             return await super().receive()
         if not self._has_ended():
             await self.message_event.wait()
@@ -240,7 +240,7 @@ class HttpExchange(BaseExchange):
         self.on_response()
 
     def _is_disconnected(self) -> bool:
-        """Return the attribute, of which mypy would regard a repeated check as always false."""
+        """Return `disconnected`. A method, because mypy assumes that a checked attribute does not change."""
         return bool(self.disconnected)
 
     def _has_ended(self) -> bool:

@@ -56,8 +56,8 @@ class Server(UvicornServer):
     ) -> None:
         """Configure uvicorn for our protocol.
 
-        `on_start` is called once connections are accepted. A stop calls `on_stop`, possibly twice. `retire` does not.
-        `sole_process` is whether this is the only process that accepts from the sockets.
+        `on_start` is called when the server has started to accept connections. A stop calls `on_stop`, possibly twice.
+        `retire` does not. `sole_process` is whether this is the only process that accepts from the sockets.
         """
         protocol = partial(HttpConnection, limits, application.render_error, WriteBuffer(), ByteBudget(), Throttle())
         super().__init__(
@@ -186,15 +186,15 @@ class Server(UvicornServer):
         """Shut down gracefully, as on a signal. Shortens a running `retire`. Call it on the event loop."""
         if self._timeouts is _RETIRING:
             self._timeouts = _STOPPING
-            self._deadline = asyncio.get_running_loop().time() + _STOPPING.drain
+            self._deadline = min(self._deadline, asyncio.get_running_loop().time() + _STOPPING.drain)
             self._on_stop()
         self.should_exit = True
 
     def retire(self) -> None:
         """Shut down slowly, while other processes continue to serve the same listening socket.
 
-        A connection with requests closes after the last one. Another one closes after its next request, or once it has
-        been idle for five seconds. After a minute all close.
+        A connection with requests closes after the last response. Any other closes after its next response, or once it
+        has been idle for five seconds. After a minute, all that are left are dropped.
         """
         if not self.should_exit:
             self._timeouts = _RETIRING
@@ -222,7 +222,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 def _listen_problem(address: str, error: Exception) -> Problem:
     reason = getattr(error, "strerror", None) or "not a valid host name"
-    return Problem("invalid_setting", f"Can't listen on {address}: {reason}. Choose another with --host or --port")
+    advice = "Choose another address with --host or --port"
+    return Problem("invalid_setting", f"Can't listen on {address}: {reason}. {advice}")
 
 
 def format_base_url(listener: socket.socket) -> str:

@@ -20,7 +20,7 @@ __all__ = (
     "FlowControl",
     "HttpToolsProtocol",
     "UvicornServer",
-)  # for other modules
+)  # re-exported
 
 _log = logging.getLogger(__name__)
 

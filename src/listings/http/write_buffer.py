@@ -21,9 +21,9 @@ MAX_BUFFERED = 16
 UNBUFFERED_RUNS = (16, 11)
 """How many responses to send unbuffered after a loop iteration that had only one response.
 
-Buffering a single response only costs time. After such a run, one iteration is buffered again, to see whether it has
-more responses. The two numbers alternate: with one number, that iteration could always be the last of a burst, which
-has only one response.
+Buffering a single response only costs time. After that many, one iteration is buffered again, to see whether it has
+more responses. The two numbers alternate: with a single number, the tested iteration could always be the last one of a
+burst, which has only one response.
 """
 
 _log = logging.getLogger(__name__)

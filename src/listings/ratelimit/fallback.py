@@ -21,7 +21,7 @@ class FallbackLimiter:
     and `peek` raise Unavailable.
     """
 
-    is_shared = True
+    is_distributed = True
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class FallbackLimiter:
 
 
 def _count_without_waiting(counting: Coroutine[Any, Any, RateLimitDecision]) -> None:
-    """Count a request, unless that waits for another process: the count is needed only if Redis fails later."""
+    """Count a request, unless that has to wait for another process: the count matters only if Redis fails later."""
     with suppress(StopIteration, Unavailable):
         counting.send(None)
     counting.close()

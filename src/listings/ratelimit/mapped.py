@@ -1,7 +1,7 @@
 """Exact sliding-window log in memory-mapped files, shared by the processes of a machine. It survives restarts.
 
-If the disk is full, each process counts keys that have no slot yet in its memory. `run_maintenance` moves their logs to
-the file once there is space.
+If the disk is full or read-only, each process counts in its own memory the requests of keys that have no space on disk.
+`run_maintenance` moves their logs to the files once there is room.
 """
 
 import asyncio
@@ -35,19 +35,19 @@ _log = logging.getLogger(__name__)
 
 
 class _NoRoomError(Exception):
-    """The disk has no room for the log of a key."""
+    """The requests of a key must be counted in memory: the disk is full or read-only, or its log is there already."""
 
 
 class MappedLimiter:
-    """A `RateLimiter` shared by all processes of a machine. In each of them, it is for one thread."""
+    """A `RateLimiter` shared by all processes of a machine. In each process, only one thread may use it."""
 
-    is_shared: ClassVar[bool] = False
+    is_distributed: ClassVar[bool] = False
     scope: ClassVar[str] = "this machine"
 
     def __init__(
         self, database: Path, database_id: str, limit: int, window: int, clock: MachineClock | None = None
     ) -> None:
-        """`database_id` identifies the keys. The log of another database is discarded."""
+        """`database_id` identifies the database whose keys are counted. The log of another database is discarded."""
         self.limit = limit
         self.window = window
         self._database = database.resolve()  # so that a link to the database leads to the same files
@@ -58,7 +58,7 @@ class MappedLimiter:
         self._unsaved = MemoryLimiter(limit, window, self._clock.since_boot)  # keys for which the disk has no room
 
     async def hit(self, key_id: int) -> RateLimitDecision:
-        """Count one request. Raises Unavailable if the disk fails."""
+        """Count one request. Raises Unavailable if the disk fails, or another process locks the file for 5 seconds."""
         while True:
             try:
                 return self._decide(key_id, increment=1)
@@ -66,7 +66,7 @@ class MappedLimiter:
                 await self._wait_to_join(key_id >> KEY_BITS)
             except _NoRoomError as error:
                 if not self._unsaved.logs:
-                    _log.error("Requests of new keys are counted in memory: %s", error)
+                    _log.error("Requests of keys without space on disk are counted in memory: %s", error)
                 return await self._unsaved.hit(key_id)
 
     async def peek(self, key_id: int) -> RateLimitDecision:
@@ -113,7 +113,7 @@ class MappedLimiter:
         unsaved = self._unsaved
         try:
             for key_id in list(unsaved.logs):
-                # Other processes have counted other requests.
+                # Other processes may have counted other requests of this key in the file.
                 self._import_history(key_id, unsaved.list_ages(key_id), adds=True)
                 del unsaved.logs[key_id]
         except OSError:  # try again later
@@ -183,7 +183,7 @@ class MappedLimiter:
         return self._file(file_number).list_ages(slot, self.limit, self.window)
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
-        """Replace the key's log with another limiter's requests if they are more. Raises Unavailable."""
+        """Replace the key's log with another limiter's requests if there are more of those. Raises Unavailable."""
         while True:
             await self._wait_to_join(key_id >> KEY_BITS)
             try:
@@ -196,7 +196,8 @@ class MappedLimiter:
     async def check(self) -> None:
         await self._wait_to_join(0)
         if self._unsaved.logs:
-            raise Unavailable("Requests of new keys are counted in memory: the disk is full or read-only")
+            reason = "the disk is full or read-only"
+            raise Unavailable(f"Requests of keys without space on disk are counted in memory: {reason}")
 
     async def close(self) -> None:
         while self._files:

@@ -5,22 +5,23 @@ Each file is sparse, and is next to the database (`listings.db.limits-0000`):
     header  4096 bytes: magic, capacity, state, anchor, the database's ID, the machine's boot ID
     slot    for each key: a counter of logged requests (u64), then a ring of `capacity` times (f64)
 
-The ring has one entry more than the limit needs. A hit writes its time to the unused entry and then increments the
+The ring has at least one entry more than the limit. A hit writes its time to an unused entry and then increments the
 counter. Only the increment counts, so a process that is killed between the two has changed nothing.
 
-A process locks the byte of a key while it reads the clock, reads the ring and writes.
+A process holds a lock on a byte that stands for the key while it reads the clock, reads the ring and writes.
 
 Exclusive mode: the only process that uses a file skips these locks, because locking and unlocking take 75% of the time
 of a hit. Every user of a file holds a shared lock of one more byte, after those of the keys. A process that can lock
-that byte exclusively is in exclusive mode, until a newcomer changes the state in the header. The process reads the
-state at each hit, and periodically without hits, and then returns to the shared lock. Until then, the newcomer waits.
+that byte exclusively is in exclusive mode, until a newcomer changes the state in the header. The process checks
+the state at each hit and at each poll, and returns to the shared lock once it has changed. Until then, the newcomer
+retries.
 
 A file that is truncated in place would kill the process (SIGBUS) at the next access. So its length is read before each
 hit. A truncated file is unlinked, so that all processes open the same new one.
 
 Times are CLOCK_BOOTTIME plus an anchor, which is set once per boot while the header is locked. So steps of the wall
 clock change nothing. After a boot, times start at the wall clock, but not before the newest time in the file. The
-kernel writes the pages to disk; a power failure may lose a few seconds.
+kernel writes the pages to disk. By default, a power failure may lose about the last half minute.
 """
 
 import errno
@@ -78,16 +79,16 @@ class _Header(NamedTuple):
     magic: bytes
     capacity: int
     state: int  # _REPLACED, _SHARED or 0
-    anchor: float  # is added to the seconds since boot
+    anchor: float  # added to the seconds since boot
     database_id: bytes
     boot_id: bytes
 
 
 class _Slot:
-    """A key's slot: the offset of its count in words of 8 bytes, and the structs that lock and unlock its byte.
+    """A key's slot: the offset of its count in words of 8 bytes, and the structs that lock and unlock the key's byte.
 
-    `first` is the number of the oldest counted request at the last hit. At the next hit it is the same or slightly
-    higher.
+    `first` is the index, among all logged requests, of the first one in the window at the last hit. At the next hit, it
+    is usually the same or slightly higher.
     """
 
     __slots__ = ("count_offset", "first", "lock", "unlock")
@@ -100,7 +101,7 @@ class _Slot:
 
 
 class LogFile(NamedTuple):
-    """The header of a log file, checked."""
+    """A log file: what its name and its header say, and whether it is valid."""
 
     path: Path
     number: int  # in its name
@@ -118,7 +119,7 @@ def list_log_files(database: Path) -> list[LogFile]:
 
 
 class MappedFile:
-    """One mapped file. Create it with `open_file`, which locks the header meanwhile."""
+    """One mapped file. Create it with `open_file`, which keeps the header locked until the file is ready."""
 
     def __init__(self, descriptor: int, clock: MachineClock) -> None:
         self.descriptor = descriptor
@@ -131,7 +132,7 @@ class MappedFile:
         self._since_boot = clock.since_boot
         self._slots: dict[int, _Slot] = {}  # those with allocated disk space
         self._is_exclusive = False
-        self._polls_left = 0  # checks to skip before trying exclusive mode
+        self._polls_left = 0  # polls to skip before trying to enter exclusive mode
 
     def decide(self, slot: int, limit: int, window: int, increment: int) -> RateLimitDecision | None:
         """Count one request, or none if `increment` is 0. Return None if the file was replaced or truncated."""
@@ -162,7 +163,7 @@ class MappedFile:
         elif self._polls_left > 0:
             self._polls_left -= 1
         elif try_lock(self.descriptor, fcntl.F_WRLCK, *_USERS_BYTE) and self._words[_STATE_WORD] != _REPLACED:
-            self._words[_STATE_WORD] = 0  # a process that is just joining retries
+            self._words[_STATE_WORD] = 0  # a process that has just asked to join retries
             self._is_exclusive = True
 
     def leave_exclusive_mode(self) -> None:
@@ -173,7 +174,7 @@ class MappedFile:
             try_lock(self.descriptor, fcntl.F_RDLCK, *_USERS_BYTE)
 
     def list_used_slots(self) -> list[int]:
-        """Return the slots of keys with a count."""
+        """Return the slots whose counter is not zero."""
         if self.is_truncated():
             return []
         return [slot for slot in range(KEYS_PER_FILE) if self._words[self._count_offset(slot)]]
@@ -189,7 +190,7 @@ class MappedFile:
             return [now - moment for moment in self._times_after(count_offset, limit, now - window)]
 
     def import_history(self, slot: int, limit: int, window: int, ages: Sequence[float], *, adds: bool = False) -> bool:
-        """Replace the key's log if these requests are more, or add them to it if `adds`.
+        """Replace the key's log with these requests if there are more of them, or with `adds`, add them to it.
 
         Return False if the file was replaced or truncated.
         """
@@ -401,7 +402,7 @@ def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: Mac
 
 
 def _replace(path: Path, header: _Header, old: MappedFile | None, clock: MachineClock) -> None:
-    """Replace the file by a new one, with the logs of the old one."""
+    """Replace the file with a new one that contains the logs of `old`, if any."""
     with replace_file(path) as new:
         file = _format(new.fileno(), header, clock)
         try:

@@ -12,7 +12,7 @@ _MIN_SWEEP_KEYS = 1024
 class MemoryLimiter:
     """A `RateLimiter` for one event loop. It stores the times of at most `limit` accepted requests per key."""
 
-    is_shared = False
+    is_distributed = False
     scope = "this process"
 
     def __init__(self, limit: int, window: int, clock: Callable[[], float] = time.monotonic) -> None:

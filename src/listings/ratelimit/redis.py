@@ -31,13 +31,13 @@ from listings.ratelimit.redis_connection import (
     describe_error,
 )
 
-_MICROSECONDS = 1_000_000  # per second
+_MICROSECONDS_PER_SECOND = 1_000_000
 _MIN_CONNECT_TIMEOUT_SECONDS = 1.0  # a longer timeout for replies also applies to connecting
 _RETRY_SECONDS = 1.0
 _PROBE_LIMIT = 1_000_000  # so that no probe is rejected
 _PROBE_WINDOW_MICROSECONDS = 1_000_000
-_OLD_SCRIPT_ERROR = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -?")
-_SCRIPT_ERROR = re.compile(r",? script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.$")
+_OLD_SCRIPT_ERROR = re.compile(r"^ERR Error running script .*@user_script: ?\d+: -?")  # prefix before Redis 7
+_SCRIPT_ERROR = re.compile(r",? script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.$")  # suffix since Redis 7
 
 _SCRIPT = """
 local key, limit, window, increment = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
@@ -111,7 +111,7 @@ class RedisLimiter:
     counted.
     """
 
-    is_shared = True
+    is_distributed = True
     scope = "all machines that use this Redis"
 
     def __init__(
@@ -122,13 +122,13 @@ class RedisLimiter:
         window: int,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`database_id` identifies the keys. `clock` replaces Redis's clock in tests."""
+        """`database_id` identifies the database whose keys are counted. `clock` replaces Redis's clock in tests."""
         self.limit = limit
         self.window = window
         self.error: str | None = "not connected yet"  # None while connected
         self.on_change: Callable[[str | None], None] = lambda _: None  # called with the error, or None once connected
         self._endpoint = endpoint
-        self._microseconds = window * _MICROSECONDS
+        self._window_microseconds = window * _MICROSECONDS_PER_SECOND
         self._prefix = f"listings:{database_id}:limit:"
         self._clock = clock
         self._connection: Connection | None = None
@@ -143,14 +143,14 @@ class RedisLimiter:
         return await self._decide(key_id, increment=0)
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
-        """Replace the key's log with another limiter's requests if they are more.
+        """Replace the key's log with another limiter's requests if there are more of those.
 
         `ages` are the seconds since each request, oldest first. Raises Unavailable.
         """
         connection = self._connection or await self._wait_for_connection()
-        recent = [round(age * _MICROSECONDS) for age in ages if age < self.window][-self.limit :]
-        now = "" if self._clock is None else round(self._clock() * _MICROSECONDS)
-        arguments = (1, f"{self._prefix}{key_id}", self._microseconds, now, *recent)
+        recent = [round(age * _MICROSECONDS_PER_SECOND) for age in ages if age < self.window][-self.limit :]
+        now = "" if self._clock is None else round(self._clock() * _MICROSECONDS_PER_SECOND)
+        arguments = (1, f"{self._prefix}{key_id}", self._window_microseconds, now, *recent)
         _parse_reply(connection, await connection.call("EVAL", _IMPORT_SCRIPT, *arguments))
 
     async def run_maintenance(self) -> None:
@@ -176,12 +176,12 @@ class RedisLimiter:
         if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
             reply = await connection.call("EVAL", _SCRIPT, *arguments)
         accepted, remaining, reset = _parse_reply(connection, reply)
-        return RateLimitDecision(accepted == 1, remaining, reset / _MICROSECONDS)
+        return RateLimitDecision(accepted == 1, remaining, reset / _MICROSECONDS_PER_SECOND)
 
     def _arguments(self, key_id: int, increment: int) -> tuple[str | int, ...]:
         """Return the number of the script's keys, its key and its arguments."""
-        arguments = (1, f"{self._prefix}{key_id}", self.limit, self._microseconds, increment)
-        return arguments if self._clock is None else (*arguments, round(self._clock() * _MICROSECONDS))
+        arguments = (1, f"{self._prefix}{key_id}", self.limit, self._window_microseconds, increment)
+        return arguments if self._clock is None else (*arguments, round(self._clock() * _MICROSECONDS_PER_SECOND))
 
     # Connection
 

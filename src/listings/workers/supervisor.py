@@ -29,6 +29,7 @@ _RETIRE_TIMEOUT_SECONDS = 75.0  # a worker takes up to a minute, and its store h
 _STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, two more for an email, and its store has to be closed
 _REPORT_TIMEOUT_SECONDS = 1.0
 _RESPONSE_TIMEOUT_SECONDS = 30.0
+_LOG_CLOSED_CODE = 120  # Python's, if the log can't be flushed at exit, because the terminal was closed
 _MAX_UNANSWERED_PINGS = 6  # in a row; not seconds, so that a pause of the supervisor kills no worker
 
 _log = logging.getLogger(__name__)
@@ -220,11 +221,12 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        stops = [worker.stop(Stop(), _STOP_TIMEOUT_SECONDS) for worker in self._workers]
-        all_stopped = all(await asyncio.gather(*stops))
+        workers = list(self._workers)
+        await asyncio.gather(*(worker.stop(Stop(), _STOP_TIMEOUT_SECONDS) for worker in workers))
         for worker in list(self._workers):
             await _kill(worker)
-        return all_stopped
+        ungraceful = [worker for worker in workers if not _is_graceful(worker)]  # logs each of them
+        return not ungraceful
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -251,6 +253,15 @@ class Supervisor:
     async def _report(self) -> list[Family]:
         await asyncio.gather(*(worker.request_report(_REPORT_TIMEOUT_SECONDS) for worker in list(self._workers)))
         return [*self._metrics.compute(), *build_worker_metrics(len(self._workers), self._deaths)]
+
+
+def _is_graceful(worker: Worker) -> bool:
+    """Return whether an ended worker stopped as it should, and log if not. SIGTERM ends one that was starting."""
+    code = worker.ended.result()
+    if code in {0, _LOG_CLOSED_CODE, -signal.SIGTERM}:
+        return True
+    _log.error("Worker %d %s during the stop", worker.pid, describe_exit(code))
+    return False
 
 
 async def _kill(worker: Worker) -> None:

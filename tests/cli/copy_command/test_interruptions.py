@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from listings.domain.errors import Problem
+from listings.store.migrations import UNFINISHED_COPY
 from listings.store.sqlite_to_postgres import copy as postgres_copy
+from listings.store.sqlite_to_postgres import target as targets
 from tests.cli.commands import DEADLINE, Cli
 from tests.cli.copy_command.copies import Source, Target, are_equal, open_harness
 from tests.cli.transfers import start
@@ -122,6 +124,30 @@ def test_writes_during_a_copy_are_reported_and_copied_by_the_next_run(cli: Cli, 
     assert "`listings copy` again" in cli.get_error("--database-url", target.url, "account", "list")
     assert cli.data("copy", "--to", target.url)["written"] <= 8
     assert are_equal(source, target)
+
+
+def test_no_service_starts_on_a_copy_while_it_is_checked(cli: Cli, source: Source, target: Target) -> None:
+    cli.run_ok("copy", "--to", target.url)
+    marks: list[int] = []
+
+    def look(_done: int, _total: int) -> None:
+        marks.append(len(target.run(f"SELECT 1 FROM schema_migrations WHERE version = {UNFINISHED_COPY}")))
+
+    copy_in_a_thread(source.file, target.url, look)
+    assert len(marks) > 4
+    assert set(marks) == {1}
+
+
+def test_a_target_that_a_service_uses_is_rejected(
+    cli: Cli, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_MAX_SESSION_END_SECONDS", 1)
+    cli.run_ok("copy", "--to", target.url)
+    with open_harness(source.folder / "service", target.url):
+        message = cli.get_error("copy", "--to", target.url)
+    assert message == "A service or a command is using the target: stop it, then copy again"
+    cli.run_ok("--database-url", target.url, "account", "list")
+    cli.run_ok("copy", "--to", target.url)
 
 
 def copy_in_a_thread(file: Path, url: str, progress: Any) -> None:

@@ -245,3 +245,20 @@ def test_a_bulk_change_returns_to_the_same_page(harness: Harness, alice: Tab) ->
     assert list_titles(alice) == seen
     alice.post(PATH, action="restore", id=[ids[0] or ""], **form)
     assert list_titles(alice) == seen
+
+
+def test_more_listings_than_the_limit_are_changed_in_parts(
+    harness: Harness, alice: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "MAX_MATCHING", 2)
+    ids = [create(harness, title=f"Lamp {number}", price=10) for number in range(5)]
+    alice.get(f"{PATH}?q=lamp").post(PATH, action="price", all="1", **form_values(alice))
+    change = {"mode": "percent", "amount": "10"}
+    alice.post(PATH, **form_values(alice) | change)
+    for _ in range(2):
+        confirm(alice, **change)
+        assert "The prices of 2 listings were changed." in alice.text
+        assert "More listings match your search. To change them, too, confirm once more." in alice.text
+    confirm(alice, **change)
+    assert "The price of 1 listing was changed." in alice.follow().text
+    assert [load_listing(harness, one).price_cents for one in ids] == [1100] * 5

@@ -498,7 +498,7 @@ def test_an_email_address_fits_one_line_on_a_phone(browser: Browser, deployment:
 
 def test_a_double_click_submits_a_form_once(browser: Browser, deployment: Deployment) -> None:
     with visit(browser, deployment.service.base_url) as seen:
-        sign_up(seen, "huia@example.com")
+        sign_up(seen, "korimako@example.com")
         page = seen.open("/console/account")
         form = page.locator("form", has=page.get_by_role("button", name="Change password"))
         form.get_by_label("Current password").fill(PASSWORD)

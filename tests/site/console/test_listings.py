@@ -389,6 +389,15 @@ def test_a_paused_listing_links_to_its_page(harness: Harness, alice: Tab) -> Non
     assert load_listing(harness, listing_id).view_count == 0
 
 
+def test_text_for_a_listing_that_was_deleted_meanwhile_is_not_lost(harness: Harness, alice: Tab) -> None:
+    listing_id = create(harness)
+    alice.post(f"{PATH}/{listing_id}/state", action="delete")
+    alice.post(f"{PATH}/{listing_id}", version="1", **LAMP | {"content": "Three long evenings of work."})
+    assert alice.reply.status == 404
+    assert "To keep the text below, restore the listing in another tab, then save again." in alice.text
+    assert "Three long evenings of work." in alice.reply.body.decode()
+
+
 def test_a_deleted_listing_shows_restore_instead_of_the_form(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
     alice.post(f"{PATH}/{listing_id}/state", action="delete")

@@ -512,3 +512,10 @@ def test_a_disabled_account_is_signed_out_immediately(harness: Harness) -> None:
     harness.run(harness.services.accounts.disable("alice@example.com"))
     assert tab.get("/console").reply.status == 303
     assert "disabled" in Tab(harness).sign_in("alice@example.com").text
+
+
+def test_a_multipart_form_with_a_charset_is_rejected_unread(harness: Harness) -> None:
+    kind = "multipart/form-data; boundary=b; charset=punycode"
+    tab = open_console(harness).post("/console/account/name", {"content-type": kind, "sec-fetch-site": "same-origin"})
+    assert tab.reply.status == 400
+    assert "A multipart form must be UTF-8" in tab.text

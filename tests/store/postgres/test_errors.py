@@ -544,3 +544,16 @@ def test_calls_fail_fast_during_an_outage_and_work_afterwards(own_server: Postgr
 
     with own_server.database() as url:
         assert asyncio.run(scenario(url)) < 20
+
+
+def test_a_write_that_waits_for_another_one_leaves_the_store_ready(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url, seconds=1) as store, open_session(url) as other:
+            listing_id = await create_alice(store)
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM listings WHERE id = $1 FOR UPDATE", listing_id)
+                with pytest.raises(Unavailable, match="The database is busy; nothing was written"):
+                    await store.change_listing(listing_id, rename("x"))
+            await store.check()
+
+    asyncio.run(scenario())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
+import asyncpg
 import pytest
 
 from listings.domain.errors import Problem, Unavailable
@@ -12,6 +13,7 @@ from listings.store.postgres import inspection
 from listings.store.postgres import migrate as postgres_migrate
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
+from tests.harness import TIMEOUT
 from tests.postgres_server import USER, PostgresServer
 
 ONE = Migration(1, "one", "CREATE TABLE one (a integer); INSERT INTO one VALUES (1)")
@@ -89,6 +91,29 @@ def test_concurrent_runs_apply_each_migration_once(url: str) -> None:
         return await asyncio.gather(postgres_migrate.migrate(url), postgres_migrate.migrate(url))
 
     assert sorted(map(len, asyncio.run(both()))) == [0, len(migrations.shipped_migrations("postgres"))]
+
+
+def test_a_migration_that_waits_for_a_table_lets_others_use_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_migrate, "_TABLE_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(postgres_migrate, "_PAUSE_SECONDS", 0.1)
+    alter = TWO._replace(text="ALTER TABLE one ADD COLUMN b integer")
+    run(url, ONE)
+
+    async def scenario() -> list[Migration]:
+        dump, reader = await asyncpg.connect(url), await asyncpg.connect(url)
+        async with asyncio.timeout(TIMEOUT):
+            async with dump.transaction():
+                await dump.fetch("SELECT a FROM one")
+                migration = asyncio.create_task(postgres_migrate.migrate(url, [ONE, alter]))
+                while not await reader.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                assert await reader.fetchval("SELECT a FROM one") == 1
+                assert not migration.done()
+            applied = await migration
+        await asyncio.gather(dump.close(), reader.close())
+        return applied
+
+    assert asyncio.run(scenario()) == [alter]
 
 
 def test_both_engines_have_the_same_migrations() -> None:

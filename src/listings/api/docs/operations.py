@@ -7,7 +7,7 @@ from listings.api import params
 from listings.api.docs.schemas import FIELD_DOCS
 from listings.api.docs.texts import read_examples
 from listings.domain.errors import Code
-from listings.domain.listing_json import INCLUDED_FIELDS, Record
+from listings.domain.listing_json import INCLUDABLE_FIELDS, Record
 
 Tag: TypeAlias = Literal["Listings", "Changes", "Rate limit"]
 
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
     path_id: str = "Id of the listing. Any other value returns 404."  # the description of {id}
 
 
-EXAMPLE_LISTING = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__ if name not in INCLUDED_FIELDS}
+EXAMPLE_LISTING = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__ if name not in INCLUDABLE_FIELDS}
 """The record in the examples."""
 
 _ETAG = ("ETag",)

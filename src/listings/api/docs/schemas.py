@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 
 from listings.api import params
 from listings.domain.fields import FIELDS, Choice, Coordinate, Field, Flag, Identifier, Images, Money, Text
-from listings.domain.listing_json import INCLUDED_FIELDS
+from listings.domain.listing_json import INCLUDABLE_FIELDS
 from listings.domain.model import MAX_ID, SortKey
 from listings.domain.reverts import ConflictReason
 
@@ -67,7 +67,7 @@ ENUMS: Mapping[str, Schema] = {
     | {"description": "planned: of a dry run."},
     "ConflictReason": _build_enum(get_args(ConflictReason), (f"{it}_conflict" for it in get_args(ConflictReason)))
     | {"description": "changed_later: in another change set. external_id_taken: by the listing in holder."},
-    "IncludedField": _build_enum((*INCLUDED_FIELDS, "all"), (*INCLUDED_FIELDS, "all_fields")),
+    "IncludedField": _build_enum((*INCLUDABLE_FIELDS, "all"), (*INCLUDABLE_FIELDS, "all_fields")),
 }
 """Every named enumeration. The names of constants are unique: Go has one scope for all."""
 

@@ -1,1 +1,1 @@
-"""Rules of the public market: the terms of its search, and its regions."""
+"""Rules of the public market: how texts and searches are split into terms, and the names of regions."""

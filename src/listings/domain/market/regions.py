@@ -1,4 +1,4 @@
-"""The sixteen regions of New Zealand, and the other names by which sellers call them."""
+"""The sixteen regions of New Zealand, with the other names and the places that sellers enter as a region."""
 
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,4 +1,7 @@
-"""Words of the market's search: plurals, apostrophes, beginnings of words, and words with a similar spelling."""
+"""Words of the market's search: plurals, apostrophes, beginnings of words, and words with a similar spelling.
+
+The index and the searches contain terms. A term is a folded word, or the beginning of one.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -23,7 +26,7 @@ _FUNCTION_WORDS = frozenset(
 
 
 def split(text: str) -> list[str]:
-    """Return the words of a text as typed, without case, accents and apostrophes: "Hawke's Bay" is "hawkes" "bay"."""
+    """Return the words of a text in lower case, without accents and apostrophes: "Hawke's Bay" is "hawkes", "bay"."""
     return tokenizer.tokenize(_APOSTROPHE.sub("", text))
 
 
@@ -78,7 +81,10 @@ def is_correctable(word: str) -> bool:
 
 @lru_cache(_CACHE_SIZE)
 def build_skeleton(word: str) -> str:
-    """Return the consonants of a word, repeated ones once. Misspelt vowels and double letters don't change it."""
+    """Return a word without the vowels after its first letter, and then with repeated letters once.
+
+    Misspelt vowels and double letters don't change it.
+    """
     return _REPEATED.sub(r"\1", word[:1] + _VOWELS.sub("", word[1:]))
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import file_digest
 from io import BufferedReader
@@ -22,14 +23,16 @@ from listings.service.transfer.rows import COLUMNS, Row
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
 _MAX_CELL_LENGTH = 1024 * 1024  # characters
+_MAX_EMPTY_ROWS = 10_000
 _SKIP_BYTES = 64 * 1024  # read at a time in a row that is too long
 _MAX_INTEGER_LENGTH = 19  # digits of 2**63
+_MAX_NUMBER_LENGTH = 1_000
 _FLOAT_DIGITS = 15  # that a float represents exactly
 
 _FORMULA = r"(?:[\t\r\n]|\s*[=+\-@＝＋－＠])"  # noqa: RUF001 - Excel treats full-width signs like ASCII ones
 _TO_ESCAPE = re.compile(f"'*{_FORMULA}")
 _ESCAPED = re.compile(f"'+{_FORMULA}")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # invalid bytes after decoding with "surrogateescape"
 
@@ -135,7 +138,9 @@ def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]
     """Yield the rows that `read` returns, until it raises StopIteration.
 
     `read` returns None for an empty row, and raises ValueError for a row that can't be parsed; its message says why.
+    Many empty rows in succession are an invalid row, so that the caller can pause between rows.
     """
+    empty = 0
     while True:
         number = lines.line + 1
         lines.begin_row()
@@ -147,6 +152,9 @@ def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]
             return
         except ValueError as error:
             reason = str(error)
+        empty = empty + 1 if content is None else 0
+        if empty == _MAX_EMPTY_ROWS:
+            content, reason, empty = {}, f"There are {_MAX_EMPTY_ROWS:,} empty rows before this one", 0
         if content is not None:
             yield Row(number, lines.position, content, reason)
 
@@ -238,9 +246,9 @@ def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
         )
     if any(map(_NOT_UTF8.search, header)):
         raise Problem("invalid_request", f"The first line of {name} is not valid UTF-8: save the file as CSV UTF-8")
-    duplicates = [column for column in header if column and header.count(column) > 1]
-    if duplicates:
-        raise Problem("invalid_request", f"The column {duplicates[0]} appears twice in {name}")
+    duplicate = next((column for column, count in Counter(header).items() if column and count > 1), None)
+    if duplicate is not None:
+        raise Problem("invalid_request", f"The column {duplicate} appears twice in {name}")
     return header
 
 
@@ -277,7 +285,7 @@ def _convert_number(cell: str) -> object:
     text = cell.strip()
     if _INTEGER.fullmatch(text) and len(text) <= _FLOAT_DIGITS:
         return int(text)
-    return float(text) if _NUMBER.fullmatch(text) else cell
+    return float(text) if len(text) <= _MAX_NUMBER_LENGTH and _NUMBER.fullmatch(text) else cell
 
 
 def _convert_price(cell: str) -> object:

@@ -74,7 +74,7 @@ async def send_confirmation(request: Request, member: Member) -> Response:
 @for_member
 async def show_closing(request: Request, member: Member) -> Response:  # noqa: ARG001 - the template shows the member
     """Show what closing the account does, and the form that closes it."""
-    return console_page(request, "account_close.html")
+    return console_page(request, "account_close.html", email="", wrong_field="")
 
 
 @for_member
@@ -85,7 +85,8 @@ async def close_account(request: Request, member: Member) -> Response:
     try:
         await site_of(request).services.own_account.close(member, email, password)
     except Problem as problem:
-        return console_page(request, "account_close.html", problem=problem)
+        wrong_field = "email" if problem.code == "invalid_request" else "password"
+        return console_page(request, "account_close.html", problem=problem, email=email, wrong_field=wrong_field)
     return cookies.end(request, redirect_with_notice(request, "/sign-in", "account-closed"))
 
 

@@ -108,7 +108,13 @@ def require_current_session(member: Member, form: FormData) -> None:
 
 
 async def read_form(request: Request) -> FormData:
-    """Return the submitted form, limited in size. It is parsed only once."""
+    """Return the submitted form, limited in size. It is parsed only once.
+
+    Raises Problem("malformed_request") for a multipart form with a charset: some codecs of Python take minutes.
+    """
+    content_type = request.headers.get("Content-Type", "").lower()
+    if content_type.startswith("multipart/") and "charset" in content_type:
+        raise Problem("malformed_request", "A multipart form must be UTF-8: remove the charset from its Content-Type")
     max_bytes = site_of(request).options.max_body_bytes
     return await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_bytes)
 

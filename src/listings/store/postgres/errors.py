@@ -11,7 +11,8 @@ DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 
 _SESSION_ENDED = {"57P01", "57P02", "57P03"}
 _ROLLED_BACK = {"40001", "40P01", "23505"}  # serialization failure, deadlock, a unique value just taken
-_TIMED_OUT = {"55P03", "57014", "25P03"}
+_LOCK_TIMEOUT = "55P03"
+_TIMED_OUT = {_LOCK_TIMEOUT, "57014", "25P03"}
 _NODE_FAILED = "08006"
 _NEVER_CONNECTED = re.compile(  # texts of Citus and libpq; the same SQLSTATE also means a connection lost while in use
     "connection to the remote node .* failed with the following error: "
@@ -64,6 +65,11 @@ def is_stale(error: BaseException) -> bool:
 def is_rolled_back(error: BaseException) -> bool:
     """Return whether the server rolled back the transaction because of a conflict with another one."""
     return get_sqlstate(error) in _ROLLED_BACK
+
+
+def is_contention(error: BaseException | None) -> bool:
+    """Return whether a statement failed because of other transactions, so that the database itself works."""
+    return error is not None and (get_sqlstate(error) == _LOCK_TIMEOUT or is_rolled_back(error))
 
 
 def is_certain(error: BaseException) -> bool:

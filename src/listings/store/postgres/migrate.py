@@ -3,6 +3,7 @@
 Migrations run under an advisory lock, each in one transaction, and are identified by the checksum of their text.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -23,7 +24,9 @@ from listings.store.postgres.pool import Rows, build_unreachable_error, connect,
 T = TypeVar("T")
 
 _LOCK = 0x6C697374  # "list"
-_LOCK_TIMEOUT = "60s"
+_LOCK_SECONDS = 60.0  # to wait for other migrations, and for locks of tables
+_TABLE_LOCK_SECONDS = 2.0  # at a time: all later statements on a table queue behind a migration that waits for its lock
+_PAUSE_SECONDS = 3.0  # between two attempts, for those statements
 _TIMEOUT_SECONDS = 10  # to connect, for each statement, and to disconnect
 _FORBIDDEN = "42501"
 _EXISTS = "SELECT to_regclass('schema_migrations') IS NOT NULL"
@@ -48,19 +51,34 @@ async def migrate(url: str, migrations: list[Migration] | None = None) -> list[M
     async def apply(connection: asyncpg.Connection) -> list[Migration]:
         if await count_applied(connection, migrations) == len(migrations):
             return []
-        for setting in ("statement_timeout = 0", f"lock_timeout = '{_LOCK_TIMEOUT}'", "enable_seqscan = on"):
+        for setting in ("statement_timeout = 0", f"lock_timeout = {_LOCK_SECONDS * 1000:.0f}", "enable_seqscan = on"):
             await connection.execute(f"SET {setting}")
         await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
         await connection.execute(_TABLE)
         missing = migrations[await count_applied(connection, migrations) :]
+        await connection.execute(f"SET lock_timeout = {_TABLE_LOCK_SECONDS * 1000:.0f}")
         for migration in missing:
-            async with connection.transaction():
-                await connection.execute(migration.text)
-                values = (migration.version, migration.name, migration.checksum, int(time.time()))
-                await connection.execute(_RECORD, *values)
+            await _apply(connection, migration)
         return missing
 
     return await with_connection(url, apply)
+
+
+async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
+    """Apply a migration. If it can't lock a table, try again for a minute, and let other statements run between."""
+    values = (migration.version, migration.name, migration.checksum, int(time.time()))
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            async with connection.transaction():
+                await connection.execute(migration.text)
+                await connection.execute(_RECORD, *values)
+        except asyncpg.LockNotAvailableError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
 
 async def list_pending(url: str, migrations: list[Migration] | None = None) -> list[Migration]:

@@ -62,10 +62,7 @@ class Session:
         self._statements: dict[str, PreparedStatement] = {}
         self._numbers = count()  # of the statements, for their names
         self._poll = select.poll()
-        transport = connection._transport  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
-        descriptor = transport.get_extra_info("socket").fileno()
-        _enable_keepalive(descriptor)
-        self._poll.register(descriptor, select.POLLIN)
+        self._poll.register(_get_descriptor(connection), select.POLLIN)
         self.sent_at = -1  # the pool's second in which the running statement was sent; -1 if none is running
 
     async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
@@ -376,6 +373,7 @@ async def disconnect(connection: asyncpg.Connection, seconds: float) -> None:
 async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tuple[asyncpg.Connection, datetime]:
     """Return a connection to a supported database, and the start time of its server."""
     connection = await _connect(url, max(1, int(seconds * 1000)), searching=searching)
+    _enable_keepalive(_get_descriptor(connection))
     try:
         async with asyncio.timeout(max(_MIN_CONNECT_TIMEOUT_SECONDS, seconds)):  # the server may stop responding
             [(server_started, has_citus, _)] = await connection.fetch(_PREPARE_SESSION)
@@ -449,6 +447,12 @@ def format_reason(error: BaseException) -> str:
 def _time_out(future: asyncio.Future[Session | None]) -> None:
     if not future.done():
         future.set_exception(Unavailable("The database is busy"))
+
+
+def _get_descriptor(connection: asyncpg.Connection) -> int:
+    transport = connection._transport  # type: ignore[attr-defined]  # noqa: SLF001 - it has no public name
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    return descriptor
 
 
 def _enable_keepalive(descriptor: int) -> None:

@@ -88,7 +88,7 @@ class Transactions:
         if task.cancelled():
             return
         error = task.exception()  # reading it marks it as retrieved
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unavailable) and not errors.is_contention(error.__cause__):
             self._failed_until = monotonic() + _FAILURE_SECONDS
             self._record_failed_write()
         elif error is None:

@@ -135,15 +135,26 @@ class _Copy:
         self._total = sum(self._expected.values()) * (2 if is_new else 3 if state is State.STARTED else 4)
         if state is State.BARE:
             await postgres_migrate.migrate(url)
-        if state is State.FINISHED:
-            await self._require_unchanged_target()
-        await targets.begin(self._writer, self._source.id)
+        await self._begin(state)
         removed = 0 if is_new else await self._delete()
         written = await self._write()
         rows, digest = await self._verify()
         await self._require_unchanged_source()
         await targets.finish(self._writer, digest)
         return CopyResult(self._source.id, rows, written, removed)
+
+    async def _begin(self, state: State) -> None:
+        """Keep services from using the target, and check that none has written to it."""
+        await targets.mark(self._writer)
+        try:
+            await targets.require_unused(self._writer)
+            if state is State.FINISHED:
+                await self._require_unchanged_target()
+        except Problem:
+            if state is not State.STARTED:
+                await targets.unmark(self._writer)
+            raise
+        await targets.begin(self._writer, self._source.id)
 
     async def _require_unchanged_target(self) -> None:
         """Raise Problem("copy_refused") if a service has written to the target since the copy finished."""

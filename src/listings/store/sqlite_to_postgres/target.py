@@ -4,6 +4,7 @@ An unfinished copy is marked in schema_migrations, so that only the next run of 
 copy stores a digest of all its rows, so that the next run detects later writes by others.
 """
 
+import asyncio
 import time
 from enum import Enum
 
@@ -42,6 +43,12 @@ VALUES ({UNFINISHED_COPY}, 'unfinished_copy', '', $1)
 ON CONFLICT (version) DO NOTHING
 """
 _UNMARK = f"DELETE FROM schema_migrations WHERE version = {UNFINISHED_COPY}"
+_COUNT_SESSIONS = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'listings'
+"""
+_OWN_SESSIONS = 2  # one reads, the other one writes
+_MAX_SESSION_END_SECONDS = 10.0
+_POLL_SECONDS = 0.1
 _RELEASE = {
     "accounts": "UPDATE accounts SET email = 'of account ' || id WHERE id = $1",
     "listings": """
@@ -101,13 +108,34 @@ async def _require_schema(connection: asyncpg.Connection) -> None:
         raise Problem("schema_mismatch", "The target has an older schema: run `listings migrate` to update it")
 
 
-async def begin(connection: asyncpg.Connection, source_id: str) -> None:
+async def mark(connection: asyncpg.Connection) -> None:
     """Mark the database as an unfinished copy, so that the service does not start on it."""
+    await connection.execute(_MARK, int(time.time()))
+
+
+async def unmark(connection: asyncpg.Connection) -> None:
+    """Remove the mark, so that the service starts on the database."""
+    await connection.execute(_UNMARK)
+
+
+async def require_unused(connection: asyncpg.Connection) -> None:
+    """Raise Problem("copy_refused") if a service or a command is connected besides this copy.
+
+    The sessions of a program that has ended may take seconds to end.
+    """
+    deadline = time.monotonic() + _MAX_SESSION_END_SECONDS
+    while await connection.fetchval(_COUNT_SESSIONS) > _OWN_SESSIONS:
+        if time.monotonic() > deadline:
+            raise Problem("copy_refused", "A service or a command is using the target: stop it, then copy again")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def begin(connection: asyncpg.Connection, source_id: str) -> None:
+    """Record which database is copied. From now on, the state is STARTED."""
     async with connection.transaction():
         await connection.execute(_TABLE)
         await connection.execute("DELETE FROM database_copy")
         await connection.execute("INSERT INTO database_copy (source_id) VALUES ($1)", source_id)
-        await connection.execute(_MARK, int(time.time()))
         await connection.execute("UPDATE database_id SET id = $1", source_id)
 
 
@@ -115,7 +143,7 @@ async def finish(connection: asyncpg.Connection, digest: bytes) -> None:
     """Store the digest and remove the mark of an unfinished copy."""
     async with connection.transaction():
         await connection.execute("UPDATE database_copy SET digest = $1, finished_at = $2", digest, int(time.time()))
-        await connection.execute(_UNMARK)
+        await unmark(connection)
 
 
 async def get_digest(connection: asyncpg.Connection) -> bytes:

@@ -7,7 +7,7 @@ import msgspec
 
 from listings.contract.listings import BatchOutcome, ChangeStep
 from listings.domain.errors import Problem
-from listings.domain.model import Listing, ListingChange, ListingQuery
+from listings.domain.model import MAX_ID, Listing, ListingChange, ListingQuery
 from listings.service import Services
 from listings.service.listings.steps import StateCondition
 from listings.service.members.sessions import Member
@@ -27,10 +27,11 @@ _ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
 
 class Selection(NamedTuple):
-    """The listings to change: those with `ids`, or all that match `search`, on every page."""
+    """The listings to change: those with `ids`, or all that match `search` and have lower ids than `below`."""
 
     ids: Sequence[int]
     search: Search | None = None
+    below: int = MAX_ID
 
 
 class BulkChange(NamedTuple):
@@ -46,7 +47,8 @@ class BulkChange(NamedTuple):
 class BulkResult(msgspec.Struct):
     """The numbers of listings by outcome, title and reason of the first rejected ones, and the change sets.
 
-    `problem` is the reason why later slices were not changed.
+    `problem` is the reason why later slices were not changed. Further listings match below the id `rest`, unless it is
+    0.
     """
 
     changed: int = 0
@@ -55,6 +57,7 @@ class BulkResult(msgspec.Struct):
     reasons: list[tuple[str, str]] = []
     change_sets: list[int] = []
     problem: Problem | None = None
+    rest: int = 0
 
 
 class _SliceResult(msgspec.Struct):
@@ -81,6 +84,7 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
         for number, start in enumerate(range(0, len(ids), MAX_SELECTED)):
             result = await _run_slice(services, member, change, ids[start : start + MAX_SELECTED], number)
             await _add(services, member, total, result)
+        total.rest = await _find_rest(services, member, change.selection, ids)
     except Problem as problem:
         total.problem = _explain(problem)
     return total
@@ -89,9 +93,9 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
 async def find_first(services: Services, member: Member, selection: Selection, count: int) -> list[Listing]:
     """Return at most `count` listings of the selection, deleted or not, for a preview."""
     if selection.search is not None:
-        first = await _find_by_external_id_only(services, member, selection.search)
-        page = await services.listings.find_page_of_any_size(member.caller, _build_page(selection.search, None, count))
-        return (first + page.listings)[:count]
+        first = await _find_by_external_id_only(services, member, selection)
+        query = _build_page(selection.search, selection.below, count)
+        return (first + (await services.listings.find_page_of_any_size(member.caller, query)).listings)[:count]
     found = [await services.listings.find_own(member.caller, listing_id) for listing_id in selection.ids[:count]]
     return [listing for listing in found if listing is not None]
 
@@ -100,9 +104,11 @@ async def count_selected(services: Services, member: Member, selection: Selectio
     """Return the number of selected listings. A number above 1,000 is not exact."""
     if selection.search is None:
         return len(selection.ids)
-    query = msgspec.structs.replace(_build_page(selection.search, None, 1), count=True)
+    if selection.below < MAX_ID:
+        return len(await _find_ids(services, member, selection))
+    query = msgspec.structs.replace(_build_page(selection.search, MAX_ID, 1), count=True)
     total = (await services.listings.find_page_of_any_size(member.caller, query)).total or 0
-    return total + len(await _find_by_external_id_only(services, member, selection.search))
+    return total + len(await _find_by_external_id_only(services, member, selection))
 
 
 async def find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
@@ -111,12 +117,18 @@ async def find_by_external_id(services: Services, member: Member, search: Search
     return [] if query is None else (await services.listings.find_page_of_any_size(member.caller, query)).listings
 
 
-async def _find_by_external_id_only(services: Services, member: Member, search: Search) -> list[Listing]:
-    """Return the listings whose external id is the searched text, without those whose title or content match it."""
-    found = await find_by_external_id(services, member, search._replace(after=None))
+async def _find_by_external_id_only(services: Services, member: Member, selection: Selection) -> list[Listing]:
+    """Return the listings whose external id is the searched text, without those whose title or content match it.
+
+    They come first, so there are none with `below`.
+    """
+    if selection.search is None or selection.below < MAX_ID:
+        return []
+    found = await find_by_external_id(services, member, selection.search._replace(after=None))
     if not found:
         return []
-    query = msgspec.structs.replace(_build_page(search, None, len(found)), ids=tuple(one.id for one in found))
+    query = _build_page(selection.search, MAX_ID, len(found))
+    query = msgspec.structs.replace(query, ids=tuple(one.id for one in found))
     page = await services.listings.find_page_of_any_size(member.caller, query)
     matching = {listing.id for listing in page.listings}
     return [listing for listing in found if listing.id not in matching]
@@ -129,7 +141,7 @@ async def _store_selection(services: Services, member: Member, change: BulkChang
     """
     if change.selection.search is None:
         return change.selection.ids
-    ids = await _find_ids(services, member, change.selection.search)
+    ids = await _find_ids(services, member, change.selection)
     options = build_form_options(change.form_id, change.digest, " ids")
     stored = await services.listings.run_batch(
         member.caller, [], lambda _: _encode(ids).decode(), options, atomic=False
@@ -137,23 +149,35 @@ async def _store_selection(services: Services, member: Member, change: BulkChang
     return _decode_ids(stored) if isinstance(stored, str) else ids
 
 
-async def _find_ids(services: Services, member: Member, search: Search) -> list[int]:
-    ids = [listing.id for listing in await _find_by_external_id_only(services, member, search)]
-    after = None
+async def _find_ids(services: Services, member: Member, selection: Selection) -> list[int]:
+    """Return the ids of the listings that match the search, at most MAX_MATCHING."""
+    if selection.search is None:
+        return []
+    ids = [listing.id for listing in await _find_by_external_id_only(services, member, selection)]
+    below = selection.below
     while len(ids) < MAX_MATCHING:
-        limit = min(MAX_MATCHING - len(ids), MAX_SELECTED)
-        page = await services.listings.find_page_of_any_size(member.caller, _build_page(search, after, limit))
+        query = _build_page(selection.search, below, min(MAX_MATCHING - len(ids), MAX_SELECTED))
+        page = await services.listings.find_page_of_any_size(member.caller, query)
         ids += [listing.id for listing in page.listings]
-        after = page.next_cursor
-        if after is None:
+        if page.next_cursor is None:
             break
+        below = ids[-1]
     return ids
 
 
-def _build_page(search: Search, after: tuple[str | int, int] | None, limit: int) -> ListingQuery:
-    """Return a page of the search in the order of the ids, which no change moves."""
+async def _find_rest(services: Services, member: Member, selection: Selection, ids: Sequence[int]) -> int:
+    """Return the last of the ids if listings below it match the search, too, or 0."""
+    if selection.search is None or len(ids) < MAX_MATCHING:
+        return 0
+    query = _build_page(selection.search, ids[-1], 1)
+    page = await services.listings.find_page_of_any_size(member.caller, query)
+    return ids[-1] if page.listings else 0
+
+
+def _build_page(search: Search, below: int, limit: int) -> ListingQuery:
+    """Return a page of the search with ids below `below`, in the order of the ids, which no change moves."""
     query, _ = search.query()
-    return msgspec.structs.replace(query, sort="id", descending=True, after=after, limit=limit, count=False)
+    return msgspec.structs.replace(query, sort="id", descending=True, after=(below, below), limit=limit, count=False)
 
 
 async def _run_slice(

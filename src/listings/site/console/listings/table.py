@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.datastructures import FormData
@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from listings.domain import fields
 from listings.domain.errors import Problem
-from listings.domain.model import Listing
+from listings.domain.model import MAX_ID, Listing
 from listings.service.members.sessions import Member
 from listings.site.console.guards import (
     LISTINGS_PATH,
@@ -54,11 +54,12 @@ class _BulkForm(NamedTuple):
     amount: str
     form_id: str
     confirmed: str  # what the seller has confirmed, see `effect`
+    below: int = MAX_ID  # of all that match: only those with lower ids
 
     @property
     def selection(self) -> Selection:
         """The selected listings."""
-        return Selection(self.ids, self.search if self.all_matching else None)
+        return Selection(self.ids, self.search if self.all_matching else None, self.below)
 
     @property
     def digest(self) -> bytes:
@@ -102,6 +103,9 @@ async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
         return await _confirmation_page(request, member, form, problem)
     change = BulkChange(form.selection, form.action, price, form.form_id, form.digest)
     result = await bulk.run(site_of(request).services, member, change)
+    if result.rest:
+        following = form._replace(below=result.rest, form_id="", confirmed="")
+        return await _confirmation_page(request, member, following, result=(form.action, result))
     if result.problem is not None or result.rejected:
         return await _listings_page(request, member, form.search, result.problem, (form.action, result))
     notice = f"{form.action}.{result.changed}.{result.unchanged}"
@@ -126,6 +130,7 @@ def _read(form: FormData) -> _BulkForm:
         amount=get_text(form, "amount")[:30],
         form_id=get_form_id(form),
         confirmed=get_text(form, "confirmed"),
+        below=fields.parse_id(get_text(form, "below")) or MAX_ID,
     )
 
 
@@ -138,8 +143,13 @@ def _require_valid(form: _BulkForm) -> None:
 
 
 async def _confirmation_page(
-    request: Request, member: Member, form: _BulkForm, problem: Problem | None = None
+    request: Request,
+    member: Member,
+    form: _BulkForm,
+    problem: Problem | None = None,
+    result: tuple[str, BulkResult] | None = None,
 ) -> Response:
+    """Show the change before it is applied. `result` is that of the same change of earlier listings."""
     services, price = site_of(request).services, None
     if form.action == PRICE and form.mode and problem is None:
         try:
@@ -161,7 +171,21 @@ async def _confirmation_page(
         count=count,
         maximum=bulk.MAX_MATCHING,
         price_modes=PRICE_MODES,
+        **_show_result(result),
     )
+
+
+def _show_result(result: tuple[str, BulkResult] | None) -> dict[str, Any]:
+    """Return the values that the template of a result needs."""
+    if result is None:
+        return {"result": None}
+    return {
+        "action": result[0],
+        "result": result[1],
+        "result_undo_url": build_undo_url(_find_change(result[1])),
+        "actions": ACTIONS,
+        "describe_bulk_change": describe_bulk_change,
+    }
 
 
 def _preview_price(listing: Listing, price: PriceChange | None) -> int | str:
@@ -195,11 +219,6 @@ async def _listings_page(
         request,
         "listings.html",
         problem=problem,
-        action=result[0] if result is not None else "",
-        result=result[1] if result is not None else None,
-        result_undo_url=build_undo_url(_find_change(result[1])) if result is not None else "",
-        actions=ACTIONS,
-        describe_bulk_change=describe_bulk_change,
         search=search,
         errors={} if exact else errors,
         listings=exact + [listing for listing in others if listing.id not in shown],
@@ -208,4 +227,5 @@ async def _listings_page(
         statuses=STATUSES,
         orders=SORTS,
         form_id=secrets.token_urlsafe(16),
+        **_show_result(result),
     )
