@@ -496,12 +496,7 @@ def test_an_email_address_fits_one_line_on_a_phone(browser: Browser, deployment:
         assert address.evaluate(COUNT_LINES) == 1
 
 
-def test_a_double_click_submits_a_form_once(browser: Browser, deployment: Deployment) -> None:
-    with visit(browser, deployment.service.base_url) as seen:
-        sign_up(seen, "korimako@example.com")
-        page = seen.open("/console/account")
-        form = page.locator("form", has=page.get_by_role("button", name="Change password"))
-        form.get_by_label("Current password").fill(PASSWORD)
-        form.get_by_label("New password").fill(f"{PASSWORD} 2")
-        form.get_by_role("button", name="Change password").dblclick()
-        expect(page.get_by_text("Password changed.")).to_be_visible()
+def test_the_second_half_of_a_double_click_is_ignored(seller: Visit) -> None:
+    form = seller.open("/console/account").locator("form", has_text="Current password")
+    submit = "form => form.dispatchEvent(new SubmitEvent('submit', { bubbles: true, cancelable: true }))"
+    assert [form.evaluate(submit) for _ in range(2)] == [True, False]
