@@ -7,7 +7,7 @@ from typing import NamedTuple
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 
-ENDING_DAYS = 14  # a plan that ends within them ends soon
+ENDING_DAYS = 14  # days in which the end of a plan is "soon"
 PLAN_ENDED = "Your Business plan ended on {}. Active listings stay visible, but your API keys stop working"
 _ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 

@@ -421,8 +421,8 @@ class HttpConnection(HttpToolsProtocol):
     def _reject(self, problem: Problem) -> None:
         """Read no more requests, and send the problem after all pending responses.
 
-        If a body is arriving to whose request the response is complete, only linger. If that response has only started,
-        drop the connection.
+        If the response to the request whose body is arriving is complete, only linger. If it has only started, drop the
+        connection.
         """
         if self._phase in {"rejected", "linger"} or self.transport.is_closing():
             return

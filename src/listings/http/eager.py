@@ -4,8 +4,8 @@ Most requests never block, and a task costs as much as reading a listing. A coro
 a task, if that future always completes, with a result or an exception, and is never cancelled. The class of such a
 future sets `needs_no_task = True`.
 
-Until a coroutine has a task of its own, `asyncio.current_task()` is None or the task of another request.
-Until then, `asyncio.timeout` raises RuntimeError, or cancels that other task. `await asyncio.sleep(0)` starts the task.
+Until a coroutine has a task of its own, `asyncio.current_task()` is None or the task of another request, and
+`asyncio.timeout` raises RuntimeError or cancels that other task. `await asyncio.sleep(0)` starts the task.
 """
 
 import types

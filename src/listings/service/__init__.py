@@ -163,7 +163,7 @@ class Services:
         return found
 
     async def get_database_id(self) -> str:
-        """Return the id of the database. An interrupted export is continued only from the database with its id."""
+        """Return the id of the database. An interrupted export continues only from a database with the same id."""
         return await self._store.get_database_id()
 
     async def run_background_tasks(self) -> None:

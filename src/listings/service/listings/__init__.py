@@ -166,7 +166,7 @@ class Listings:
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
     async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
-        """Create a listing for the caller. A dry run returns the id 0, or that of an earlier, repeated request.
+        """Create a listing for the caller. A dry run returns the id 0, or the original id of a repeated request.
 
         Raises Problem: account_full, external_id_taken, idempotency_key_reused.
         """

@@ -26,7 +26,7 @@ class Attempts:
     async def count(self, limits: Sequence[AttemptLimit], name: str = "attempts") -> None:
         """Count an attempt against each limit, up to the first that rejects it.
 
-        `name`: what the error message says there are too many of. Raises Problem("too_many_attempts").
+        `name` follows "Too many" in the error message. Raises Problem("too_many_attempts").
         """
         now = int(self._clock())
         ends_at = await self._store.count_attempt(limits, now)

@@ -47,8 +47,7 @@ class BulkChange(NamedTuple):
 class BulkResult(msgspec.Struct):
     """The numbers of listings by outcome, title and reason of the first rejected ones, and the change sets.
 
-    `problem` is the reason why later slices were not changed. Further listings match below the id `rest`, unless it is
-    0.
+    `problem`: why later slices were not changed. `rest`: the id below which further listings match, or 0.
     """
 
     changed: int = 0

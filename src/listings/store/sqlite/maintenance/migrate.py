@@ -41,8 +41,8 @@ def migrate(
 ) -> list[Migration]:
     """Create the file if it does not exist, bring its schema up to date, and return the applied migrations.
 
-    Before an existing schema is changed, the database is copied to a file next to it, with whose path `on_backup` is
-    called. Raises Unavailable if the file can't be used or a migration fails; earlier migrations stay applied. The
+    Before an existing schema is changed, the database is copied to a file next to it, and `on_backup` is called with
+    its path. Raises Unavailable if the file can't be used or a migration fails; earlier migrations stay applied. The
     other errors leave the schema and all rows unchanged: Problem("schema_mismatch") for a newer or altered schema and
     for the database of another program; Problem("database_missing") if only the WAL of a database exists;
     Problem("backup_refused") if the copy can't be written.
