@@ -250,8 +250,12 @@ async def fetch(
     *,
     complete: bool = True,
     client: str = "127.0.0.1",
+    meanwhile: Callable[[], Awaitable[object]] | None = None,
 ) -> Reply:
-    """Send one ASGI request with the body in these chunks; an incomplete one ends with a disconnect."""
+    """Send one ASGI request with the body in these chunks; an incomplete one ends with a disconnect.
+
+    `meanwhile` is called before the last chunk.
+    """
     scope = build_scope(method, path, headers, client)
     waiting: list[dict[str, Any]] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     if complete:
@@ -259,6 +263,8 @@ async def fetch(
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
+        if meanwhile is not None and len(waiting) == 1:
+            await meanwhile()
         return waiting.pop(0) if waiting else {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:

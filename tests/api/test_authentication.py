@@ -577,3 +577,23 @@ def test_a_use_that_could_not_be_written_is_written_later(harness: Harness) -> N
     harness.run(harness.services.access.write_key_uses())
     (key,) = harness.run(harness.services.keys.list_of(alice.account))
     assert key.last_used_at == START
+
+
+@pytest.mark.parametrize("end", ["revoke", "expire plan"])
+def test_a_key_that_ends_while_the_body_arrives_changes_nothing(tmp_path: Path, end: str) -> None:
+    with Harness(tmp_path) as harness:
+        alice = harness.person("alice")
+        services = harness.services
+        [key] = harness.run(services.keys.list_of(alice.account))
+
+        async def end_key() -> None:
+            if end == "revoke":
+                await services.keys.revoke(key.id)
+            else:
+                await services.accounts.expire_plan(alice.account.email)
+
+        body, headers = b'{"title": "t", "content": "c"}', [(b"x-api-key", alice.key.encode())]
+        chunks = [body[:9], body[9:]]
+        reply = harness.run(fetch(harness.application, "POST", "/api/v1/listings", headers, chunks, meanwhile=end_key))
+        assert reply.status == (401 if end == "revoke" else 403)
+        assert harness.run(services.listings.count(alice.account)).active == 0

@@ -551,3 +551,9 @@ def test_no_batch_causes_a_server_error(
     if reply.status == 200 and "idempotent-replayed" not in reply.headers:
         assert len(reply.json()["results"]) == len(operations)
         assert set(get_statuses(reply.json()["results"])) <= {200, 201, 400, 403, 404, 412, 424}
+
+
+def test_if_match_of_an_operation_is_limited(alice: Client) -> None:
+    operation = {"op": "delete", "id": alice.create(), "if_match": '"v1.0",' * 1_000 + '"v1.0"'}
+    response = alice.post("/batch", json={"operations": [operation]})
+    assert "if_match must be at most 4096 characters, got 7006" in response.text

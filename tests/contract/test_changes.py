@@ -340,7 +340,7 @@ def test_no_change_set_is_missing_after_an_erasure_that_stopped(edits: Edits) ->
         edits.change(own, price_cents=price)
     store, account_id = edits.store, edits.partition[1]
     edits.run(store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
-    edits.run(store.erase_rows(account_id, 2))
+    edits.run(store.erase_rows(account_id, 2, 2_000))
     edits.run(store.change_account(account_id, lambda _: {"disabled_at": None}))
     edits.change(own, price_cents=4)
     with pytest.raises(Problem, match="no longer stored"):

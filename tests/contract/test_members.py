@@ -438,14 +438,14 @@ def test_the_rows_of_a_disabled_account_are_erased_in_steps(store: Store, run: R
     run(add_rows(store, account, 3))
     other = run(store.add_account("Bob", "bob@example.com", None, 1_000))
     run(add_rows(store, other, 3))
-    run(store.erase_rows(account.id, 1))
+    run(store.erase_rows(account.id, 1, 1_500))
     assert run(count_rows(store, account)) == [3, 3, 3]
     run(store.change_account(account.id, lambda _: {"disabled_at": 1_500}))
-    run(store.erase_rows(account.id, 4))
+    run(store.erase_rows(account.id, 4, 1_500))
     assert run(count_rows(store, account)) == [3, 3, 3]
-    run(store.erase_rows(account.id, 2))
+    run(store.erase_rows(account.id, 2, 1_500))
     assert run(count_rows(store, account)) == [1, 0, 1]
-    run(store.erase_rows(account.id, 1))
+    run(store.erase_rows(account.id, 1, 1_500))
     assert run(count_rows(store, account)) == [0, 0, 0]
     assert list_event_kinds(run, store, account) == []
     assert run(count_rows(store, other)) == [3, 3, 3]

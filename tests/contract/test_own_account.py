@@ -79,7 +79,7 @@ def test_a_closed_account_is_disabled_until_it_is_erased(store: Store, run: Run)
     assert run(store.get_account(alice.id)).disabled_at == 1_500
     assert run(store.list_sessions(alice.id)) == []
     assert run(store.list_closed_accounts()) == [alice.id]
-    run(store.erase_account(alice.id, "Erased", "erased@example.invalid", 1_700))
+    run(store.erase_account(alice.id, "Erased", "erased@example.invalid", 1_700, 1_500))
     assert run(store.list_closed_accounts()) == []
     assert run(store.find_email_token(OTHER, 1_500)) is None
 
@@ -90,7 +90,7 @@ def test_a_closed_account_that_is_enabled_again_is_not_erased(store: Store, run:
     assert run(store.list_closed_accounts()) == [account.id]
     run(store.change_account(account.id, lambda _: {"disabled_at": None}, OPERATOR))
     assert run(store.list_closed_accounts()) == []
-    assert not run(store.erase_account(account.id, "Erased", "erased@example.invalid", 1_700))
+    assert not run(store.erase_account(account.id, "Erased", "erased@example.invalid", 1_700, 1_500))
     assert run(store.get_account(account.id)).name == "Alice again"
 
 
@@ -105,3 +105,30 @@ def test_a_disabled_account_gets_no_new_address(store: Store, run: Run, account:
             run(task)
         assert caught.value.code == "account_disabled"
     assert run(store.get_account(account.id)).email == account.email
+
+
+def test_an_old_password_permits_nothing_after_it_was_changed(store: Store, run: Run) -> None:
+    alice = run(store.add_member("Alice", "alice@example.com", "first", 1_000))
+    run(store.set_password(alice.id, "first", "second", Actor(CONSOLE, 1_100)))
+    mail = NewMail("mail1", "confirm_email", NEW, alice.id, "{}", 1_200)
+    for task in (
+        store.change_email(alice.id, NEW, Actor(CONSOLE, 1_200), "first"),
+        store.queue_confirmation(alice.id, mail, "first"),
+        store.close_account(alice.id, 1_200, "first"),
+    ):
+        with pytest.raises(Problem) as caught:
+            run(task)
+        assert caught.value.code == "wrong_credentials"
+    assert run(store.get_account(alice.id)) == alice
+    assert run(store.claim_mail(1_300, 1_400)) is None
+    run(store.queue_confirmation(alice.id, mail, "second"))
+    assert run(store.claim_mail(1_300, 1_400)).mail == mail
+
+
+def test_an_account_that_was_disabled_again_is_not_erased(store: Store, run: Run, account: Account) -> None:
+    run(store.change_account(account.id, lambda _: {"disabled_at": 1_500}))
+    run(store.change_account(account.id, lambda _: {"disabled_at": None}))
+    run(store.change_account(account.id, lambda _: {"disabled_at": 1_600}))
+    run(store.erase_rows(account.id, 1, 1_500))
+    assert not run(store.erase_account(account.id, "Erased", "erased@example.invalid", 1_700, 1_500))
+    assert run(store.get_account(account.id)).name == account.name

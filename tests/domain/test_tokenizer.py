@@ -1,7 +1,9 @@
 """Splitting text into search words."""
 
 import timeit
+import unicodedata
 from collections.abc import Callable
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -77,3 +79,16 @@ def test_a_search_for_a_part_of_words_is_as_fast_as_tokenizing(text: str) -> Non
 
 def measure_seconds(call: Callable[[], object]) -> float:
     return min(timeit.repeat(call, number=1, repeat=5))
+
+
+@given(st.text(st.characters(categories=["Mn", "Mc", "Lo", "Ll"], max_codepoint=0x1FFF), min_size=190, max_size=420))
+def test_long_texts_are_folded_like_short_ones(text: str) -> None:
+    whole = tokenizer._ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())  # noqa: SLF001
+    assert tokenizer.tokenize(text) == [word[:64] for word in tokenizer._WORD.findall(whole)]  # noqa: SLF001
+
+
+def test_runs_of_combining_marks_take_linear_time() -> None:
+    text = "\N{COMBINING ACUTE ACCENT}" * 50_000 + "\N{COMBINING DOT BELOW}" * 50_000
+    started = process_time()
+    assert tokenizer.tokenize(text) == []
+    assert process_time() - started < 2  # seconds; quadratic, it takes 11

@@ -303,14 +303,14 @@ def test_long_numbers_headers_and_gaps_are_read_in_linear_time() -> None:
     assert read_contents(CSV, f"price,latitude\n{digits},{digits}\n".encode()) == [
         {"price": digits, "latitude": digits}
     ]
-    header = ",".join(["title", *map(str, range(30_000))])
+    header = ",".join(["title", *map(str, range(10_000))])
     assert read_rows(CSV, header.encode() + b"\n") == []
     assert process_time() - started < 3  # seconds; quadratic, it takes half a minute
 
 
 def test_a_gap_of_ten_thousand_rows_is_an_invalid_row() -> None:
     rows = read_rows(CSV, b"title,content\na,b\n" + b"\n" * 10_001 + b"c,d\n")
-    assert [row.error for row in rows] == [None, "There are 10,000 empty rows before this one", None]
+    assert [row.error for row in rows] == [None, "This row and the 9,999 before it are empty", None]
 
 
 def test_a_duplicate_column_is_rejected() -> None:
@@ -344,3 +344,8 @@ def test_a_change_of_the_file_during_reading_is_detected(tmp_path: Path) -> None
         path.write_text('{"id":2049}\n' * 9)
         with pytest.raises(Problem, match=r"a\.jsonl was changed while it was read"):
             list(rows)
+
+
+def test_a_csv_header_is_at_most_64_kib() -> None:
+    with pytest.raises(Problem, match="must name the columns"):
+        read_rows(CSV, b"title,content" + b"," * 70_000 + b"\n")

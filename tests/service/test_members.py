@@ -6,7 +6,7 @@ import re
 import threading
 from importlib.resources import files
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import pytest
@@ -466,3 +466,16 @@ def test_confirming_a_password_has_an_attempt_limit_of_its_own(harness: Harness,
     for _ in range(10):
         assert error_code(harness, harness.services.sessions.confirm_password(member, "wrong")) == "wrong_credentials"
     assert error_code(harness, harness.services.sessions.confirm_password(member, PASSWORD)) == "too_many_attempts"
+
+
+def test_a_password_that_is_too_long_is_not_normalized() -> None:
+    password = "\N{COMBINING ACUTE ACCENT}" * 50_000 + "\N{COMBINING DOT BELOW}" * 50_000
+
+    async def verify() -> None:
+        hasher = Passwords(Cost(kibibytes=8, passes=1))
+        stored = await hasher.hash("correct horse")
+        assert await hasher.verify(stored, password) is None
+
+    started = process_time()
+    asyncio.run(verify())
+    assert process_time() - started < 2  # seconds; normalizing takes 11

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import process_time
 from typing import Any, cast
 
 import pytest
@@ -400,3 +401,11 @@ def test_one_page_of_a_burst_starts_per_loop_iteration() -> None:
 
     asyncio.run(run())
     assert len(set(starts)) == 20
+
+
+def test_paths_and_cookies_take_linear_time(harness: Harness) -> None:
+    started = process_time()
+    page = harness.fetch("GET", "/console" + "/" * 8_000, headers={"accept": "text/html"})
+    assert page.status == 404
+    assert harness.fetch("GET", "/", headers={"cookie": 'x="' + '\\"' * 8_000}).status == 200
+    assert process_time() - started < 0.25  # seconds; quadratic, they take 0.7

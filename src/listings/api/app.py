@@ -224,9 +224,12 @@ class Application:
             if request.method not in {"GET", "HEAD"}:
                 require_write_access(caller)
         if endpoint.takes_body:
-            await request.read_body(self._max_body_bytes, self._large_bodies)
+            has_waited = await request.read_body(self._max_body_bytes, self._large_bodies)
         else:
-            await request.skip_body(self._max_body_bytes)
+            has_waited = await request.skip_body(self._max_body_bytes)
+        if has_waited and endpoint.needs_key:  # the key may have been revoked while the body arrived
+            request.caller = await self._services.access.authenticate(request.read_key())
+            self._services.access.require_plan(request.caller)
 
     def _build_head(self, request: Request, response: Response) -> bytes:
         head = b"%bx-request-id: %b\r\n%b%b%b" % (

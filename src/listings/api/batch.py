@@ -18,6 +18,7 @@ from listings.service.listings.steps import Steps, WriteOptions
 
 MAX_OPERATIONS = 100
 MAX_REF_LENGTH = 255
+MAX_TAGS_LENGTH = 4096
 _SMALL_BODY_BYTES = 128 * 1024  # decoded and parsed in less than 2 ms
 _LARGE_RESULT_BYTES = 32 * 1024  # a result of the largest listing takes 1 ms to encode
 _OPERATIONS_PER_STEP = 20  # of a larger body: 2 MiB take 1 to 4 ms to decode, and then 1 to 2 ms a step
@@ -240,6 +241,8 @@ def _parse_options(content: Mapping[str, Any]) -> WriteOptions:
     tags = content.get("if_match", "*")
     if not isinstance(tags, str):
         raise Problem("invalid_request", f"if_match must be a string, got {json_type(tags)}")
+    if len(tags) > MAX_TAGS_LENGTH:
+        raise Problem("invalid_request", f"if_match must be at most {MAX_TAGS_LENGTH} characters, got {len(tags)}")
     return WriteOptions(codec.parse_if_match([tags], "if_match"))
 
 

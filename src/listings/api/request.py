@@ -154,19 +154,23 @@ class Request:
         preferences = map(_normalize, _PREFERENCE.findall(",".join(self.header_values(b"prefer"))))
         return next((each for each in preferences if each.startswith(f"{name}=")), "") == f"{name}={value}"
 
-    async def read_body(self, max_bytes: int, large_bodies: LargeBodies) -> None:
-        """Read the whole body, of at most `max_bytes`, into `body`. Call `release_body` when the request is processed.
+    async def read_body(self, max_bytes: int, large_bodies: LargeBodies) -> bool:
+        """Read the whole body, of at most `max_bytes`, into `body`. Return whether the client had not sent it yet.
+
+        Call `release_body` when the request is processed.
 
         Raises Problem: unsupported_encoding, body_too_large, invalid_request; Unavailable; ClientDisconnectedError.
         """
         if any(value.lower() != "identity" for value in self.header_values(b"content-encoding")):
             raise Problem("unsupported_encoding", "Content-Encoding must be identity: send the body uncompressed")
         body = self._exchange.get_body()
+        has_waited = body is None
         if body is None or len(body) > max_bytes:
             body = await self._receive_body(max_bytes, large_bodies)
         if len(body) > LARGE_BODY_BYTES:
             await large_bodies.wait_and_check(body)
         self.body = body
+        return has_waited
 
     async def _receive_body(self, max_bytes: int, large_bodies: LargeBodies) -> bytes:
         declared = self._parse_length(max_bytes)
@@ -201,15 +205,15 @@ class Request:
             self._reserved = None
             large_bodies.release(owner, size)
 
-    async def skip_body(self, max_bytes: int) -> None:
-        """Discard a body that the endpoint does not use. Raises ClientDisconnectedError.
+    async def skip_body(self, max_bytes: int) -> bool:
+        """Discard a body that the endpoint does not use. Return whether there was one. Raises ClientDisconnectedError.
 
         For GET and HEAD, the connection discards the rest above `max_bytes`. For a write, raises
         Problem("body_too_large"), so that a truncated request changes nothing.
         """
         more = self.header(b"content-length") not in {"", "0"} or b"transfer-encoding" in self._headers
         if not more:
-            return
+            return False
         is_write = self.method not in {"GET", "HEAD"}
         if is_write:
             self._parse_length(max_bytes)
@@ -219,6 +223,7 @@ class Request:
             size += len(chunk)
         if is_write and size > max_bytes:
             raise _too_large(max_bytes)
+        return True
 
     async def wait_for_close(self) -> None:
         """Wait until the client disconnects, or the response should be sent soon. Call it after the body was read."""

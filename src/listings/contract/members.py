@@ -168,16 +168,17 @@ class MemberStore(Protocol):
         Problem("account_disabled") if the account is erased.
         """
 
-    async def erase_rows(self, account_id: int, count: int) -> None:
+    async def erase_rows(self, account_id: int, count: int, disabled_at: int) -> None:
         """Erase most of what `erase_account` erases, in transactions of `count` rows.
 
-        Fewer than `count` rows of each large table remain. Stop if the account is enabled.
+        Fewer than `count` rows of each large table remain. Stop if the account was enabled after `disabled_at`, even if
+        it was disabled again.
         """
 
-    async def erase_account(self, account_id: int, name: str, email: str, now: int) -> bool:
+    async def erase_account(self, account_id: int, name: str, email: str, now: int, disabled_at: int) -> bool:
         """Erase the personal data of a disabled account, and the external ids of its listings.
 
-        Return False and write nothing if the account is enabled.
+        Return False and write nothing if the account was enabled after `disabled_at`.
 
         The account and its keys get the given name, and the account the email address. Its keys are revoked.
         Its plan, public contact, password, sessions, devices, invitations, email tokens, confirmed address, mails, plan

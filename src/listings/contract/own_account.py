@@ -29,18 +29,29 @@ class OwnAccountStore(Protocol):
         Raises Problem("account_disabled") if the address would change and the account is disabled.
         """
 
-    async def change_email(self, account_id: int, email: str, actor: Actor) -> Account | None:
+    async def change_email(
+        self, account_id: int, email: str, actor: Actor, password_hash: str | None = None
+    ) -> Account | None:
         """Change the email address of an account without a confirmation. It invalidates invitations.
 
         The address must not be the current one. Return None and store nothing if another account has it.
-        Raises Problem("account_disabled").
+        Raises Problem("account_disabled"), and Problem("wrong_credentials") if `password_hash` is not the current one.
+        """
+
+    async def queue_confirmation(self, account_id: int, mail: NewMail, password_hash: str) -> None:
+        """Queue an email with a link to a new address.
+
+        Raises Problem("wrong_credentials") if `password_hash` is not the current one.
         """
 
     async def get_confirmed_email(self, account_id: int) -> str | None:
         """Return the last email address that was confirmed, or None."""
 
-    async def close_account(self, account_id: int, now: int) -> None:
-        """Disable an account, end its sessions, and store that it is to be erased."""
+    async def close_account(self, account_id: int, now: int, password_hash: str | None = None) -> None:
+        """Disable an account, end its sessions, and store that it is to be erased.
+
+        Raises Problem("wrong_credentials") if `password_hash` is not the current one.
+        """
 
     async def list_closed_accounts(self) -> list[int]:
         """Return the ids of closed accounts that are not erased yet, in ascending order."""

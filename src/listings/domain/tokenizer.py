@@ -7,6 +7,7 @@ from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_]+")
 _ACCENTS = re.compile("[\u0300-\u036f]")
+_SLICE = 200  # characters
 _MAX_WORD_LENGTH = 64  # further characters of a word are ignored
 
 
@@ -27,8 +28,12 @@ def matches(texts: Iterable[str], words: Iterable[str]) -> bool:
 
 
 def _fold(text: str) -> str:
-    # Normalizing comes first, because it may produce capitals: "™" becomes "TM".
-    return text.lower() if text.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
+    if text.isascii():
+        return text.lower()
+    # Normalizing sorts runs of combining marks in quadratic time. In slices, only the order of marks may differ, which
+    # are removed or separate words. It comes first, because it may produce capitals: "™" becomes "TM".
+    slices = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
+    return _ACCENTS.sub("", "".join(unicodedata.normalize("NFKD", part) for part in slices).casefold())
 
 
 def _contains(folded: str, word: str) -> bool:

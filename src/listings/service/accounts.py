@@ -76,6 +76,7 @@ class Accounts:
         Disabling it again does not change `disabled_at`.
         """
         now = int(self._clock())
+        await self._store.end_sessions((await self.find(reference)).id)  # also if this is interrupted after the change
         account = await self._change(
             reference, lambda found: {} if found.disabled_at is not None else {"disabled_at": now}
         )
@@ -109,9 +110,8 @@ class Accounts:
         def decide(account: Account) -> AccountChange:
             return {"plan_expires_at": now} if is_plan_active(account.plan_expires_at, now) else {}
 
-        account = await self._change(reference, decide)
-        await self._store.delete_plan_request(account.id)
-        return account
+        await self._store.delete_plan_request((await self.find(reference)).id)  # before: a later one stays
+        return await self._change(reference, decide)
 
     async def rename(self, reference: str, name: str) -> Account:
         name = validate_name(name)
@@ -150,10 +150,11 @@ class Accounts:
         was_erased = is_erased(account)
         if not await self._delete_listings(account) and was_erased:
             return account
-        await self._store.erase_rows(account.id, _ERASE_BATCH_SIZE)
+        disabled_at = account.disabled_at or 0
+        await self._store.erase_rows(account.id, _ERASE_BATCH_SIZE, disabled_at)
         name = f"Erased account {account.id}"
         email = account.email if was_erased else build_erased_email(account.id)
-        if not await self._store.erase_account(account.id, name, email, int(self._clock())):
+        if not await self._store.erase_account(account.id, name, email, int(self._clock()), disabled_at):
             _log.warning("Account %d was enabled during its erasure", account.id)
             raise Problem(
                 "invalid_request",
@@ -165,7 +166,7 @@ class Accounts:
         return await self.find(str(account.id))
 
     async def _delete_listings(self, account: Account) -> bool:
-        """Delete the listings in batches. Stop if the account is enabled. Return whether there were any to delete.
+        """Delete the listings in batches, until the account is enabled. Return whether there were any to delete.
 
         No actor is passed, because the erasure deletes the audit events anyway.
         """
@@ -177,7 +178,7 @@ class Accounts:
 
         after, found = 0, False
         while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):
-            if (await self.find(str(account.id))).disabled_at is None:
+            if (await self.find(str(account.id))).disabled_at != account.disabled_at:
                 break
             after = page[-1].id
             steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]

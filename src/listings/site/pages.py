@@ -56,6 +56,7 @@ _METHOD_NOT_ALLOWED = 405
 _INTERNAL_SERVER_ERROR = 500
 _MISSING = {404, 410}
 _SAFE_METHODS = {"GET", "HEAD"}
+_MAX_DEPTH = 8  # slashes in a path; no route has more
 _CONSOLE = "/console"
 _OWN_LINK = re.compile(r'(?:href|action|hx-get)="(?=/)')
 
@@ -219,6 +220,8 @@ def accepts_html(scope: Scope) -> bool:
 def find_console_page(request: Request) -> str:
     """Return the path of the console page at or above the request's path, or "" if it is outside of the console."""
     path: str = request.scope["path"]
+    if path.count("/") > _MAX_DEPTH:
+        return ""
     while path.startswith(_CONSOLE):
         if _has_page(request, path):
             return path

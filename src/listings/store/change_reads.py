@@ -19,7 +19,7 @@ from listings.store.scripts.script import Query, QueryMany, Script
 
 _MAX_ROWS = 1024  # measured at a time
 _MAX_BUILT = 200  # changes read at a time: about 1.5 ms of the event loop on PostgreSQL
-_CHANGE_BYTES = 200  # what a change counts in addition to its values
+_CHANGE_BYTES = 200  # bytes that are counted for a change in addition to its values
 _SET_ATTRIBUTES = tuple(field.attribute for field in FIELDS.values())
 
 _decode_values = msgspec.json.Decoder(list[tuple[Value, Value]]).decode
@@ -84,7 +84,7 @@ def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
 def find_single_creates(
     partition: Partition, gaps: Sequence[int], purged_serial: int, page_creates: str
 ) -> Script[list[Row]]:
-    """Return the listings that the change sets `gaps`, which have no row, created, as rows of `page_creates`.
+    """Return the listings created by the change sets `gaps`, which have no row. They are rows of `page_creates`.
 
     `gaps` and the result are in ascending order.
     """
@@ -107,7 +107,7 @@ def find_single_creates(
 
 
 def _measure_creates(partition: Partition, entries: list[_Entry]) -> Script[list[_Entry]]:
-    """Return the entries in order, with the sizes of creates that have none yet."""
+    """Return the entries in order. Creates that have no size yet are measured."""
     entries = sorted(entries)
     unmeasured = [number for number, entry in enumerate(entries) if not entry.size]
     if unmeasured:

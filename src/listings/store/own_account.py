@@ -3,6 +3,7 @@
 from listings.contract.history import CONSOLE, Actor
 from listings.contract.mail import NewMail
 from listings.domain.accounts import require_enabled
+from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.store import mail_queue, member_sql, sql
 from listings.store.scripts.audit import record_event
@@ -80,14 +81,23 @@ class ScriptedOwnAccountStore(ScriptedStore):
         return account
 
     @transaction
-    def change_email(self, account_id: int, email: str, actor: Actor) -> Script[Account | None]:
-        return _change(account_id, email, actor)
+    def change_email(
+        self, account_id: int, email: str, actor: Actor, password_hash: str | None = None
+    ) -> Script[Account | None]:
+        yield from _require_password(account_id, password_hash)
+        return (yield from _change(account_id, email, actor))
+
+    @transaction
+    def queue_confirmation(self, account_id: int, mail: NewMail, password_hash: str) -> Script[None]:
+        yield from _require_password(account_id, password_hash)
+        yield from mail_queue.add(mail)
 
     async def get_confirmed_email(self, account_id: int) -> str | None:
         return await self._find(str, GET_CONFIRMED_EMAIL, account_id)
 
     @caller_transaction
-    def close_account(self, account_id: int, now: int) -> Script[None]:
+    def close_account(self, account_id: int, now: int, password_hash: str | None = None) -> Script[None]:
+        yield from _require_password(account_id, password_hash)
         yield Query(DISABLE_ACCOUNT, (account_id, now))
         yield Query(member_sql.DELETE_SESSIONS, (account_id, ""))
         yield Query(ADD_CLOSED_ACCOUNT, (account_id, now))
@@ -106,3 +116,15 @@ def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]
     yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
     yield from record_event(account_id, actor, "account_changed", detail={"email": email})
     return Account(*rows[0])
+
+
+def _require_password(account_id: int, password_hash: str | None) -> Script[None]:
+    """Lock the password. Raise Problem("wrong_credentials") if this, unless it is None, is not its hash any more."""
+    if password_hash is not None and not (yield from is_password(account_id, password_hash)):
+        raise Problem("wrong_credentials", "The password was changed in the meantime")
+
+
+def is_password(account_id: int, password_hash: str) -> Script[bool]:
+    """Return whether this is the stored hash, and lock it until the transaction ends."""
+    rows = yield Query(member_sql.GET_PASSWORD, (account_id,), locks=True)
+    return bool(rows) and rows[0][0] == password_hash

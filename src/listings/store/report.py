@@ -73,7 +73,10 @@ def _sum_by_bucket(statement: str, since: int) -> Script[Counter[Any]]:
 
 
 def _count_new_listings(since: str) -> Script[int]:
-    """Count the listings on the market created since a time, from the newest on, until a page has none of them."""
+    """Count the listings that entered the market since a time, even if they are hidden now.
+
+    Pages are read from the newest entry backwards, until one has no new entry.
+    """
     total, last, new = 0, MAX_ID, 1
     while new:
         last, new = (yield Query(COUNT_NEWEST, (last, _PAGE_SIZE, since)))[0]

@@ -115,7 +115,7 @@ def remove_page(query: ListingQuery) -> ListingQuery:
 
 
 def plan_walk(shape: Shape) -> Shape:
-    """Return the plan that follows the index with the requested order. External ids are looked up all the same."""
+    """Return the plan that follows the index with the requested order. A search by external ids keeps its own index."""
     if shape.index == BY_EXTERNAL_ID:
         return shape
     if shape.sort != "id":

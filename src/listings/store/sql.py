@@ -1,7 +1,8 @@
 """The SQL statements on listings and accounts. Parameters are written `$n`.
 
-In each table that grows, statements compare the bucket with a parameter, so that a distributed engine runs each
-statement on one shard. It would send a subquery that takes the bucket from another table to all shards.
+In distributed tables (deploy/citus.sql), statements compare the bucket with a parameter, so that each runs on one
+shard. A few that only background tasks run are the exception. A subquery that takes its bucket from another table
+would run on all shards.
 
 Columns are always listed by name, so that a later migration can add one without changing a result. Casts are written
 with CAST, because SQLite would read `::` as part of the parameter's name.

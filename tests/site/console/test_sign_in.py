@@ -519,3 +519,23 @@ def test_a_multipart_form_with_a_charset_is_rejected_unread(harness: Harness) ->
     tab = open_console(harness).post("/console/account/name", {"content-type": kind, "sec-fetch-site": "same-origin"})
     assert tab.reply.status == 400
     assert "A multipart form must be UTF-8" in tab.text
+
+
+def test_a_session_that_ends_while_a_form_arrives_changes_nothing(harness: Harness) -> None:
+    tab = open_console(harness)
+    account = harness.run(harness.services.accounts.find("alice@example.com"))
+    body = urlencode({"token": tab.get("/console/account").token, "name": "Mallory"}).encode()
+    headers = {"host": tab.host, "cookie": "; ".join(f"{name}={value}" for name, value in tab.cookies.items())}
+    sent = [(name.encode(), value.encode()) for name, value in (headers | FORM_HEADERS).items()]
+    reply = harness.run(
+        fetch(
+            harness.application,
+            "POST",
+            "/console/account/name",
+            sent,
+            [body[:10], body[10:]],
+            meanwhile=lambda: harness.store.end_sessions(account.id),
+        )
+    )
+    assert reply.headers["location"].startswith("/sign-in")
+    assert harness.run(harness.services.accounts.find(str(account.id))).name == account.name

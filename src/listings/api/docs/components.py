@@ -175,7 +175,11 @@ def _build_operations() -> dict[str, Schema]:
         "delete": {"id": listing_id},
         "restore": {"id": listing_id},
     }
-    tag = {"type": "string", "description": "Like the header If-Match: the ETag of the listing as you read it."}
+    tag = {
+        "type": "string",
+        "maxLength": batch.MAX_TAGS_LENGTH,
+        "description": "Like the header If-Match: the ETag of the listing as you read it.",
+    }
     return {
         kind: {
             "type": "object",

@@ -30,7 +30,11 @@ _REQUEST_HEADERS: Mapping[str, tuple[str, Schema, str]] = {
         _STRING,
         "handling=strict",
     ),
-    "If-None-Match": ("The ETag of your copy. Returns 304 if your copy is current.", _STRING, '"v1.0"'),
+    "If-None-Match": (
+        "The ETag of your copy. A read returns 304 if your copy is current, a write of one listing 412.",
+        _STRING,
+        '"v7.0"',
+    ),
     "If-Match": (
         (
             "The ETag of the listing as you read it, several ETags, or `*`. Returns 412 if the listing has changed "

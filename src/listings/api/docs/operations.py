@@ -109,7 +109,7 @@ GET = Operation(
     responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=_ETAG), _NOT_MODIFIED),
     codes=("invalid_request", *_FIND_ERRORS, "precondition_failed"),
     parameters=params.LISTING_PARAMETERS,
-    headers=("Prefer", *_CONDITIONAL),
+    headers=("Prefer", *_CONDITIONAL, "If-Match"),
 )
 
 PATCH = Operation(
@@ -118,7 +118,7 @@ PATCH = Operation(
     responses=(_UPDATED,),
     codes=(*_EDIT_ERRORS, "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match"),
+    headers=("Prefer", "If-Match", *_CONDITIONAL),
     body="ListingUpdate",
 )
 
@@ -136,7 +136,7 @@ DELETE = Operation(
     ),
     codes=(*_EDIT_ERRORS, "body_too_large"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match"),
+    headers=("Prefer", "If-Match", *_CONDITIONAL),
 )
 
 RESTORE = Operation(
@@ -152,7 +152,7 @@ RESTORE = Operation(
     ),
     codes=(*_EDIT_ERRORS, "body_too_large", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match"),
+    headers=("Prefer", "If-Match", *_CONDITIONAL),
 )
 
 CHANGES = Operation(

@@ -34,13 +34,10 @@ async def start_revert(services: Services, request: Request) -> Response:
     if options.dry_run:
         earlier = await services.reverts.find_earlier(caller.account_id, options)
         if earlier is not None:
-            return await _report(services, earlier, 0, params.DEFAULT_CONFLICTS, headers + codec.REPLAYED)
+            return await _report_start(services, earlier, headers + codec.REPLAYED)
         return Response(200, _encode_preview(await services.reverts.preview(caller.account_id, wanted)), headers)
     revert, replayed = await services.reverts.start(caller.account_id, wanted, caller.key_id, options)
-    headers += codec.REPLAYED if replayed else b""
-    if revert.finished_at is None:
-        headers += f"location: {services.about.base_url}{REVERTS_PATH}/{revert.key.id}\r\n".encode()
-    return await _report(services, revert, 0, params.DEFAULT_CONFLICTS, headers)
+    return await _report_start(services, revert, headers + (codec.REPLAYED if replayed else b""))
 
 
 async def get_revert(services: Services, request: Request) -> Response:
@@ -97,6 +94,13 @@ def _parse_time(body: Mapping[str, object], name: str) -> int:
         return timestamps.parse_timestamp(params.parse_timestamp(text))
     except FieldError as error:
         raise Problem("invalid_request", f"{name} {error}") from None
+
+
+async def _report_start(services: Services, revert: Revert, headers: bytes) -> Response:
+    """Return a revert that was started by this request or an earlier one, with its location if it is unfinished."""
+    if revert.finished_at is None:
+        headers += f"location: {services.about.base_url}{REVERTS_PATH}/{revert.key.id}\r\n".encode()
+    return await _report(services, revert, 0, params.DEFAULT_CONFLICTS, headers)
 
 
 async def _report(services: Services, revert: Revert, after: int, count: int, headers: bytes = b"") -> Response:

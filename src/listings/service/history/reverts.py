@@ -89,7 +89,7 @@ class Reverts:
     async def preview(self, account_id: int, request: RevertRequest) -> Preview:
         """Return what a revert would do.
 
-        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo).
+        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (that revert is unfinished).
         """
         async with self._previews:
             return await self._compute_preview(account_id, request)
@@ -104,7 +104,7 @@ class Reverts:
         while done < len(scan.candidates):
             part = _cut_step(position, scan, MAX_FIRST_LISTINGS).candidates
             found = await self._store.preview_revert(*partition, scope, part, now)
-            if len(changes) == shown:  # no change was left out yet: none may follow one that was
+            if len(changes) == shown:  # no change was left out yet; once one is, all later ones are, too
                 changes = _limit([*changes, *found.changes])
                 shown += len(found.changes)
             first = totals.conflicts + 1
@@ -174,7 +174,7 @@ class Reverts:
                 running += await self._list_new(running)
 
     async def _list_new(self, running: Sequence[_RunningRevert]) -> list[_RunningRevert]:
-        """Return the unfinished reverts that this process is not running, except those that failed within a minute."""
+        """Return unfinished reverts that this process is not running, except those that failed in the last minute."""
         now = int(self._clock())
         found = await self._store.list_running_reverts(self._worker, now)
         self._retry_times = {key: moment for key, moment in self._retry_times.items() if moment > now}

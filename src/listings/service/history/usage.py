@@ -97,7 +97,7 @@ class RequestUsage:
         self._limiter = limiter
         self._clock = clock
         self._responses: dict[tuple[int, int, int], int] = {}  # in this hour, by account, key and status
-        self._unwritten: dict[UsageSlot, int] = {}  # in earlier hours
+        self._unwritten: dict[UsageSlot, int] = {}  # in other hours, or put back after a failed write
         self._rejected: dict[int, deque[RejectedRequest]] = {}
         self._last_rejection = 0
         self._storing = asyncio.Lock()  # while it is held, some counts are neither in memory nor in the store

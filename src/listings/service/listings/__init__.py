@@ -166,7 +166,9 @@ class Listings:
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
     async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
-        """Create a listing for the caller. A dry run returns the id 0, or the original id of a repeated request.
+        """Create a listing for the caller. A dry run returns the id 0.
+
+        If an earlier request had the same idempotency key, the id of its listing is returned instead.
 
         Raises Problem: account_full, external_id_taken, idempotency_key_reused.
         """
@@ -286,7 +288,7 @@ async def find_of_any_size(store: ListingStore, bucket: int, account_id: int, qu
             listings: list[Listing] = []
             async for piece in found.pieces:
                 listings += [msgspec.structs.replace(one, content="") for one in piece]
-                if query.limit is not None and len(listings) >= query.limit:  # a search for terms ignores the limit
+                if query.limit is not None and len(listings) >= query.limit:  # a search for words may ignore the limit
                     break
             return Found(listings[: query.limit], found.total)
 

@@ -123,8 +123,10 @@ class Mailer:
         if link is None:
             return None
         context = Context(account, detail, self._base_url, int(self._clock()), self._contact, link)
-        reply_to = (detail["name"], detail["email"]) if mail.kind == "buyer_message" else None
-        return OutgoingMail(mail.id, mail.recipient, *write_text(mail.kind, context), mail.created_at, reply_to)
+        recipient, reply_to = mail.recipient, None
+        if mail.kind == "buyer_message":  # to the seller's current address
+            recipient, reply_to = account.email, (detail["name"], detail["email"])
+        return OutgoingMail(mail.id, recipient, *write_text(mail.kind, context), mail.created_at, reply_to)
 
     async def _find_account(self, mail: NewMail) -> Account | None:
         if mail.account_id is None:

@@ -55,7 +55,7 @@ class Messages:
     async def find_recipient(self, listing_id: int) -> tuple[Listing, Account]:
         """Return a listing of the public market and its seller.
 
-        Raises Problem: listing_deleted, listing_not_found, path_not_found (mail is off, or the seller gets none).
+        Raises Problem: listing_deleted, listing_not_found, path_not_found (mail or the seller's messages are off).
         """
         listing = await self._market.get_listing(listing_id)
         seller = await self._store.get_account(listing.account_id)

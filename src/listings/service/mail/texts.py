@@ -69,9 +69,10 @@ If you have no such account, ignore this email.
 
 
 def _write_email_changed(context: Context) -> Text:
+    """Return the email. It omits the account's name, because the recipient may never have confirmed the address."""
     return Text(
         "Your email address was changed",
-        f"""The email address of your account "{context.account.name}" is now {context.detail["email"]}.
+        f"""The email address of your account is now {context.detail["email"]}.
 
 If this was not you, contact us immediately{context.contact}.
 """,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from listings.contract.history import CONSOLE
 from listings.contract.listings import Batch, ListingStore
@@ -27,7 +28,7 @@ class MemberKeys:
         self._keys = keys
         self._sessions = sessions
         self._clock = clock
-        self._one_at_a_time = asyncio.Lock()  # held while keys are counted and one is added; per process
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by account
 
     async def create(
         self,
@@ -48,7 +49,7 @@ class MemberKeys:
         await self._require_allowed(member)
         name = validate_name(name)
         require_future(expires_at, self._clock())
-        async with self._one_at_a_time:
+        async with self._lock(member):
             await self._require_room(member)
             await self._use_form(member, form_id)
             return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE, access=access)
@@ -64,7 +65,7 @@ class MemberKeys:
         if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:
             raise Problem("invalid_request", "The old key may stay valid for at most a year")
         await self._find(member, key_id)
-        async with self._one_at_a_time:
+        async with self._lock(member):
             if grace_seconds:
                 await self._require_room(member, "revoke one first, or let the old one stop working immediately")
             await self._use_form(member, form_id)
@@ -80,6 +81,10 @@ class MemberKeys:
         """Revoke a key of the account permanently. Raises Problem("key_not_found")."""
         await self._find(member, key_id)
         return await self._keys.revoke(key_id, CONSOLE)
+
+    def _lock(self, member: Member) -> asyncio.Lock:
+        """Return the account's lock, which is held while keys are counted and one is added. It is per process."""
+        return self._locks.setdefault(member.account.id, asyncio.Lock())
 
     async def _require_allowed(self, member: Member) -> None:
         if not is_plan_active(member.account.plan_expires_at, self._clock()):

@@ -49,30 +49,28 @@ class OwnAccount:
         await self._accounts.change_own(member.account, {"name": validate_name(name)})
 
     async def change_email(self, member: Member, email: str, password: str) -> None:
-        """Change the email address. If mail is on, this waits until the owner opens a link sent to the new one.
+        """Change the email address. If mail is on, it changes only when the owner opens a link sent to the new one.
 
         The present address can be confirmed that way, too.
 
         Raises Problem: invalid_request, email_taken, account_disabled, wrong_credentials, too_many_attempts.
         """
         email = validate_email(email)
-        await self._sessions.require_password(member, password)
-        await self._sessions.count_mail(member)  # also without mail, because the outcome reveals other accounts' emails
+        stored = await self._sessions.require_password(member, password)
+        await self._sessions.count_mail(member, email)  # even without mail: the outcome reveals other emails
         is_new = email != member.account.email
         if is_new and await self._store.find_account(email) is not None:
             raise _email_taken(email)
-        if self._composer.is_on:
-            await self._send_link(member, email)
-        elif is_new and await self._store.change_email(member.account.id, email, self._by_console()) is None:
+        mail = self._composer.compose("confirm_email", member.account, recipient=email)
+        if mail is not None:
+            await self._store.queue_confirmation(member.account.id, mail, stored)
+        elif is_new and await self._store.change_email(member.account.id, email, self._by_console(), stored) is None:
             raise _email_taken(email)
 
     async def send_confirmation(self, member: Member) -> None:
         """Send a link that confirms the current email address. Raises Problem("too_many_attempts")."""
-        await self._sessions.count_mail(member)
-        await self._send_link(member, member.account.email)
-
-    async def _send_link(self, member: Member, email: str) -> None:
-        mail = self._composer.compose("confirm_email", member.account, recipient=email)
+        await self._sessions.count_mail(member, member.account.email)
+        mail = self._composer.compose("confirm_email", member.account)
         if mail is not None:
             await self._store.add_mail(mail)
 
@@ -107,8 +105,8 @@ class OwnAccount:
         """
         if email.strip().lower() != member.account.email:
             raise Problem("invalid_request", f"To close the account, type its email: {member.account.email}")
-        await self._sessions.require_password(member, password)
-        await self._store.close_account(member.account.id, int(self._clock()))
+        stored = await self._sessions.require_password(member, password)
+        await self._store.close_account(member.account.id, int(self._clock()), stored)
         _log.info("The owner closed account %d", member.account.id)
 
     async def erase_closed(self) -> None:

@@ -84,6 +84,8 @@ class Passwords:
 
         Returns None for a wrong password, and after the same time if there is no stored hash. Raises Unavailable.
         """
+        if len(password) > MAX_BYTES:  # it can't be correct, and normalizing it could stop the process for minutes
+            stored, password = None, ""
         return await self._run(lambda: self._verify(stored, password))
 
     @contextmanager

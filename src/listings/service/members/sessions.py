@@ -38,14 +38,14 @@ _MAX_DEVICES = 10  # per account
 _MAX_SIGN_UPS_PER_NETWORK = 10  # in 15 minutes
 _MAX_RESETS_PER_NETWORK = 10  # in 15 minutes
 _MAX_RESETS = 3  # per email, in an hour
-_MAX_MAILS = 5  # that are sent at a member's request, in an hour
+_MAX_MAILS = 5  # that are sent at a member's request, and to one address at members' requests, in an hour
 _MAX_AGENT_LENGTH = 200
 
 
 class Member(msgspec.Struct, frozen=True):
     """The signed-in owner of an account: the account and the session. Times are in seconds since 1970.
 
-    `session_handle` names the session when its owner ends it.
+    `session_handle` identifies the session without revealing its token, for example when its owner ends it.
     """
 
     account: Account
@@ -260,9 +260,14 @@ class Sessions:
         )
         await self._store.add_mail(mail)
 
-    async def count_mail(self, member: Member) -> None:
+    async def count_mail(self, member: Member, recipient: str) -> None:
         """Count an email that the member makes us send. Raises Problem("too_many_attempts")."""
-        await self._attempts.count([build_limit(_MAX_MAILS, "mail", str(member.account.id), MAX_SECONDS)])
+        await self._attempts.count(
+            [
+                build_limit(_MAX_MAILS, "mail", str(member.account.id), MAX_SECONDS),
+                build_limit(_MAX_MAILS, "recipient", recipient, MAX_SECONDS),  # of all accounts
+            ]
+        )
 
     async def is_password_correct(self, account: Account, password: str) -> bool:
         """Return whether the account has this password. Not limited, so it is only for the operator."""

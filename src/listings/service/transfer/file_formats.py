@@ -22,6 +22,7 @@ from listings.domain.number_text import parse_price
 from listings.service.transfer.rows import COLUMNS, Row
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
+_MAX_HEADER_BYTES = 64 * 1024
 _MAX_CELL_LENGTH = 1024 * 1024  # characters
 _MAX_EMPTY_ROWS = 10_000
 _SKIP_BYTES = 64 * 1024  # read at a time in a row that is too long
@@ -98,6 +99,7 @@ class _Lines:
     """Iterator over the lines of a file after a position. Lines end with LF or CRLF."""
 
     def __init__(self, file: BinaryIO, start: Position) -> None:
+        self.max_row_bytes = MAX_ROW_BYTES
         self._file = file
         self.seek(start)
 
@@ -121,16 +123,16 @@ class _Lines:
 
     def __next__(self) -> bytes:
         """Return the next line with its line break. Raises ValueError after a line that makes its row too long."""
-        line = self._file.readline(MAX_ROW_BYTES + 1)
+        line = self._file.readline(self.max_row_bytes + 1)
         if not line:
             raise StopIteration
         self.line += 1
         self._offset += len(line)
-        if self._offset - self._row_offset > MAX_ROW_BYTES:
+        if self._offset - self._row_offset > self.max_row_bytes:
             while line and not line.endswith(b"\n"):
                 line = self._file.readline(_SKIP_BYTES)
                 self._offset += len(line)
-            raise ValueError(f"The row must be at most {MAX_ROW_BYTES} bytes")
+            raise ValueError(f"The row must be at most {self.max_row_bytes} bytes")
         return line if self.line > 1 else line.removeprefix(BYTE_ORDER_MARK)
 
 
@@ -154,7 +156,7 @@ def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]
             reason = str(error)
         empty = empty + 1 if content is None else 0
         if empty == _MAX_EMPTY_ROWS:
-            content, reason, empty = {}, f"There are {_MAX_EMPTY_ROWS:,} empty rows before this one", 0
+            content, reason, empty = {}, f"This row and the {_MAX_EMPTY_ROWS - 1:,} before it are empty", 0
         if content is not None:
             yield Row(number, lines.position, content, reason)
 
@@ -216,7 +218,9 @@ def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
     lines = _Lines(file, Position())
     decode = methodcaller("decode", "utf-8", "surrogateescape")  # invalid UTF-8 becomes surrogates
     reader = csv.reader(map(decode, lines), strict=True)  # unlike a generator, `map` continues after an error
+    lines.max_row_bytes = _MAX_HEADER_BYTES
     header = _read_header(reader, file.name)
+    lines.max_row_bytes = MAX_ROW_BYTES
     if start.offset:
         lines.seek(start)
 

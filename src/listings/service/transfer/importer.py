@@ -39,6 +39,7 @@ _log = logging.getLogger(__name__)
 _BATCH_ROWS = 200
 _ROWS_BETWEEN_PAUSES = 20  # of a dry run, so that it delays other tasks by at most about 2 ms
 _BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_LINES = 10_000
 _MAX_ID = 2**52  # JSON parsers are exact up to 2**53; the upper half is left for new ids
 _MAX_VIEWS = 2**53 - 1
 
@@ -254,11 +255,12 @@ async def build_import_key(account: Account, source: Source, *, new_ids: bool) -
 
 
 def _split_into_batches(rows: Iterator[Row], start: Position) -> Iterator[list[Row]]:
-    """Yield batches of a limited number of rows and bytes."""
+    """Yield batches of a limited number of rows, bytes and lines. Many lines may be empty."""
     batch: list[Row] = []
     for row in rows:
         batch.append(row)
-        if len(batch) >= _BATCH_ROWS or row.end.offset - start.offset >= _BATCH_BYTES:
+        size, lines = row.end.offset - start.offset, row.end.line - start.line
+        if len(batch) >= _BATCH_ROWS or size >= _BATCH_BYTES or lines >= _BATCH_LINES:
             yield batch
             batch, start = [], row.end
     if batch:

@@ -86,9 +86,12 @@ def for_member_unchecked(page: MemberPage) -> Page:
     @wraps(page)
     async def guarded(request: Request) -> Response:
         member = await cookies.member_of(request)
-        if member is None:
-            return _redirect_to_sign_in(request)
         try:
+            if member is not None and request.method == "POST":
+                await read_form(request)
+                member = await cookies.reload_member(request)  # the session may have ended meanwhile
+            if member is None:
+                return _redirect_to_sign_in(request)
             response = await page(request, member)
         finally:
             await request.close()  # closes uploaded files

@@ -165,6 +165,8 @@ class ImportReport:
             self.rejected.append(report)
 
     def on_ignored_columns(self, names: frozenset[str]) -> None:
+        if len(self.ignored_columns) == _MAX_COLUMNS:
+            return
         cut = (name[:_MAX_TEXT_LENGTH] for name in names)
         self.ignored_columns += sorted(name for name in cut if name not in self.ignored_columns)[:_MAX_COLUMNS]
         del self.ignored_columns[_MAX_COLUMNS:]

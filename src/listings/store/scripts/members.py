@@ -44,7 +44,7 @@ class ScriptedMemberStore(ScriptedStore):
         *,
         notice: NewMail | None = None,
     ) -> Script[bool]:
-        if not (yield from _is_password(account_id, old)):
+        if not (yield from own_account.is_password(account_id, old)):
             return False
         yield from _set_password(account_id, new, actor, keep)
         yield from mail_queue.add(notice)
@@ -58,7 +58,9 @@ class ScriptedMemberStore(ScriptedStore):
         self, account_id: int, new: NewSession, password_hash: str, mail: NewMail | None = None
     ) -> Script[bool]:
         rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
-        if Account(*rows[0]).disabled_at is not None or not (yield from _is_password(account_id, password_hash)):
+        if Account(*rows[0]).disabled_at is not None or not (
+            yield from own_account.is_password(account_id, password_hash)
+        ):
             return False
         yield Query(member_sql.ADD_SESSION, (account_id, *astuple(new)))
         yield from record_event(account_id, Actor(CONSOLE, new.created_at), "signed_in")
@@ -139,19 +141,19 @@ class ScriptedMemberStore(ScriptedStore):
         rows = yield Query(sql.GET_ACCOUNT, (account_id,))
         return Account(*rows[0])
 
-    async def erase_rows(self, account_id: int, count: int) -> None:
+    async def erase_rows(self, account_id: int, count: int, disabled_at: int) -> None:
         for statement in member_sql.ERASE_ROWS:
-            while await self._erase_first_rows(account_id, statement, count):
+            while await self._erase_first_rows(account_id, statement, count, disabled_at):
                 pass
 
     @transaction
-    def _erase_first_rows(self, account_id: int, statement: str, count: int) -> Script[bool]:
+    def _erase_first_rows(self, account_id: int, statement: str, count: int, disabled_at: int) -> Script[bool]:
         """Erase the first `count` rows.
 
-        Return False, with nothing written, if there are fewer or the account is enabled.
+        Return False, with nothing written, if there are fewer or the account was enabled.
         """
         rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
-        if Account(*rows[0]).disabled_at is None:
+        if Account(*rows[0]).disabled_at != disabled_at:
             return False
         partition = (bucket_of(account_id), account_id)
         erased = yield Query(statement, (*partition, count - 1))
@@ -160,9 +162,9 @@ class ScriptedMemberStore(ScriptedStore):
         return bool(erased)
 
     @caller_transaction
-    def erase_account(self, account_id: int, name: str, email: str, now: int) -> Script[bool]:
+    def erase_account(self, account_id: int, name: str, email: str, now: int, disabled_at: int) -> Script[bool]:
         rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
-        if Account(*rows[0]).disabled_at is None:
+        if Account(*rows[0]).disabled_at != disabled_at:
             return False
         yield Query(mail_queue.ERASE_MAILS, (account_id,))  # while the account still has its address
         yield Query(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
@@ -191,12 +193,6 @@ class ScriptedMemberStore(ScriptedStore):
         ):
             yield Query(statement, partition)
         return True
-
-
-def _is_password(account_id: int, password_hash: str) -> Script[bool]:
-    """Return whether this is the stored hash, and lock it until the transaction ends."""
-    rows = yield Query(member_sql.GET_PASSWORD, (account_id,), locks=True)
-    return bool(rows) and rows[0][0] == password_hash
 
 
 def _set_password(account_id: int, password_hash: str, actor: Actor, keep: str | None) -> Script[None]:

@@ -109,7 +109,7 @@ class SqliteEngine:
         listing = ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
         event = listings.NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
         row = listings.build_row(listing_id, partition, listing, indexed=index_now, event=event)
-        connection.execute(_ADD_LISTING, row)  # fails if the account is missing: its counters are None
+        connection.execute(_ADD_LISTING, row)  # without the account, the foreign key makes this fail
         if actor is not None and not edit_revision % changes.MARKER_INTERVAL:
             connection.execute(_ADD_CHANGE, changes.build_marker(partition, edit_revision, actor, listing_id))
         if index_now:

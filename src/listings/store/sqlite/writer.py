@@ -56,7 +56,7 @@ _REPLACED = "The database was removed or replaced while in use"
 _TRUNCATED = "The database's WAL was truncated while in use"
 _FOUND_ELSEWHERE = "Another process has found the database damaged"
 
-# Errors that end one statement and keep the transaction. Any other error fails the whole batch.
+# Errors of SQLite that end one statement and keep the transaction. Any other apsw.Error fails the whole batch.
 _STATEMENT_ERRORS = (
     apsw.ConstraintError,
     apsw.MismatchError,
@@ -233,7 +233,7 @@ class Writer:
     def _is_locked_out(self, began: float) -> bool:
         """Return whether `close`, which began at that time, must give up the last writes.
 
-        It must if the wait for the lock has timed out, or after 5 s if the writer thread has waited for it for 1 s.
+        It must once a wait for the lock has timed out, or once `close` has taken 5 s and the thread has waited for 1 s.
         """
         now, waiting_since = perf_counter(), self.lock.waiting_since
         if waiting_since is None:

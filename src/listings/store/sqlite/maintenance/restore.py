@@ -4,8 +4,8 @@ A sound, empty or missing database is replaced in one SQLite transaction, with a
 If the process is killed, it leaves a journal, and the next process that opens the file rolls the transaction back.
 There is no WAL meanwhile: SQLite checkpoints and removes it first.
 
-That is not possible if the database is damaged, or if it is empty or missing but has a WAL or a journal. Then a
-complete copy of the backup is written next to it, the old file (unless it is empty) gets a second name, its WAL and
+That is not possible if the database is damaged, is missing but has a WAL or a journal, or is empty but has a WAL. Then
+a complete copy of the backup is written next to it, the old file (unless it is empty) gets a second name, its WAL and
 journal are renamed, because they would be replayed into the new file, and the copy takes the name of the database.
 """
 
