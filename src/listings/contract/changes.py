@@ -7,7 +7,7 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem
 
 END = 2**31 - 1
-"""The number in a position after a whole change set."""
+"""The `number` of a `ChangePosition` after a whole change set."""
 
 
 class ChangePosition(NamedTuple):

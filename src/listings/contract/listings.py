@@ -142,10 +142,10 @@ def measure_listings(listings: Sequence[Listing]) -> int:
 class ListingStore(Protocol):
     """Stores listings, with the guarantees of `contract.store.Store`.
 
-    A create or restore, also in an import, that would leave its account larger than `account_limits` is rejected with
-    Problem("account_full"), in a batch or an import as the result of its step or row. So is an update that brings the
-    text of the account over the limit; if it is over already, updates are accepted. Two listings of an account that are
-    not deleted can't have the same external id: the write is rejected with Problem("external_id_taken").
+    A create or restore that would leave its account larger than `account_limits` is rejected with
+    Problem("account_full"). So is an update that brings the text of the account over the limit; if it is over already,
+    updates are accepted. Two listings of an account that are not deleted can't have the same external id: the write is
+    rejected with Problem("external_id_taken"). In a batch or an import, the Problem is the result of the step or row.
     """
 
     @property

@@ -11,7 +11,7 @@ class OwnAccountStore(Protocol):
     """Stores email addresses and closed accounts, with the guarantees of `contract.store.Store`."""
 
     async def add_email_token(self, account_id: int, mail: NewMail, digest: bytes, now: int, expires_at: int) -> bool:
-        """Store the token of a queued email, which confirms its recipient's address. Delete the account's expired ones.
+        """Store the token of a queued email; it confirms the recipient's address. Delete the account's expired tokens.
 
         Return False and store nothing if the email is no longer queued.
         """

@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 REDIS_UNAVAILABLE = "because Redis is unavailable"
-"""The end of `RateLimiter.scope` while Redis is unavailable."""
+"""What `RateLimiter.scope` ends with while Redis is unavailable."""
 
 
 class RateLimitDecision(msgspec.Struct, frozen=True, gc=False):

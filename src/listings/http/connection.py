@@ -205,9 +205,10 @@ class HttpConnection(HttpToolsProtocol):
             self._check_sizes(data, fresh=fresh)
 
     def _truncate_head(self, data: bytes) -> bytes:
-        """Cut off a head that does not end within its limit, one byte beyond it, so that it is rejected.
+        """Cut a head that does not end within its limit to one byte more than the limit, so that it is rejected.
 
-        Otherwise it could exceed its limit by space that the parser skips, and end before its size is checked.
+        Otherwise, space that the parser skips could make it exceed its limit, and it could end before its size is
+        checked.
         """
         room = max(0, self._max_head_bytes - self._head_bytes)
         start = data[: room + 1]
@@ -421,8 +422,8 @@ class HttpConnection(HttpToolsProtocol):
     def _reject(self, problem: Problem) -> None:
         """Read no more requests, and send the problem after all pending responses.
 
-        If the response to the request whose body is arriving is complete, only linger. If it has only started, drop the
-        connection.
+        While a body is arriving: if its request already has a complete response, only linger; if that response has only
+        started, drop the connection.
         """
         if self._phase in {"rejected", "linger"} or self.transport.is_closing():
             return

@@ -269,7 +269,7 @@ def split_target(target: bytes, headers: Headers) -> tuple[bytes, str, bytes]:
         if parsed.host is not None:
             host = _AUTHORITY_END.split(target.split(b"//", 1)[1], 1)[0]
             if not is_host(host):
-                raise Problem("malformed_request", "The host in the URL must be a host, optionally with a port")
+                raise Problem("malformed_request", "The URL must have a valid host, optionally with a port")
             headers[:] = [header for header in headers if header[0] != b"host"]
             headers.append((b"host", host))
     path = raw.decode("ascii")

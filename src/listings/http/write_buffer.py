@@ -21,9 +21,9 @@ MAX_BUFFERED = 16
 UNBUFFERED_RUNS = (16, 11)
 """How many responses to send unbuffered after a loop iteration that had only one response.
 
-Buffering a single response only costs time. After that many, one iteration is buffered again, to see whether it has
-more responses. The two numbers alternate: with a single number, the tested iteration could always be the last one of a
-burst, which has only one response.
+Buffering a single response only costs time. After that many, responses are buffered again until the end of the loop
+iteration, to see whether there are several. The two numbers alternate: with a single number, the first response that
+is buffered again could always be the last one of its iteration, which would then seem to have only one.
 """
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class WriteBuffer:
 
     def __init__(self) -> None:
         self._buffer: list[tuple[Transport, Data]] = []
-        self._count = 0  # of responses in this loop iteration
+        self._count = 0  # of responses in this loop iteration, without those sent directly
         self._unbuffered = 0  # how many of the next responses to send directly
         self._runs = cycle(UNBUFFERED_RUNS)
 
