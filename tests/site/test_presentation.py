@@ -82,6 +82,11 @@ def test_days_are_utc_without_a_time_zone_database() -> None:
     assert presentation.format_day("2026-11-08 11:00:00") == "8 November 2026"
 
 
+def test_a_text_of_very_many_lines_is_not_split() -> None:
+    text = "a\n\n" * 501
+    assert presentation.split_paragraphs(text) == [[text]]
+
+
 @pytest.mark.parametrize(
     ("text", "paragraphs"),
     [

@@ -189,10 +189,16 @@ def timestamp_to_iso(timestamp: str) -> str:
     return timestamp.replace(" ", "T") + "Z"
 
 
+_MAX_LINES = 1_000  # rendering 50,000 takes 60 ms
+
+
 def split_paragraphs(text: str) -> list[list[str]]:
-    """Return the lines of each paragraph."""
+    """Return the lines of each paragraph. A text of very many lines is one, which the style sheet breaks."""
+    all_lines = _LINE.split(text)
+    if len(all_lines) > _MAX_LINES:
+        return [[text]]
     paragraphs: list[list[str]] = [[]]
-    for line in _LINE.split(text):
+    for line in all_lines:
         if line.strip():
             paragraphs[-1].append(line.strip())
         elif paragraphs[-1]:

@@ -3,15 +3,14 @@
 import asyncio
 import re
 from typing import Any
-from urllib.parse import parse_qsl
 
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.errors import Problem
 from listings.site import cookies, security
-from listings.site.console.guards import MAX_FIELDS, console_page
+from listings.site.console.guards import console_page, parse_form
 from listings.site.context import site_of
 from listings.site.presentation import format_size
 
@@ -35,16 +34,7 @@ async def read_visitor_form(request: Request) -> FormData:
         body += piece
         if len(body) > _MAX_BYTES:
             raise Problem("body_too_large", f"The form is too large. The limit is {format_size(_MAX_BYTES)}")
-    return _parse(body.decode(errors="replace"))
-
-
-def _parse(text: str) -> FormData:
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise Problem("malformed_request", f"A form must have at most {MAX_FIELDS} fields") from None
-    fields: list[tuple[str, str | UploadFile]] = [*pairs]
-    return FormData(fields)
+    return parse_form(body.decode(errors="replace"))
 
 
 def visitor_page(request: Request, template: str, problem: Problem | None = None, **context: object) -> Response:
