@@ -111,6 +111,18 @@ def test_a_backup_in_wal_mode_is_restored(database: Path, backup: Path) -> None:
     assert is_sound(database)
 
 
+def test_a_copy_of_all_files_of_a_killed_service_is_restored(database: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with closing(apsw.Connection(str(database))) as connection:  # leaves a WAL while it is open
+        connection.execute("UPDATE listings SET title = 'In the WAL'").fetchall()
+        for file in database.parent.glob(f"{database.name}*"):
+            shutil.copy(file, copy)
+    assert (copy / f"{database.name}-wal").stat().st_size
+    restores.restore(database, copy / database.name)
+    assert rows(database, "SELECT DISTINCT title FROM listings") == [("In the WAL",)]
+
+
 def test_larger_and_smaller_backups_are_restored(tmp_path: Path) -> None:
     small = databases.make(tmp_path / "a" / "listings.db")
     large = databases.make(tmp_path / "b" / "listings.db", listings=200, size=2000)

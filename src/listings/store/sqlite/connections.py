@@ -181,7 +181,7 @@ def open_exclusive(path: Path) -> apsw.Connection:
         connection.set_busy_timeout(_EXCLUSIVE_BUSY_TIMEOUT_MS)
         set_checkpoint_on_close(connection, enabled=False)
         for statement in (
-            "PRAGMA locking_mode = EXCLUSIVE",  # before the first access, or the WAL's index would be shared
+            "PRAGMA main.locking_mode = EXCLUSIVE",  # before the first access, or the WAL's index would be shared
             "PRAGMA synchronous = EXTRA",
             "BEGIN EXCLUSIVE",
             "COMMIT",
