@@ -84,3 +84,12 @@ def test_a_closed_account_that_is_enabled_before_its_turn_is_not_erased(
     monkeypatch.setattr(accounts, "erase_disabled", erase_while_bob_is_disabled_for_another_reason)
     harness.run(harness.services.own_account.erase_closed())
     assert [is_erased(harness.run(accounts.find(str(each)))) for each in (alice, bob)] == [True, False]
+
+
+def test_an_account_that_was_just_enabled_keeps_its_listings(harness: Harness) -> None:
+    alice = harness.person("alice")
+    services = harness.services
+    harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Bright."})
+    with pytest.raises(Problem, match="was enabled during its erasure"):
+        harness.run(services.accounts.erase_disabled(alice.account))
+    assert harness.run(services.listings.count(alice.account)).active == 1

@@ -22,6 +22,7 @@ from listings.site.context import SiteOptions
 from listings.telemetry.logs import RequestLine
 from tests.harness import Harness, Reply, fetch
 from tests.site.market import BROWSER_HEADERS, ParsedPage, get
+from tests.site.tab import open_console
 
 PACKAGE = Path(app.__file__).parent
 POLICY = {
@@ -409,3 +410,10 @@ def test_paths_and_cookies_take_linear_time(harness: Harness) -> None:
     assert page.status == 404
     assert harness.fetch("GET", "/", headers={"cookie": 'x="' + '\\"' * 8_000}).status == 200
     assert process_time() - started < 0.25  # seconds; quadratic, they take 0.7
+
+
+def test_cookies_in_several_headers_are_read(harness: Harness) -> None:
+    tab = open_console(harness)
+    [(name, value)] = [item for item in tab.cookies.items() if item[0] == "listings_session"]
+    headers = [(b"host", b"localhost:8000"), (b"cookie", b"a=b"), (b"cookie", f"c=d; {name}={value}".encode())]
+    assert harness.run(fetch(harness.application, "GET", "/console", headers, [b""])).status == 200

@@ -48,7 +48,11 @@ def resolve_target(file: Path) -> Path:
 def require_absent(target: Path, *, force: bool) -> None:
     """Raise Problem("invalid_request") if the file exists, unless `force` allows to overwrite it."""
     if target.exists() and not force:
-        raise Problem("invalid_request", f"{target} exists: choose another name, or overwrite it with --force")
+        raise _build_exists_problem(target)
+
+
+def _build_exists_problem(target: Path) -> Problem:
+    return Problem("invalid_request", f"{target} exists: choose another name, or overwrite it with --force")
 
 
 class PartialFile:
@@ -127,7 +131,7 @@ class PartialFile:
         try:
             os.link(self._path, self._target)
         except FileExistsError:
-            require_absent(self._target, force=False)
+            raise _build_exists_problem(self._target) from None
         except OSError:  # a file system without hard links
             self._path.replace(self._target)
         else:

@@ -178,7 +178,8 @@ class Accounts:
 
         after, found = 0, False
         while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):
-            if (await self.find(str(account.id))).disabled_at != account.disabled_at:
+            current = (await self.find(str(account.id))).disabled_at
+            if current is None or current != account.disabled_at:
                 break
             after = page[-1].id
             steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]

@@ -131,7 +131,7 @@ def clear_flash(request: Request, response: Response) -> Response:
 def _get_cookie(request: Request, names: tuple[str, str]) -> str:
     """Return the value of a cookie, or "". Ours need no unquoting, which takes quadratic time in older Pythons."""
     name = _build_name(request, names)
-    pairs = (pair.strip().partition("=") for pair in request.headers.get("Cookie", "").split(";"))
+    pairs = (pair.strip().partition("=") for pair in ";".join(request.headers.getlist("Cookie")).split(";"))
     return next((value for key, _, value in pairs if key == name), "")
 
 

@@ -84,6 +84,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
     def change_email(
         self, account_id: int, email: str, actor: Actor, password_hash: str | None = None
     ) -> Script[Account | None]:
+        yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)  # before the password, like all others
         yield from _require_password(account_id, password_hash)
         return (yield from _change(account_id, email, actor))
 
@@ -97,6 +98,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     @caller_transaction
     def close_account(self, account_id: int, now: int, password_hash: str | None = None) -> Script[None]:
+        yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
         yield from _require_password(account_id, password_hash)
         yield Query(DISABLE_ACCOUNT, (account_id, now))
         yield Query(member_sql.DELETE_SESSIONS, (account_id, ""))

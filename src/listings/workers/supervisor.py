@@ -258,7 +258,7 @@ class Supervisor:
 def _is_graceful(worker: Worker) -> bool:
     """Return whether an ended worker stopped as it should, and log if not. SIGTERM ends one that was starting."""
     code = worker.ended.result()
-    if code in {0, _LOG_CLOSED_CODE, -signal.SIGTERM}:
+    if code in {0, _LOG_CLOSED_CODE, -signal.SIGTERM} or not worker.is_ready:  # why it did not start is logged already
         return True
     _log.error("Worker %d %s during the stop", worker.pid, describe_exit(code))
     return False

@@ -44,10 +44,11 @@ for (const label of document.querySelectorAll("[data-select-all]")) {
 }
 
 // Ignore a second submission within a second: the second half of a double click.
-let last = { form: null, time: 0 };
+let last = { form: null, button: null, time: 0 };
 document.addEventListener("submit", (event) => {
-  if (event.target === last.form && event.timeStamp - last.time < 1000) event.preventDefault();
-  else last = { form: event.target, time: event.timeStamp };
+  const { target: form, submitter: button, timeStamp: time } = event;
+  if (form === last.form && button === last.button && time - last.time < 1000) event.preventDefault();
+  else last = { form, button, time };
 });
 
 // Warn before unsaved edits are lost.

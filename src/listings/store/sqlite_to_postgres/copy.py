@@ -145,12 +145,13 @@ class _Copy:
 
     async def _begin(self, state: State) -> None:
         """Keep services from using the target, and check that none has written to it."""
+        await targets.require_unused(self._writer)  # before: the mark would take a running service out of use
         await targets.mark(self._writer)
         try:
-            await targets.require_unused(self._writer)
+            await targets.require_unused(self._writer)  # one may have started meanwhile
             if state is State.FINISHED:
                 await self._require_unchanged_target()
-        except Problem:
+        except BaseException:
             if state is not State.STARTED:
                 await targets.unmark(self._writer)
             raise

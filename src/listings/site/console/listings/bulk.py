@@ -1,5 +1,6 @@
 """Bulk changes: the selected listings, or all that match a search, in slices of one transaction each."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ MAX_SELECTED = 100
 MAX_MATCHING = 10_000
 """The largest number of listings that can be changed together by a search."""
 
+_MAX_COUNTED = 1_001
 _MAX_NAMED = 50
 _ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
@@ -104,7 +106,7 @@ async def count_selected(services: Services, member: Member, selection: Selectio
     if selection.search is None:
         return len(selection.ids)
     if selection.below < MAX_ID:
-        return len(await _find_ids(services, member, selection))
+        return len(await _find_ids(services, member, selection, _MAX_COUNTED))
     query = msgspec.structs.replace(_build_page(selection.search, MAX_ID, 1), count=True)
     total = (await services.listings.find_page_of_any_size(member.caller, query)).total or 0
     return total + len(await _find_by_external_id_only(services, member, selection))
@@ -140,7 +142,7 @@ async def _store_selection(services: Services, member: Member, change: BulkChang
     """
     if change.selection.search is None:
         return change.selection.ids
-    ids = await _find_ids(services, member, change.selection)
+    ids = await _find_ids(services, member, change.selection, MAX_MATCHING)
     options = build_form_options(change.form_id, change.digest, " ids")
     stored = await services.listings.run_batch(
         member.caller, [], lambda _: _encode(ids).decode(), options, atomic=False
@@ -148,14 +150,15 @@ async def _store_selection(services: Services, member: Member, change: BulkChang
     return _decode_ids(stored) if isinstance(stored, str) else ids
 
 
-async def _find_ids(services: Services, member: Member, selection: Selection) -> list[int]:
-    """Return the ids of the listings that match the search, at most MAX_MATCHING."""
+async def _find_ids(services: Services, member: Member, selection: Selection, count: int) -> list[int]:
+    """Return the ids of at most `count` listings that match the search."""
     if selection.search is None:
         return []
     ids = [listing.id for listing in await _find_by_external_id_only(services, member, selection)]
     below = selection.below
-    while len(ids) < MAX_MATCHING:
-        query = _build_page(selection.search, below, min(MAX_MATCHING - len(ids), MAX_SELECTED))
+    while len(ids) < count:
+        await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
+        query = _build_page(selection.search, below, min(count - len(ids), MAX_SELECTED))
         page = await services.listings.find_page_of_any_size(member.caller, query)
         ids += [listing.id for listing in page.listings]
         if page.next_cursor is None:
