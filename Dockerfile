@@ -3,10 +3,12 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /source
 # hadolint ignore=DL3008  # the compiler is not part of the image
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
-COPY requirements/runtime.txt requirements/build.txt requirements/
+# With Stripe or traces: stripe or tracing.
+ARG REQUIREMENTS=runtime
+COPY requirements/*.txt requirements/
 RUN python -m venv --without-pip /opt/listings \
-    && python -m pip --python /opt/listings/bin/python install --require-hashes -r requirements/runtime.txt \
-    && python -m pip install --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+    && python -m pip --python /opt/listings/bin/python install --require-hashes -r "requirements/$REQUIREMENTS.txt" \
+    && python -m pip install --require-hashes -r "requirements/$REQUIREMENTS.txt" -r requirements/build.txt
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY src src
 RUN COMPILE=1 python -m pip wheel --no-build-isolation --no-deps --wheel-dir dist . \

@@ -61,7 +61,8 @@ compiled: $(if $(wildcard $(VENV)/.development),.compiled/.built,$(VENV)/.progra
 run: $(VENV)/.packages  ## run a demo on SQLite in data/, uncompiled; PORT=9000 make run for another port, ARGS=--verbose to log every request
 	@PYTHONPATH=src $(BIN)/python -m listings serve --demo $(ARGS)
 
-clean-data:  ## delete the demo's data
+clean-data:  ## delete the demo: the folder data/ with its database
+	@test ! -d data || test -f data/demo.env || { echo "data/ is not a demo: delete it yourself"; exit 1; }
 	rm -rf data
 
 # Tests marked `alone`, which mostly wait, and those marked `timing` run after all others. CI measures the branch coverage.

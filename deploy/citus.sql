@@ -1,7 +1,7 @@
 -- Distribute a Listings database over the nodes of a Citus cluster. The service itself does not change: set its
 -- database URL to the coordinator.
 --
---     psql --set=ON_ERROR_STOP=on --file=deploy/citus.sql "$LISTINGS_DATABASE_URL"
+--     psql --set=ON_ERROR_STOP=on --file=deploy/citus.sql --host=COORDINATOR --username=listings listings
 --
 -- Before you run it:
 --   - Set up the cluster as docs/scaling.md describes. Without nodes that can log in to each other as the service's role,

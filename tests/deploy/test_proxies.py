@@ -87,6 +87,7 @@ def nginx_command(folder: Path, listener: Path, upstream: str, prefixes: Mapping
         ]
         text = text.replace(location, "".join(locations))
     for deployed, here in (
+        ("    listen [::]:443 ssl http2;\n", ""),
         ("443 ssl", f"unix:{listener} ssl"),
         ("127.0.0.1:8000", upstream),
         ("/etc/ssl/listings", str(folder)),

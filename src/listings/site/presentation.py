@@ -97,7 +97,10 @@ def contact_url(contact: str) -> str:
     """Return the URL of a seller's public contact: a web page, an email address or a phone number."""
     if contact.startswith(("http://", "https://")):
         return contact
-    return f"mailto:{contact}" if "@" in contact else f"tel:{_NOT_IN_NUMBER.sub('', contact)}"
+    if "@" in contact:
+        return f"mailto:{contact}"
+    number = contact.replace("(0)", "") if contact.startswith("+") else contact  # from abroad, the 0 is not dialled
+    return f"tel:{_NOT_IN_NUMBER.sub('', number)}"
 
 
 def extract_suburb(location: str) -> str:

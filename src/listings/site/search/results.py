@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from listings.contract.listings import MAX_COUNTED
 from listings.domain.market.regions import REGIONS
+from listings.domain.market.regions import fold_region
 from listings.domain.market.words import fold_category
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.service import Services
@@ -48,7 +49,8 @@ async def show_results(request: Request, search: Search) -> Response:
     """Show the results of a search."""
     services = site_of(request).services
     facets = await services.market.list_facets()
-    search = search._replace(category=_map_spellings(facets).get(fold_category(search.category), search.category))
+    category = _map_spellings(facets).get(fold_category(search.category), search.category)
+    search = search._replace(category=category, region=fold_region(search.region))
     query, errors = search.query()
     found = await services.market.find(query, is_backwards=search.before is not None)
     shown = [_build_facet(search, facet, found.facets[facet[0]], facets) for facet in _FACETS]
@@ -57,7 +59,7 @@ async def show_results(request: Request, search: Search) -> Response:
         "errors": errors,
         "chips": list(_list_chips(search, query)),
         "entries": found.page.entries,
-        **(await _suggest(services, search, query) if not found.page.entries else {}),
+        **(await _suggest(services, search, query) if not found.page.entries and search.after is None else {}),
         "now": services.clock(),
         "total": presentation.format_bounded_count(found.total, "result", MAX_COUNTED),
         "facets": [facet for facet in shown if len(facet.options) > 1],

@@ -12,6 +12,11 @@ for (const image of document.querySelectorAll("[data-pictures] img")) {
   if (image.complete && image.naturalWidth === 0) image.classList.add("missing");
 }
 
+// Keys and clicks with a modifier are the browser's: they open tabs, for example.
+function hasModifier(event) {
+  return event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
+}
+
 // Walk through a gallery with the arrow keys. Only the picture in view takes part in the tab order.
 for (const gallery of document.querySelectorAll("ul.gallery")) {
   const seen = new IntersectionObserver((entries) => {
@@ -22,6 +27,7 @@ for (const gallery of document.querySelectorAll("ul.gallery")) {
   }, { root: gallery, threshold: 0.6 });
   for (const item of gallery.children) seen.observe(item);
   gallery.addEventListener("keydown", (event) => {
+    if (hasModifier(event)) return; // Alt and an arrow go back in the history
     const step = { ArrowLeft: ".previous", ArrowRight: ".next" }[event.key];
     const turn = step && event.target.closest("li").querySelector(step);
     if (!turn) return;
@@ -45,7 +51,7 @@ function showPicture(link, takesFocus) {
 }
 document.addEventListener("click", (event) => {
   const link = event.target.closest(".turn, .thumbnails a");
-  if (!link) return;
+  if (!link || hasModifier(event)) return;
   event.preventDefault(); // the page itself must not scroll
   showPicture(link, link.matches(".turn"));
 });
@@ -54,11 +60,13 @@ document.addEventListener("click", (event) => {
 const viewer = document.querySelector("dialog.viewer");
 document.addEventListener("click", (event) => {
   const link = viewer && event.target.closest("a.enlarge");
+  if (link && hasModifier(event)) return;
   if (link) {
     event.preventDefault();
     viewer.querySelector("img")?.remove();
     const image = link.querySelector("img").cloneNode();
     image.loading = "eager";
+    image.classList.remove("missing"); // it is loaded again
     viewer.append(image);
     viewer.showModal();
   } else if (viewer?.contains(event.target)) viewer.close();
@@ -109,11 +117,12 @@ document.addEventListener("htmx:beforeSwap", (event) => {
   location.assign(xhr.responseURL);
 });
 
-// Keep what is being typed while results are loading.
+// Keep what was typed since the request, while its results were loading.
 const typed = {};
-document.addEventListener("htmx:beforeSwap", () => {
+document.addEventListener("htmx:beforeSwap", (event) => {
   const field = document.activeElement;
-  typed.id = field.matches("#results input") ? field.id : "";
+  const sent = event.detail.requestConfig.formData.get(field.name) ?? "";
+  typed.id = field.matches("#results input") && field.value !== sent ? field.id : "";
   typed.value = field.value;
 });
 document.addEventListener("htmx:afterSwap", () => {
