@@ -215,8 +215,16 @@ def test_the_page_after_the_last_one_links_back(harness: Harness, alice: Person)
 
 
 def test_text_searches_and_later_pages_are_not_indexed(harness: Harness) -> None:
-    assert get_page(harness, "/?q=a").values("meta", "content", name="robots") == ["noindex, follow"]
-    assert get_page(harness, "/?region=Otago").values("meta", "content", name="robots") == []
+    alice = harness.person("alice")
+    fields = {"title": "Lamp", "content": "Bright.", "region": "Otago"}
+    harness.fetch("POST", "/api/v1/listings", key=alice.key, json=fields)
+    harness.run(harness.services.market.index())
+    for url in ("/?q=lamp", "/?region=Any+text+of+a+visitor", "/?price_min=cheap"):
+        assert get_page(harness, url).values("meta", "content", name="robots") == ["noindex, follow"]
+    for url in ("/?region=Otago", "/?region=otago"):
+        page = get_page(harness, url)
+        assert page.values("meta", "content", name="robots") == []
+        assert [link.partition("?")[2] for link in page.values("link", "href", rel="canonical")] == ["region=Otago"]
 
 
 def test_an_unavailable_store_is_a_503_with_retry_after(harness: Harness) -> None:

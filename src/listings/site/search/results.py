@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.contract.listings import MAX_COUNTED
-from listings.domain.market.regions import REGIONS
-from listings.domain.market.regions import fold_region
+from listings.domain.market.regions import REGIONS, fold_region
 from listings.domain.market.words import fold_category
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.service import Services
