@@ -336,6 +336,17 @@ def test_an_unreachable_service_is_a_json_503_without_a_logged_key(
     assert cast.alice.key not in proxy.log()
 
 
+@pytest.mark.parametrize("name", PROXIES)
+def test_no_tokens_of_links_in_mail_are_logged(
+    name: str, service: RunningService, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with running_proxy(name, tmp_path_factory.mktemp(name), service.base_url.removeprefix("http://")) as proxy:
+        for path in ("/invitations", "/confirm-email", "/shop/invitations"):
+            proxy.http.get(f"{path}/SECRET", headers={"Referer": f"https://{NAME}{path}/SECRET"})
+    assert "/confirm-email/-" in proxy.log()
+    assert "SECRET" not in proxy.log()
+
+
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
 def test_nginx_supports_http_2(service: RunningService, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("h2")

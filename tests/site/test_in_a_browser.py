@@ -371,6 +371,8 @@ def test_a_gallery_turns_by_mouse_and_keyboard(
         expect(third).to_be_in_viewport()
         if scripts:
             expect(page.locator(".thumbnails [aria-current]")).to_have_attribute("href", "#picture-3")
+            page.keyboard.press("Shift+ArrowRight")  # the browser's, as with Alt
+            expect(third).to_be_in_viewport()
         assert seen.console_messages == []
 
 

@@ -164,6 +164,8 @@ def test_the_page_of_a_seller_turns(harness: Harness, alice: Person) -> None:
     [
         ("alice@shop.example", "mailto:alice@shop.example"),
         ("+64 (21) 555-0100", "tel:+64215550100"),
+        ("+64 (0)21 555 0100", "tel:+64215550100"),
+        ("(09) 379 1234", "tel:093791234"),
         ("https://shop.example/alice?a=b", "https://shop.example/alice?a=b"),
     ],
 )
