@@ -42,7 +42,7 @@ public class Main {
     }
 
     static ApiResponse<Listing> read(long id) throws ApiException {
-        return alice.getListingWithHttpInfo(id, null, null, null, null);
+        return alice.getListingWithHttpInfo(id, null, null, null, null, null);
     }
 
     static void listByPages() throws ApiException {
@@ -64,11 +64,11 @@ public class Main {
         ApiResponse<Listing> before = read(id);
         String tag = before.getHeaders().get("etag").get(0);
         ListingUpdate change = new ListingUpdate().price(1100.5);
-        alice.updateListing(id, change, null, null, tag, null);
+        alice.updateListing(id, change, null, null, tag, null, null);
         Listing after = read(id).getData();
         Listing expected = before.getData().price(1100.5).updatedAt(after.getUpdatedAt());
         check(after.equals(expected), "another field moved: " + after);
-        expect(412, ErrorCode.PRECONDITION_FAILED, () -> alice.updateListing(id, change, null, null, tag, null));
+        expect(412, ErrorCode.PRECONDITION_FAILED, () -> alice.updateListing(id, change, null, null, tag, null, null));
     }
 
     static void replay() throws ApiException {
@@ -105,18 +105,18 @@ public class Main {
     }
 
     static void deleteAndRestore(long id) throws Exception {
-        alice.deleteListing(id, null, null, null, null);
+        alice.deleteListing(id, null, null, null, null, null);
         expect(404, ErrorCode.LISTING_NOT_FOUND, () -> read(id));
-        alice.restoreListing(id, null, null, null, null);
+        alice.restoreListing(id, null, null, null, null, null);
         check(!read(id).getData().getIsActive(), "a restored listing is active");
     }
 
     static void readErrors(long id) throws Exception {
         ListingsApi bob = connect(System.getenv("BOB_KEY"));
         ListingsApi charlie = connect(System.getenv("CHARLIE_KEY"));
-        expect(401, ErrorCode.INVALID_API_KEY, () -> connect("wrong").getListing(id, null, null, null, null));
-        expect(403, ErrorCode.PLAN_EXPIRED, () -> charlie.getListing(id, null, null, null, null));
-        expect(403, ErrorCode.NOT_OWNER, () -> bob.getListing(id, null, null, null, null));
+        expect(401, ErrorCode.INVALID_API_KEY, () -> connect("wrong").getListing(id, null, null, null, null, null));
+        expect(403, ErrorCode.PLAN_EXPIRED, () -> charlie.getListing(id, null, null, null, null, null));
+        expect(403, ErrorCode.NOT_OWNER, () -> bob.getListing(id, null, null, null, null, null));
         expect(429, ErrorCode.RATE_LIMITED, () -> {
             for (int count = 0; count < 100; count++) {
                 bob.listListings(
