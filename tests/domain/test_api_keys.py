@@ -87,10 +87,11 @@ def test_an_imported_key_may_have_every_visible_ascii_character() -> None:
     assert api_keys.is_well_formed(VISIBLE_ASCII)
 
 
-@pytest.mark.parametrize("character", [" ", "\t", "\n", "\0", "\x1f", "\x7f", "\x80", "é", "٣", "…", "😀"])
 @pytest.mark.parametrize("position", [0, 8, 16])
-def test_any_other_character_in_an_imported_key_is_rejected(character: str, position: int) -> None:
-    assert not api_keys.is_well_formed("k" * position + character + "k" * (16 - position))
+def test_any_other_character_in_an_imported_key_is_rejected(position: int) -> None:
+    others = [" ", "\t", "\n", "\0", "\x1f", "\x7f", "\x80", "é", "٣", "…", "😀"]
+    keys = ["k" * position + character + "k" * (16 - position) for character in others]
+    assert [key for key in keys if api_keys.is_well_formed(key)] == []
 
 
 @pytest.mark.parametrize("prefix", ["LST_", "Lst_", "lst-", "lst", "xlst_"])

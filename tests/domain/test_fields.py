@@ -151,9 +151,9 @@ def test_an_optional_text_may_be_blank(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", MAX_LENGTHS)
-@pytest.mark.parametrize("text", ["\0", "a\0", "\0a", "a\0b"])
-def test_u0000_anywhere_in_a_text_is_rejected(name: str, text: str) -> None:
-    assert reject(name, text) == f"{name} must not contain the character U+0000"
+def test_u0000_anywhere_in_a_text_is_rejected(name: str) -> None:
+    messages = {reject(name, text) for text in ("\0", "a\0", "\0a", "a\0b")}
+    assert messages == {f"{name} must not contain the character U+0000"}
 
 
 @pytest.mark.parametrize("name", MAX_LENGTHS)
