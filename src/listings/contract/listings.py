@@ -218,7 +218,7 @@ class ListingStore(Protocol):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        """Run the steps of a batch. Return the result of each step, as if the step had run on its own.
+        """Run the steps of a batch. Return the result of each, as for a single write made after the steps before it.
 
         If the idempotency key was already used, do nothing and return the string that `batch.encode` returned then.
         If the batch is rolled back, no idempotency record is stored.

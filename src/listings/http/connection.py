@@ -192,7 +192,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._phase in {"rejected", "linger"}:
             self._discard(len(data))
             return
-        fresh = self._phase in {"silent", "idle"}  # no head has begun, but empty lines may precede it
+        fresh = self._phase in {"silent", "idle"}  # no head has begun, but empty lines may have arrived
         if (fresh or self._phase == "head") and len(data) > self._max_head_bytes - self._head_bytes:
             data = self._truncate_head(data)
         self._heads_begun = 0
@@ -207,8 +207,8 @@ class HttpConnection(HttpToolsProtocol):
     def _truncate_head(self, data: bytes) -> bytes:
         """Cut a head that does not end within its limit to one byte more than the limit, so that it is rejected.
 
-        Otherwise, space that the parser skips could make it exceed its limit, and it could end before its size is
-        checked.
+        Otherwise, a head that exceeds the limit because of whitespace that the parser skips could end within `data`.
+        Its size would then never be checked.
         """
         room = max(0, self._max_head_bytes - self._head_bytes)
         start = data[: room + 1]
@@ -422,8 +422,8 @@ class HttpConnection(HttpToolsProtocol):
     def _reject(self, problem: Problem) -> None:
         """Read no more requests, and send the problem after all pending responses.
 
-        While a body is arriving: if its request already has a complete response, only linger; if that response has only
-        started, drop the connection.
+        While a body is arriving: if the response to its request is complete, just linger; if it has started but is not
+        complete, drop the connection.
         """
         if self._phase in {"rejected", "linger"} or self.transport.is_closing():
             return
@@ -525,7 +525,7 @@ class HttpConnection(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def close(self) -> None:
-        """Close once everything written is sent. A client that is still sending first gets time to read the response.
+        """Close once everything written is sent. If the client is sending, first give it time to read the response.
 
         If a socket is closed with unread bytes, the kernel resets the connection and the response is lost.
         """

@@ -132,7 +132,7 @@ class Server(UvicornServer):
         for listener in sockets:
             listener.close()
         # Only the acceptor's duplicates are still open. If new connections can't be dropped, one that arrives between
-        # its last accept and the close is reset.
+        # the acceptor's last accept and the close is reset.
         self._acceptor.stop(accept_pending=self._timeouts is _STOPPING)
         await self._acceptor.finish()
         await asyncio.sleep(0)  # a connection accepted by the loop is set up in the next iteration

@@ -76,7 +76,8 @@ class Accounts:
         Disabling it again does not change `disabled_at`.
         """
         now = int(self._clock())
-        await self._store.end_sessions((await self.find(reference)).id)  # also if this is interrupted after the change
+        # Before the change, too: if this is interrupted after it, enabling would otherwise revive the sessions.
+        await self._store.end_sessions((await self.find(reference)).id)
         account = await self._change(
             reference, lambda found: {} if found.disabled_at is not None else {"disabled_at": now}
         )
@@ -110,7 +111,7 @@ class Accounts:
         def decide(account: Account) -> AccountChange:
             return {"plan_expires_at": now} if is_plan_active(account.plan_expires_at, now) else {}
 
-        await self._store.delete_plan_request((await self.find(reference)).id)  # before: a later one stays
+        await self._store.delete_plan_request((await self.find(reference)).id)  # first, so that a later request stays
         return await self._change(reference, decide)
 
     async def rename(self, reference: str, name: str) -> Account:

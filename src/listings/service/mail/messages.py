@@ -100,5 +100,5 @@ def _validate(message: BuyerMessage) -> BuyerMessage:
 
 
 def _remove_controls(text: str) -> str:
-    """Remove control characters except line breaks and tabs, and unpaired surrogates, which UTF-8 can't encode."""
+    """Remove unpaired surrogates, which UTF-8 can't encode, and control characters except line breaks and tabs."""
     return "".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in {"Cc", "Cs"})

@@ -158,7 +158,7 @@ class Market:
         return self._highlights[1]
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        """Return at most `count` entries of the sitemap after a serial."""
+        """Return at most `count` entries of the sitemap with market serials above `after`."""
         return await self._store.page_sitemap(after, count)
 
     # Views

@@ -57,7 +57,7 @@ class OwnAccount:
         """
         email = validate_email(email)
         stored = await self._sessions.require_password(member, password)
-        await self._sessions.count_mail(member, email)  # even without mail: the outcome reveals other emails
+        await self._sessions.count_mail(member, email)  # even without mail: email_taken reveals that an account exists
         is_new = email != member.account.email
         if is_new and await self._store.find_account(email) is not None:
             raise _email_taken(email)

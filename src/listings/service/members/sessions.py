@@ -38,7 +38,7 @@ _MAX_DEVICES = 10  # per account
 _MAX_SIGN_UPS_PER_NETWORK = 10  # in 15 minutes
 _MAX_RESETS_PER_NETWORK = 10  # in 15 minutes
 _MAX_RESETS = 3  # per email, in an hour
-_MAX_MAILS = 5  # that are sent at a member's request, and to one address at members' requests, in an hour
+_MAX_MAILS = 5  # in an hour: sent at one member's request, or to one address at the request of all members
 _MAX_AGENT_LENGTH = 200
 
 
@@ -265,7 +265,7 @@ class Sessions:
         await self._attempts.count(
             [
                 build_limit(_MAX_MAILS, "mail", str(member.account.id), MAX_SECONDS),
-                build_limit(_MAX_MAILS, "recipient", recipient, MAX_SECONDS),  # of all accounts
+                build_limit(_MAX_MAILS, "recipient", recipient, MAX_SECONDS),  # from all members together
             ]
         )
 

@@ -19,7 +19,7 @@ from listings.service.payments.provider import MAX_MONTHS
 _log = logging.getLogger(__name__)
 
 _MAX_EVENT_AGE_SECONDS = 300
-_TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, and for a response; with a retry, less than the ten seconds of a stop
+_TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, to respond; with a retry, under the ten seconds a stop waits for requests
 _MAX_THREADS = 4
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
 _PERMANENT = (stripe.InvalidRequestError, stripe.AuthenticationError, stripe.PermissionError)  # a wrong setting

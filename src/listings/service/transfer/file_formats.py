@@ -140,7 +140,7 @@ def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]
     """Yield the rows that `read` returns, until it raises StopIteration.
 
     `read` returns None for an empty row, and raises ValueError for a row that can't be parsed; its message says why.
-    Many empty rows in succession are an invalid row, so that the caller can pause between rows.
+    `_MAX_EMPTY_ROWS` empty rows in succession are yielded as one invalid row, so that the caller regains control.
     """
     empty = 0
     while True:

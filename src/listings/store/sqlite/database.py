@@ -71,7 +71,7 @@ class Database:
         """End the snapshot reads, close the reader, commit the queued writes and end the writer."""
         try:
             await self.snapshots.close()
-        finally:  # also if this is cancelled, or the queued writes would be lost
+        finally:  # also if this is cancelled: otherwise, the queued writes would be lost
             if self.writer.find_fault(self.reader) is not None:
                 set_checkpoint_on_close(self.reader, enabled=False)
             self.reader.close()

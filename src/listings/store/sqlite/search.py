@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INDEXED, INDEXING = 1, 2  # values of account_state.indexed: all listings are indexed, or the steps are indexing them
 _MAX_SORTED = 1000  # fewer matches of the words are read by id and sorted; more are combined with another index
-_MAX_MATCHES = 5000  # with as many matches of the words, reading the texts in the requested order soon fills a page
+_MAX_MATCHES = 5000  # with this many matches or more, reading the texts in the requested order soon fills a page
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
 _REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
 READ_PIECE = f"""

@@ -233,7 +233,7 @@ class Writer:
     def _is_locked_out(self, began: float) -> bool:
         """Return whether `close`, which began at that time, must give up the last writes.
 
-        It must once a wait for the lock has timed out, or once `close` has taken 5 s and the thread has waited for 1 s.
+        It must as soon as a wait for the lock has timed out, or `close` has taken 5 s and the thread waited for 1 s.
         """
         now, waiting_since = perf_counter(), self.lock.waiting_since
         if waiting_since is None:
@@ -323,7 +323,7 @@ class Writer:
             if outcomes is None:  # nothing was dequeued
                 outcomes = [_Outcome(call, error=_build_busy_error()) for call in self._dequeue(_MAX_BATCH_SIZE)]
                 self._report(outcomes, 0.0, committed=False)
-        with suppress(RuntimeError):  # the loop is closed: it did not wait for the lock
+        with suppress(RuntimeError):  # the loop is closed, as after `close` gave up waiting for the lock
             self._loop.call_soon_threadsafe(self._end_batch, outcomes, sequence)
 
     def _write(self, batch: list[_Call]) -> list[_Outcome]:

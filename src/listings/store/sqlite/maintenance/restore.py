@@ -215,7 +215,7 @@ def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
     is_new, orphan = not database.exists(), find_orphaned_wal(database)
     if orphan is not None and not force:
         raise _build_force_error(database, f"is missing or empty, but {orphan} still contains writes to it")
-    if orphan is None:  # SQLite would remove an orphaned journal next to an empty file
+    if orphan is None:  # otherwise, create no empty file: SQLite would remove a WAL or journal next to it
         create_file(database)
     with closing(WriteLock(database)) as lock, lock.acquire():
         if orphan is not None:

@@ -144,8 +144,8 @@ def _join_or(words: list[str]) -> str:
 def _has_few_matches(read: Read, query: MarketQuery, index_version: int, rowids: tuple[int, int]) -> bool:
     """Return whether few listings match the filters and the price range, whatever words they contain.
 
-    Counting only those that contain the search words would take longer. False while listings of disabled accounts are
-    still shown, because `BY_SERIAL_OF_FEW` does not exclude them.
+    Counting only those that contain the search words would take longer. False while the index may still have listings
+    of disabled accounts, because `BY_SERIAL_OF_FEW` does not exclude them.
     """
     filters = _build_match([entries.build_filter_term(query, index_version)])
     return read(COUNT_FEW, (filters, *rowids))[0][0] < _MAX_GATHERED and not read(HAS_NOT_YET_HIDDEN, ())[0][0]
