@@ -121,8 +121,8 @@ async def _serve(
 def _supervise(settings: Settings, flags: Mapping[str, str | None], prepare: _Prepare | None) -> None:
     """Run several workers. Raises Problem."""
     with bind_socket(settings.host, settings.port) as listener:
-        stopped_in_time = asyncio.run(_run_supervisor(settings, flags, listener, prepare))
-    if not stopped_in_time:
+        stopped_gracefully = asyncio.run(_run_supervisor(settings, flags, listener, prepare))
+    if not stopped_gracefully:
         raise Problem("unavailable", "A worker did not stop gracefully: see the log. No acknowledged write is lost")
 
 
@@ -148,9 +148,9 @@ async def _run_supervisor(
             _announce(settings, listener, prepared)
             on_damage(supervisor.stop)
 
-        stopped_in_time = await supervisor.run(on_ready)
+        stopped_gracefully = await supervisor.run(on_ready)
         _log.info("Stopped")
-    return stopped_in_time
+    return stopped_gracefully
 
 
 def _handle_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> None:

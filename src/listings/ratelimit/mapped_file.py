@@ -8,12 +8,12 @@ Each file is sparse, and is next to the database (`listings.db.limits-0000`):
 The ring has at least one entry more than the limit. A hit writes its time to an unused entry and then increments the
 counter. Only the increment counts, so a process that is killed between the two has changed nothing.
 
-A process holds a lock on a byte that stands for the key while it reads the clock, reads the ring and writes.
+Each key has a byte whose lock a process holds for a whole hit: while it reads the clock, reads the ring and writes.
 
 Exclusive mode: the only process that uses a file skips these locks, because locking and unlocking take 75% of the time
 of a hit. Every user of a file holds a shared lock of one more byte, after those of the keys. A process that can lock
-that byte exclusively is in exclusive mode, until a newcomer changes the state in the header. The process checks
-the state at each hit and at each poll, and returns to the shared lock once it has changed. Until then, the newcomer
+that byte exclusively is in exclusive mode, until a newcomer changes the state in the header. The process checks the
+state at each hit and at each poll, and returns to the shared lock once it has changed. Until then, the newcomer
 retries.
 
 A file that is truncated in place would kill the process (SIGBUS) at the next access. So its length is read before each
