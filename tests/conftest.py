@@ -134,7 +134,7 @@ def _is_covered_elsewhere(item: pytest.Item) -> bool:
 def _long_timeouts() -> Iterator[None]:
     """Tolerate stalls of the machine: requests after a rejected one may arrive late."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("listings.http.connection._DISCARD_SECONDS", TIMEOUT / 2)
+        patch.setattr("listings.http.connection.protocol._DISCARD_SECONDS", TIMEOUT / 2)
         yield
 
 

@@ -25,7 +25,7 @@ from listings.api.app import Application
 from listings.contract.store import Store
 from listings.domain import api_keys
 from listings.domain.model import Account
-from listings.http.connection import ConnectionLimits
+from listings.http.limits import ConnectionLimits
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Options, Services
 from listings.service.members.passwords import Cost, Passwords

@@ -23,7 +23,7 @@ from listings.telemetry.logs import RequestLog
 if TYPE_CHECKING:  # imported in functions, because most commands need neither HTTP nor metrics
     from listings.api.app import Application, Trace
     from listings.http.asgi import Pages
-    from listings.http.connection import ConnectionLimits
+    from listings.http.limits import ConnectionLimits
     from listings.http.server import Server
     from listings.ratelimit.redis import RedisLimiter
     from listings.ratelimit.redis_connection import Endpoint
@@ -190,7 +190,7 @@ def build_server(  # noqa: PLR0913 - most are optional
     limits: "ConnectionLimits | None" = None,
 ) -> "Server":
     """Build the HTTP server of a service. Tests pass `limits` to change limits without a setting."""
-    from listings.http.connection import ConnectionLimits
+    from listings.http.limits import ConnectionLimits
     from listings.http.server import Server
 
     limits = (limits or ConnectionLimits())._replace(

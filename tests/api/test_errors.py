@@ -13,7 +13,7 @@ from listings.domain import api_keys
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import STATUS, Code
 from listings.domain.model import Caller
-from listings.http.connection import ConnectionLimits
+from listings.http.limits import ConnectionLimits
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
 from listings.service.history.change_waits import MAX_WAITS, Poll

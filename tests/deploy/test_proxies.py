@@ -15,7 +15,7 @@ from typing import NamedTuple
 import httpx2
 import pytest
 
-from listings.http.connection import ConnectionLimits
+from listings.http.limits import ConnectionLimits
 from tests.cli.commands import DEADLINE
 from tests.cli.crowds import until
 from tests.harness import Cast, RunningService, cheap_passwords, unused_port

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from listings.http.connection import ConnectionLimits, HttpConnection
+from listings.http.connection.protocol import HttpConnection
+from listings.http.limits import ConnectionLimits
 from tests.cli.commands import Program, Serving, demo_environment
 from tests.harness import TIMEOUT, RunningService
 from tests.http import timeouts
@@ -155,7 +156,7 @@ def test_a_client_that_does_not_read_is_dropped(strict_service: RunningService) 
 
 
 def test_a_slow_rejected_body_is_not_awaited(strict_service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.http.connection._DISCARD_SECONDS", 0.3)
+    monkeypatch.setattr("listings.http.connection.protocol._DISCARD_SECONDS", 0.3)
     with Connection(strict_service).send(request("POST", PATH, None, b"Content-Length: 100")) as connection:
         assert connection.read_response().status == 401
         with suppress(OSError):  # if it is closed already

@@ -173,7 +173,7 @@ class FailingApplication:
 def test_a_closed_connection_discards_waiting_requests_and_later_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listings.http.connection._DISCARD_SECONDS", 0.5)
+    monkeypatch.setattr("listings.http.connection.protocol._DISCARD_SECONDS", 0.5)
     messages = request("GET", "/") * 3000
     with RunningService(tmp_path) as service:
         service.replace_application(FailingApplication())

@@ -12,9 +12,9 @@ import pytest
 
 from listings.api import lists
 from listings.http import byte_budget, throttle
-from listings.http import connection as connections
 from listings.http.byte_budget import ByteBudget
-from listings.http.connection import ConnectionLimits
+from listings.http.connection import protocol, unsent
+from listings.http.limits import ConnectionLimits
 from tests.api.test_large_lists import count_files, wait_for_closed_files
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request
@@ -103,7 +103,7 @@ def test_a_client_that_reads_at_the_minimum_rate_gets_everything(service: Runnin
 def test_a_client_that_waits_for_its_turn_is_not_slow(
     service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_MIN_SEND_RATE", 1_000_000)
+    monkeypatch.setattr(unsent, "_MIN_SEND_RATE", 1_000_000)
     monkeypatch.setattr(throttle, "_INTERVAL_SECONDS", 0.2)  # a third of that rate
     monkeypatch.setattr(throttle, "_BURST_SECONDS", 0.0)
     started = time.monotonic()
@@ -129,7 +129,7 @@ def test_pipelined_responses_arrive_at_the_clients_pace(service: RunningService,
 def test_a_slow_client_gets_everything_before_an_invalid_request(
     service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_DISCARD_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "_DISCARD_SECONDS", 0.3)
     started, received = time.monotonic(), b""
     pipelined = request("GET", f"{PATH}?limit=2", cast.alice.key) * 3 + b"invalid\r\n\r\n"
     with Connection(service, SMALL_BUFFER).send(pipelined) as connection:
@@ -182,7 +182,7 @@ def test_beyond_the_limit_clients_that_do_not_read_are_dropped_soon(
 ) -> None:
     monkeypatch.setattr(byte_budget, "_MAX_BYTES", 1)
     monkeypatch.setattr(byte_budget, "_RESERVED_BYTES", 0)
-    monkeypatch.setattr(connections, "_HURRIED_SECONDS", 0.5)
+    monkeypatch.setattr(unsent, "_HURRIED_SECONDS", 0.5)
     with RunningService(tmp_path) as service:
         alice, bob, _ = service.cast()
         for person in (alice, bob):

@@ -9,8 +9,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server as UvicornServer
 
-from listings.http.connection import HttpConnection
-from listings.http.exchange import HttpExchange
+from listings.http.connection.exchange import HttpExchange
+from listings.http.connection.protocol import HttpConnection
 from listings.http.server import Server
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, STATUS_LINE, BaseExchange
 
@@ -21,9 +21,11 @@ REVIEWED = {  # the start of the SHA-256 of a class's source
     UvicornServer: "06e799f7c58f8be6",
 }
 OVERRIDDEN = [
-    (HttpConnection, HttpToolsProtocol, "connection_made connection_lost eof_received data_received"),
-    (HttpConnection, HttpToolsProtocol, "on_message_begin on_url on_header on_headers_complete on_body"),
-    (HttpConnection, HttpToolsProtocol, "on_message_complete on_response_complete"),
+    (
+        HttpConnection,
+        HttpToolsProtocol,
+        "connection_made connection_lost eof_received data_received on_response_complete",
+    ),
     (HttpExchange, RequestResponseCycle, "send"),
     (Server, UvicornServer, "startup shutdown capture_signals handle_exit"),
 ]

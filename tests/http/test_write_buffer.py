@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from listings import wiring
-from listings.http.connection import HttpConnection
-from listings.http.write_buffer import MAX_BUFFERED, UNBUFFERED_RUNS, WriteBuffer
+from listings.http.connection.protocol import HttpConnection
+from listings.http.connection.write_buffer import MAX_BUFFERED, UNBUFFERED_RUNS, WriteBuffer
 from tests.harness import Harness
 from tests.http.raw import request
 

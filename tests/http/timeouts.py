@@ -4,7 +4,7 @@ import os
 import sys
 
 from listings import cli
-from listings.http.connection import ConnectionLimits
+from listings.http.limits import ConnectionLimits
 
 VARIABLE = "LISTINGS_TEST_TIMEOUT"
 

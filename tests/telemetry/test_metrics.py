@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from listings import __version__
 from listings.api.routes import ROUTES
 from listings.domain.errors import Problem
-from listings.http.connection import ConnectionLimits
+from listings.http.limits import ConnectionLimits
 from listings.site.market import ROUTES as MARKET
 from listings.telemetry.metrics import Metrics
 from tests.cli.commands import DEADLINE, Program, Serving

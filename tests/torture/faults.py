@@ -18,11 +18,11 @@ from listings.contract.listings import Decide
 from listings.contract.rate_limiter import RateLimiter
 from listings.contract.reverts import Revert, RevertKey, RevertStep
 from listings.domain.model import Caller, Listing
-from listings.http import connection
 from listings.http.asgi import BodySource, ClientDisconnectedError
 from listings.http.byte_budget import ByteBudget
-from listings.http.connection import HttpConnection
-from listings.http.exchange import HttpExchange
+from listings.http.connection import parser
+from listings.http.connection.exchange import HttpExchange
+from listings.http.connection.protocol import HttpConnection
 from listings.http.large_bodies import LargeBodies
 from listings.ratelimit.mapped_file import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
@@ -260,13 +260,13 @@ def use_unlimited_memory() -> None:
 
 def accept_any_host() -> None:
     """Accept a Host header that is not a valid host."""
-    connection.is_host = cast("Any", lambda _: True)  # type: ignore[attr-defined]  # the injected fault
+    parser.is_host = cast("Any", lambda _: True)  # type: ignore[attr-defined]  # the injected fault
 
 
 def accept_any_body() -> None:
     """Read bodies of any size and with any framing into memory, which is limited."""
     limit_memory()
-    connection._MAX_FRAMING_BYTES = 1 << 40  # the injected fault
+    parser._MAX_FRAMING_BYTES = 1 << 40  # the injected fault
     read_body = Request.read_body
 
     async def read(self: Request, max_bytes: int, large_bodies: LargeBodies) -> None:

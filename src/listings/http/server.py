@@ -16,10 +16,11 @@ from listings.domain.errors import Problem
 from listings.http.acceptor import HANDSHAKE_SECONDS, Acceptor, drop_new_connections
 from listings.http.asgi import HttpApplication
 from listings.http.byte_budget import ByteBudget
-from listings.http.connection import ConnectionLimits, HttpConnection
+from listings.http.connection.protocol import HttpConnection
+from listings.http.connection.write_buffer import WriteBuffer
+from listings.http.limits import ConnectionLimits
 from listings.http.throttle import Throttle
 from listings.http.uvicorn_base import Config, UvicornServer
-from listings.http.write_buffer import WriteBuffer
 
 _SWEEP_SECONDS = 0.5
 _SWEEP_BATCH_SIZE = 2

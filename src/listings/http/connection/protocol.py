@@ -1,8 +1,8 @@
-"""One connection: its requests, deadlines and limits.
+"""One connection: the order of its requests, and its deadlines.
 
-This is uvicorn's httptools protocol with limits (OWASP ASVS 13.1.3, 15.2.2; RFC 9112). Each phase in which the
-connection waits for the client has a deadline. A sweep checks all connections twice a second, so that requests need no
-timers. Invalid HTTP is answered in the API's error format, after the responses to all earlier requests.
+This is uvicorn's httptools protocol with a parser and limits of our own (OWASP ASVS 13.1.3, 15.2.2). Each phase in
+which the connection waits for the client has a deadline. A sweep checks all connections twice a second, so that
+requests need no timers. Invalid HTTP gets an error in the API's format, after the responses to all earlier requests.
 """
 
 import fcntl
@@ -13,26 +13,22 @@ import termios
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, NamedTuple, TypeAlias
-
-import httptools
+from typing import Any, Literal, TypeAlias
 
 from listings.domain.errors import Problem, Unavailable
 from listings.http.asgi import HttpApplication
 from listings.http.byte_budget import ByteBudget
+from listings.http.connection.exchange import HttpExchange, split_target
+from listings.http.connection.parser import RequestParser
+from listings.http.connection.unsent import UnsentBytes
+from listings.http.connection.write_buffer import Data, Transport, WriteBuffer
 from listings.http.eager import RequestCoroutine, run
-from listings.http.exchange import HttpExchange, split_target
-from listings.http.host import is_host
+from listings.http.limits import ConnectionLimits
 from listings.http.throttle import Throttle
 from listings.http.uvicorn_base import HIGH_WATER_LIMIT, HttpToolsProtocol
-from listings.http.write_buffer import Data, Transport, WriteBuffer
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _DISCARD_SECONDS = 5.0
-_MIN_SEND_RATE = 16 * 1024  # bytes per second that a client must read, on average over the write deadline
-_HURRIED_SECONDS = 2.0  # the write deadline while clients leave too many bytes unread
-_OTHER_HEAD_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
-_MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # l_onoff, l_linger
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
 _MAX_PARSED_BYTES = 2048  # at a time: a hundred of the shortest requests, parsed in 3 ms if not compiled
@@ -51,20 +47,6 @@ Phase: TypeAlias = Literal[
 ]
 
 _log = logging.getLogger(__name__)
-
-
-class ConnectionLimits(NamedTuple):
-    """Limits of connections."""
-
-    header_seconds: float = 10
-    body_seconds: float = 30
-    idle_seconds: float = 75
-    write_seconds: float = 30
-    head_bytes: int = 16 * 1024
-    head_fields: int = 100
-    url_bytes: int = 8 * 1024
-    connections: int = 10_000
-    accept_batch_size: int = 16  # per loop iteration; more would delay the requests of open connections
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -88,17 +70,15 @@ class HttpConnection(HttpToolsProtocol):
         `write_buffer`, `unsent` and `throttle` are shared by all connections of the loop.
         """
         super().__init__(**uvicorn_options)
-        self.parser = self._build_parser()
+        del self.parser  # uvicorn's
+        self._parser = RequestParser(self, limits)
         self._limits = limits
         self._render_error = render_error
         self.write_buffer = write_buffer
         self.throttle = throttle
-        self._unsent = unsent
-        self._owner = 0  # of the last large response
-        self._counted = self._counted_owner = 0  # the bytes that `unsent` includes, and their owner
-        self._sending_body = False
+        self._unsent = UnsentBytes(unsent)
         self._written_bytes = 0
-        self._last_reader_check: tuple[float, int] | None = None  # its time, and the bytes sent by then
+        self._sending_body = False
         self._phase: Phase = "silent"
         self._phase_since = self.loop.time()
         self._running: HttpExchange | None = None
@@ -108,18 +88,6 @@ class HttpConnection(HttpToolsProtocol):
         self._unparsed = b""  # received after the queued requests
         self._problem: Problem | None = None  # the error to send to a rejected client
         self.stopping = False  # close after the pending responses
-        self._upgrading = False
-        self._target = b""  # in the current head
-        self._heads_begun = 0  # in the bytes that are being parsed
-        self._head_bytes = 0  # received of the current head, and of empty lines before it
-        self._head_end = b""  # the last three bytes of it
-        self._max_head_bytes = limits.head_bytes + limits.url_bytes + _OTHER_HEAD_BYTES
-        self._field_bytes = 0  # in its complete headers
-        self._hosts = 0  # number of its Host headers
-        self._host = b""  # the last of them
-        self._valid_host = b""  # the last valid one
-        self._is_chunked = False  # the current request
-        self._framing_bytes = 0  # of its body, without those that its chunks need
         self._discarded_bytes = 0
 
     # The connection
@@ -136,24 +104,17 @@ class HttpConnection(HttpToolsProtocol):
         """Notify the requests that have no response yet."""
         self._disconnect_all()
         super().connection_lost(exc)
-        self._count_unsent(0)
+        self._unsent.count(0)
 
     def pause_writing(self) -> None:
         """Count the unsent bytes."""
         super().pause_writing()
-        self._count_unsent(self.transport.get_write_buffer_size())
+        self._unsent.count(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Reset the count: few bytes are still unsent."""
         super().resume_writing()
-        self._count_unsent(0)
-
-    def _count_unsent(self, count: int) -> None:
-        if self._counted:
-            self._unsent.change(self._counted_owner, -self._counted)
-        if count:
-            self._unsent.change(self._owner, count)
-        self._counted, self._counted_owner = count, self._owner
+        self._unsent.count(0)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio uses the result
         """Keep the connection open (True) while a client that has finished sending waits for responses."""
@@ -192,142 +153,30 @@ class HttpConnection(HttpToolsProtocol):
         if self._phase in {"rejected", "linger"}:
             self._discard(len(data))
             return
-        fresh = self._phase in {"silent", "idle"}  # no head has begun, but empty lines may have arrived
-        if (fresh or self._phase == "head") and len(data) > self._max_head_bytes - self._head_bytes:
-            data = self._truncate_head(data)
-        self._heads_begun = 0
-        self._framing_bytes += len(data)
         try:
-            self._feed(data)
-        except httptools.HttpParserError as error:
-            self._reject(_to_problem(error))
-        else:
-            self._check_sizes(data, fresh=fresh)
+            self._parser.feed(data)
+        except Problem as problem:
+            self._reject(problem)
 
-    def _truncate_head(self, data: bytes) -> bytes:
-        """Cut a head that does not end within its limit to one byte more than the limit, so that it is rejected.
+    # Calls from the parser
 
-        Otherwise, a head that exceeds the limit because of whitespace that the parser skips could end within `data`.
-        Its size would then never be checked.
-        """
-        room = max(0, self._max_head_bytes - self._head_bytes)
-        start = data[: room + 1]
-        return data if b"\r\n\r\n" in self._head_end + start else start
-
-    def _check_sizes(self, data: bytes, *, fresh: bool) -> None:
-        """Reject an endless head, and endless framing in a body."""
-        if self._phase == "head" or (fresh and not self._heads_begun):
-            self._check_head_size(data, fresh=fresh)
-        elif self._is_chunked:
-            self._check_framing_size()
-
-    def _check_framing_size(self) -> None:
-        """Reject a body with too much framing.
-
-        Bytes parsed together with the head do not count, because the body's offset in them is unknown.
-        """
-        self._framing_bytes = max(0, self._framing_bytes)
-        if self._framing_bytes > _MAX_FRAMING_BYTES and self._phase in {"body", "discard"}:
-            self._reject(_malformed("The chunk headers or trailers of the body are too large"))
-
-    def _check_head_size(self, data: bytes, *, fresh: bool) -> None:
-        """Reject a head that is too large. `fresh`: no head had begun before these bytes."""
-        is_same_head = self._heads_begun <= (1 if fresh else 0)  # a later head begins at an unknown offset
-        self._head_bytes = self._head_bytes + len(data) if is_same_head else 0
-        self._head_end = (self._head_end + data)[-3:]
-        if self._head_bytes > self._max_head_bytes:
-            self._reject(self._head_too_large())
-
-    def _feed(self, data: bytes) -> None:
-        """Parse bytes. Raises HttpParserError.
-
-        Upgrades are ignored (Java's client offers h2c by default). After an upgrade header the parser treats the rest
-        as another protocol and would lose the body. So a new parser gets the head again, without the upgrade.
-        """
-        rest: bytes | memoryview = data
-        while True:
-            try:
-                self.parser.feed_data(rest)
-            except httptools.HttpParserUpgrade as upgrade:
-                rest = memoryview(rest)[upgrade.args[0] :]  # copying it for each of many upgrades would be slow
-            else:
-                return
-            self._feed_without_upgrade()  # after the `except` block, because `_to_problem` reads __context__
-
-    def _feed_without_upgrade(self) -> None:
-        lines = [
-            b"%s: %s\r\n" % (name, _remove_upgrade(value) if name == b"connection" else value)
-            for name, value in self.headers
-            if name not in {b"upgrade", b"http2-settings"}
-        ]
-        version = self.parser.get_http_version().encode()
-        head = b"%s %s HTTP/%s\r\n%s\r\n" % (self.parser.get_method(), self._target, version, b"".join(lines))
-        self._upgrading = False
-        self.parser = self._build_parser()
-        self.parser.feed_data(head)
-
-    def _build_parser(self) -> httptools.HttpRequestParser:
-        """Return a parser that accepts data after `Connection: close`, like uvicorn's, and any version."""
-        parser = httptools.HttpRequestParser(self)
-        parser.set_dangerous_leniencies(lenient_data_after_close=True, lenient_version=True)
-        return parser
-
-    # Parser callbacks
-
-    def on_message_begin(self) -> None:
-        """Start a head."""
-        self._target = b""
-        self.headers = []
-        self.expect_100_continue = False
-        self._heads_begun += 1
-        self._field_bytes = 0
-        self._hosts = 0
-        self._is_chunked = False
+    def begin_head(self) -> None:
         if self._phase != "head":
             self._enter("head")
 
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-        if len(self._target) > self._limits.url_bytes:
-            raise Problem("uri_too_long", f"The URL must be at most {self._limits.url_bytes} bytes")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a complete header."""
-        self._field_bytes += len(name) + len(value) + 4
-        if len(self.headers) >= self._limits.head_fields or self._field_bytes > self._limits.head_bytes:
-            raise self._head_too_large()
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        elif name == b"host":
-            self._hosts += 1
-            self._host = value
-        elif name == b"transfer-encoding":
-            self._check_coding(value)
-            self._is_chunked = True
-        self.headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        """Pass the request to the application, or queue it after earlier ones."""
-        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
-            self._upgrading = True
-            return
-        version = self.parser.get_http_version()
-        self._check_head(version)
-        headers = self.headers
+    def receive_head(self) -> None:
+        """Run the request, or queue it after earlier ones."""
+        parser = self._parser
         self._arriving = HttpExchange(
             self,
-            self.parser.get_method().decode("ascii"),
-            split_target(self._target, headers),
-            headers,
-            version,
+            parser.method,
+            split_target(parser.target, parser.headers),
+            parser.headers,
+            parser.version,
             default_headers=self.server_state.default_headers,
-            keep_alive=version == "1.1" and self.parser.should_keep_alive() and not self.stopping,
-            expects_100_continue=self.expect_100_continue and version == "1.1",
+            keep_alive=parser.keep_alive and not self.stopping,
+            expects_100_continue=parser.expects_100_continue,
         )
-        self.headers = []  # trailers after the body are not headers (RFC 9110, 6.5.1)
-        self._head_bytes, self._head_end = 0, b""
-        self._framing_bytes = 0
         self._enter("body")
         if self._running is None:
             self._running = self._ready = self._arriving
@@ -335,44 +184,20 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.queued.append(self._arriving)
 
-    def on_body(self, body: bytes) -> None:
-        """Add a part of the body."""
+    def receive_body(self, part: bytes) -> None:
         exchange = self._arriving
-        if self._is_chunked:
-            self._framing_bytes -= len(body) + len(f"{len(body):x}") + 4  # the chunk with its size and two line breaks
         if exchange.response_complete:
-            self._discard(len(body))
+            self._discard(len(part))
             return
-        exchange.body.extend(body)
+        exchange.body.extend(part)
         if len(exchange.body) > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
         exchange.message_event.set()
 
-    def on_message_complete(self) -> None:
-        """Mark the request as complete."""
-        if self._upgrading:
-            return
+    def end_request(self) -> None:
         self._enter("idle" if self._phase == "discard" else "busy")
         self._arriving.more_body = False
         self._arriving.message_event.set()
-
-    def _check_coding(self, coding: bytes) -> None:
-        """Reject transfer codings that make the end or content of the body ambiguous (RFC 9112, 6.1)."""
-        repeated = any(name == b"transfer-encoding" for name, _ in self.headers)
-        if repeated or coding.strip(b" \t").lower() != b"chunked":
-            raise _malformed('Transfer-Encoding must be "chunked", and appear only once')
-
-    def _check_head(self, version: str) -> None:
-        if version not in {"1.0", "1.1"}:
-            raise Problem("version_not_supported", "Only HTTP/1.0 and HTTP/1.1 are supported")
-        if self.parser.get_method() == b"CONNECT":
-            raise _malformed("CONNECT is not supported")
-        if self._hosts > 1 or (self._hosts == 0 and version == "1.1"):
-            raise _malformed("Exactly one Host header is required")
-        if self._host != self._valid_host and self._hosts:
-            if not is_host(self._host):
-                raise _malformed("The Host header must be a host, optionally with a port")
-            self._valid_host = self._host
 
     # Responses
 
@@ -450,9 +275,7 @@ class HttpConnection(HttpToolsProtocol):
             self.queued.pop()
 
     def _send_problem(self, problem: Problem) -> None:
-        # Without a target, the parser still has the method of the previous request.
-        method = self.parser.get_method().decode("ascii") if self._target else ""
-        self.write(self._render_error(problem, method))
+        self.write(self._render_error(problem, self._parser.method))
         self._linger()
 
     def fail(self, exchange: HttpExchange) -> None:
@@ -498,11 +321,11 @@ class HttpConnection(HttpToolsProtocol):
         self.write_buffer.put(self.transport, data)
 
     def begin_large_response(self, owner: int) -> bool:
-        self._owner = owner
-        return self._unsent.has_room(owner)
+        self._unsent.owner = owner
+        return self._unsent.has_room()
 
     def acquire_throttle(self) -> AbstractAsyncContextManager[None]:
-        return self.throttle.acquire(self._owner)
+        return self.throttle.acquire(self._unsent.owner)
 
     def begin_body(self) -> None:
         """Prepare for pieces of a body: as long as any bytes are unsent, writing is paused."""
@@ -592,10 +415,11 @@ class HttpConnection(HttpToolsProtocol):
             self._phase_since = now
         limits, elapsed = self._limits, now - self._phase_since
         if is_sending_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():
-            self._check_reader(now)
+            if self._unsent.is_read_too_slowly(now, self._written_bytes, unsent, limits.write_seconds):
+                self.drop()
             return
-        self._last_reader_check = None
-        self._count_unsent(unsent)
+        self._unsent.forget_rate()
+        self._unsent.count(unsent)
         if self._phase == "head" and elapsed > limits.header_seconds:
             self._reject(_timeout("headers", limits.header_seconds))
         elif self._phase == "body" and elapsed > limits.body_seconds:
@@ -606,48 +430,6 @@ class HttpConnection(HttpToolsProtocol):
             self._close()
         elif self._phase in {"discard", "linger"} and elapsed > _DISCARD_SECONDS:
             self._close()  # not `drop`, which would discard what the kernel has not sent yet
-
-    def _check_reader(self, now: float) -> None:
-        """Drop a client that reads its responses too slowly. Do nothing if no bytes are unsent."""
-        unsent = self.transport.get_write_buffer_size()
-        self._count_unsent(unsent)
-        if not unsent:
-            self._last_reader_check = None
-            return
-        sent = self._written_bytes - unsent
-        since, before = self._last_reader_check = self._last_reader_check or (now, sent)
-        seconds = self._limits.write_seconds
-        if now - since >= (min(seconds, _HURRIED_SECONDS) if self._unsent.is_exceeded else seconds):
-            if sent - before < _MIN_SEND_RATE * (now - since):
-                self.drop()
-            self._last_reader_check = (now, sent)
-
-    def _head_too_large(self) -> Problem:
-        limits = self._limits
-        return Problem(
-            "header_too_large",
-            f"The request may have at most {limits.head_fields} headers, of at most {limits.head_bytes} bytes in total",
-        )
-
-
-def _remove_upgrade(connection: bytes) -> bytes:
-    options = (option.strip() for option in connection.split(b","))
-    return b", ".join(option for option in options if option.lower() not in {b"upgrade", b"http2-settings"})
-
-
-def _to_problem(error: httptools.HttpParserError) -> Problem:
-    cause = error.__context__  # what a callback raised
-    if isinstance(cause, Problem):
-        return cause
-    if isinstance(cause or error, httptools.HttpParserInvalidURLError):
-        return _malformed(
-            "The URL is not valid: check its host and port, and percent-encode all characters that URLs do not allow"
-        )
-    return _malformed("The request is not valid HTTP")
-
-
-def _malformed(text: str) -> Problem:
-    return Problem("malformed_request", text)
 
 
 def _timeout(part: str, seconds: float) -> Problem:

@@ -20,10 +20,10 @@ from listings.http.asgi import (
     Scope,
     choose_path,
 )
+from listings.http.connection.write_buffer import Data
 from listings.http.host import is_host
 from listings.http.throttle import Throttle
 from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
-from listings.http.write_buffer import Data
 
 _AUTHORITY_END = re.compile(rb"[/?#]")
 _FRAGMENT = ord("#")  # an int: `bytes in bytes` first raises a TypeError internally, which takes 2,000 instructions
