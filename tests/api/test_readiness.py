@@ -58,7 +58,7 @@ def test_writes_that_fail_are_not_ready_until_one_succeeds(harness: Harness, mon
 
     alice = harness.person("alice")
     with monkeypatch.context() as patch:
-        patch.setattr("listings.store.sqlite.writer._run_without_savepoints", fail)
+        patch.setattr("listings.store.sqlite.writer.transaction._run_without_savepoints", fail)
         new = {"title": "Lamp", "content": "Bright."}
         assert harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 503
         assert [harness.fetch("GET", "/readyz").status for _ in range(2)] == [503, 503]

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 import pytest
 
 from listings.http.eager import RequestCoroutine, run
-from listings.store.sqlite.writer import Promise
+from listings.store.sqlite.writer.calls import Promise
 
 
 async def run_iterations(count: int = 3) -> None:

@@ -39,12 +39,13 @@ from listings.store.scripts import listings
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Query, Script
-from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
-from listings.store.sqlite.writer import Writer
+from listings.store.sqlite.writer import batch_writer, transaction
+from listings.store.sqlite.writer.batch_writer import BatchWriter
+from listings.store.sqlite.writer.calls import Call, Outcome, deliver
 from tests.http.timeouts import set_timeouts
 
 _DELAY_SECONDS = 0.004
@@ -55,17 +56,17 @@ _MEMORY_LIMIT_BYTES = 512 * 1024 * 1024
 def acknowledge_before_commit() -> None:
     """Acknowledge writes before they are committed."""
 
-    def commit(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
+    def commit(self: BatchWriter, batch: list[Call]) -> list[Outcome]:
         if self._connection is None:
             self._connection = open_writer(self._path)
         self._connection.execute("BEGIN IMMEDIATE")
-        outcomes = [writers._run_in_savepoint(self._connection, call) for call in batch]
-        self._loop.call_soon_threadsafe(writers._deliver, outcomes)
+        outcomes = [transaction._run_in_savepoint(self._connection, call) for call in batch]
+        batch[0].promise.get_loop().call_soon_threadsafe(deliver, outcomes)
         time.sleep(_DELAY_SECONDS)
         self._connection.execute("COMMIT")
         return outcomes
 
-    Writer._commit = commit  # type: ignore[method-assign]  # the injected fault
+    BatchWriter._commit = commit  # type: ignore[method-assign]  # the injected fault
 
 
 def ignore_lost_files() -> None:
@@ -77,16 +78,16 @@ def ignore_lost_files() -> None:
 
 def acknowledge_failed_commits() -> None:
     """Acknowledge writes even if their commit failed."""
-    commit = Writer._commit
+    commit = BatchWriter._commit
 
-    def commit_ignoring_errors(self: Writer, batch: list[writers._Call]) -> list[writers._Outcome]:
-        outcomes: list[writers._Outcome] = []
+    def commit_ignoring_errors(self: BatchWriter, batch: list[Call]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
 
-        def run(connection: apsw.Connection, batch: list[writers._Call]) -> list[writers._Outcome] | None:
+        def run(connection: apsw.Connection, batch: list[Call]) -> list[Outcome] | None:
             outcomes[:] = run_plainly(connection, batch) or []
             return outcomes or None
 
-        writers._run_without_savepoints = run
+        transaction._run_without_savepoints = run
         try:
             return commit(self, batch)
         except apsw.Error as error:
@@ -95,8 +96,8 @@ def acknowledge_failed_commits() -> None:
                 raise
             return outcomes
 
-    run_plainly = writers._run_without_savepoints
-    Writer._commit = commit_ignoring_errors  # type: ignore[method-assign]  # the injected fault
+    run_plainly = transaction._run_without_savepoints
+    BatchWriter._commit = commit_ignoring_errors  # type: ignore[method-assign]  # the injected fault
 
 
 def commit_without_sync() -> None:
@@ -107,7 +108,7 @@ def commit_without_sync() -> None:
         connection.pragma("synchronous", "normal")
         return connection
 
-    writers.open_writer = open_normal  # type: ignore[attr-defined]  # the injected fault
+    batch_writer.open_writer = open_normal  # type: ignore[attr-defined]  # the injected fault
 
 
 def update_without_transaction() -> None:
@@ -193,7 +194,7 @@ def accept_any_framing() -> None:
 
     def connection_made(self: HttpConnection, transport: object) -> None:
         original(self, transport)
-        self.parser.set_dangerous_leniencies(
+        self._parser._parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_chunked_length=True,
             lenient_transfer_encoding=True,

@@ -213,7 +213,7 @@ def fail_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise apsw.IOError("EIO")
 
-    monkeypatch.setattr("listings.store.sqlite.writer._run_without_savepoints", fail)
+    monkeypatch.setattr("listings.store.sqlite.writer.transaction._run_without_savepoints", fail)
 
 
 def test_failing_writes_are_not_ready_until_one_succeeds(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:

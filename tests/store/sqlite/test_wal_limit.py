@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 
 from listings.store.sqlite.connections import open_reader, open_writer
-from listings.store.sqlite.writer import Writer
+from listings.store.sqlite.writer.writer import Writer
 
 _WRITES, _WRITE_BYTES = 100, 400_000
 _MAX_WAL_BYTES = 24 * 1024 * 1024  # much less than all writes together

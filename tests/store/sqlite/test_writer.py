@@ -14,9 +14,10 @@ import apsw
 import pytest
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.sqlite import writer as writers
 from listings.store.sqlite.write_lock import WriteLock
-from listings.store.sqlite.writer import Writer
+from listings.store.sqlite.writer import batch_writer
+from listings.store.sqlite.writer import writer as writers
+from listings.store.sqlite.writer.writer import Writer
 from tests.harness import TIMEOUT
 from tests.store.sqlite.writer_runs import (
     create_notes,
@@ -378,7 +379,7 @@ def test_a_closed_writer_rejects_writes_and_leaves_no_wal(path: Path) -> None:
 
 
 def test_the_final_checkpoint_has_a_short_timeout() -> None:
-    assert writers._CHECKPOINT_TIMEOUT_MS <= 1_000  # noqa: SLF001 - the limit is under test
+    assert batch_writer._CHECKPOINT_TIMEOUT_MS <= 1_000  # noqa: SLF001 - the limit is under test
 
 
 def test_the_batch_callback_runs_before_the_callers_get_results(path: Path) -> None:

@@ -12,9 +12,9 @@ import apsw
 import pytest
 
 from listings.domain.errors import Unavailable
-from listings.store.sqlite import writer as writers
 from listings.store.sqlite.write_lock import WriteLock
-from listings.store.sqlite.writer import Writer
+from listings.store.sqlite.writer import batch_writer
+from listings.store.sqlite.writer.writer import Writer
 from tests.harness import TIMEOUT
 from tests.store.sqlite.writer_runs import (
     create_notes,
@@ -118,7 +118,7 @@ def test_an_unexpected_error_rejects_its_own_batch_only(
         raise error
 
     async def use(writer: Writer) -> None:
-        monkeypatch.setattr(writers, step, fail)
+        monkeypatch.setattr(batch_writer, step, fail)
         async with asyncio.timeout(TIMEOUT):
             first = asyncio.ensure_future(writer.run(insert("a")))
             await asyncio.to_thread(entered.wait, TIMEOUT)
@@ -239,16 +239,16 @@ def test_a_file_removed_while_open_is_unavailable_until_restored(path: Path, suf
 
     async def use(writer: Writer) -> None:
         await writer.run(insert("a"))
-        writer.require_files(None)
+        writer.guard.require_files(None)
         removed.rename(away)
         for attempt in range(2):
             with pytest.raises(Unavailable, match="nothing was written"):
                 await writer.run(insert(f"b{attempt}"))
         with pytest.raises(Unavailable, match="removed or replaced"):
-            writer.require_files(None)
+            writer.guard.require_files(None)
         away.rename(removed)
         assert await writer.run(insert("c")) == 2
-        writer.require_files(None)
+        writer.guard.require_files(None)
 
     run_with_writer(path, use)
     assert read_texts(path) == {"a", "c"}

@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from listings.domain.errors import Problem
-from listings.store.sqlite import writer as writers
 from listings.store.sqlite.connections import open_writer
-from listings.store.sqlite.writer import Writer
+from listings.store.sqlite.writer import writer as writers
+from listings.store.sqlite.writer.writer import Writer
 from tests.harness import TIMEOUT
 
 

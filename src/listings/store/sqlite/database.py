@@ -32,7 +32,8 @@ from listings.store.sqlite.revert_step_size import RevertStepSize
 from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.write_lock import VersionedCache
-from listings.store.sqlite.writer import OnBatch, Writer
+from listings.store.sqlite.writer.batch_writer import OnBatch
+from listings.store.sqlite.writer.writer import Writer
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class Database:
         try:
             await self.snapshots.close()
         finally:  # also if this is cancelled: otherwise, the queued writes would be lost
-            if self.writer.find_fault(self.reader) is not None:
+            if self.writer.guard.find_fault(self.reader) is not None:
                 set_checkpoint_on_close(self.reader, enabled=False)
             self.reader.close()
             await self.writer.close()
@@ -84,7 +85,7 @@ class Database:
         rejected. Raises Problem("schema_mismatch") for another schema.
         """
         try:
-            self.writer.require_files(self.reader)
+            self.writer.guard.require_files(self.reader)
             migrate.require_current(self.reader)
             free_bytes, read_only = get_free_bytes(self._path), is_read_only(self._path)
         except (apsw.Error, OSError) as error:
@@ -140,7 +141,7 @@ class Database:
     def _build_read_error(self, error: Exception) -> Unavailable:
         """Return the error of a failed read. If the database is damaged, writes are rejected too."""
         if isinstance(error, apsw.Error) and is_damage(error):
-            self.writer.report_damage(f"The database is damaged ({error})")
+            self.writer.guard.report_damage(f"The database is damaged ({error})")
         return Unavailable("The database can't be read")
 
 

@@ -30,7 +30,7 @@ from listings.store.scripts.store import CommonStore
 from listings.store.sqlite import search
 from listings.store.sqlite.engine import SqliteEngine
 from listings.store.sqlite.market.store import SqliteMarketStore
-from listings.store.sqlite.writer import OnBatch
+from listings.store.sqlite.writer.batch_writer import OnBatch
 from listings.store.write_slots import WriteSlots
 
 _BATCH_TIMEOUT_SECONDS = 30.0

@@ -14,7 +14,7 @@ from listings.store.sqlite.database import DatabaseStore
 from listings.store.sqlite.market import index, search
 from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE
-from listings.store.sqlite.writer import Operation
+from listings.store.sqlite.writer.calls import Operation
 
 
 class SqliteMarketStore(DatabaseStore, ScriptedMarketStore):

@@ -1,0 +1,170 @@
+"""Write batches: what runs in the writer thread while it holds the write lock."""
+
+import logging
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+import apsw
+
+from listings.domain.errors import Unavailable
+from listings.store.sqlite.connections import is_damage, open_writer, set_checkpoint_on_close, write_recovery_marker
+from listings.store.sqlite.file_identity import OpenFiles
+from listings.store.sqlite.wal_limit import WalLimit
+from listings.store.sqlite.write_lock import WriteLock
+from listings.store.sqlite.writer.calls import Call, Outcome
+from listings.store.sqlite.writer.file_guard import FileGuard
+from listings.store.sqlite.writer.transaction import run_operations
+
+_CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
+_DISK_ERRORS = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError)
+
+_log = logging.getLogger(__name__)
+
+
+class OnBatch(Protocol):
+    """Callback that is called after every batch."""
+
+    def __call__(self, size: int, seconds: float, *, committed: bool) -> None:
+        """Report the number of operations and the duration. Called in the writer thread.
+
+        `committed` is False if the batch failed.
+        """
+
+
+class BatchWriter:
+    """Writes batches through a connection of its own. Only `failed` and `batch_size` may be read in other threads."""
+
+    def __init__(self, path: Path, lock: WriteLock, guard: FileGuard, on_batch: OnBatch | None) -> None:
+        self._path = path
+        self._lock = lock
+        self._guard = guard
+        self._on_batch = on_batch
+        self._wal_limit = WalLimit()
+        self._connection: apsw.Connection | None = None
+        self._commit_started = False  # whether the current batch has reached its commit
+        self.batch_size = 0  # operations in the current batch
+        self.failed = False  # whether a batch failed, and none has been committed since
+
+    def write(self, batch: list[Call]) -> list[Outcome]:
+        """Write a dequeued batch and return its outcomes. Never raises."""
+        if not batch:  # all were rejected while the thread waited for the lock
+            return []
+        began = perf_counter()
+        self.batch_size = len(batch)
+        if any(call.changes_callers for call in batch):
+            self._lock.mark_callers_changed()
+        try:
+            outcomes = self._commit(batch)
+        except Unavailable as problem:
+            self.failed = True
+            _log.error("Rejected %d writes: %s", len(batch), problem.message)
+            outcomes = [Outcome(call, error=problem) for call in batch]
+            self._report(outcomes, perf_counter() - began, committed=False)
+        except Exception as error:  # noqa: BLE001 - the thread must survive, or all later writes would wait forever
+            self.failed = True
+            _log.exception("A batch of %d writes failed", len(batch))
+            self._recover(error)
+            outcomes = [
+                Outcome(call, error=_build_failure(error, commit_started=self._commit_started)) for call in batch
+            ]
+            self._report(outcomes, perf_counter() - began, committed=False)
+        else:
+            if not _are_dry_runs(batch):
+                self.failed = False
+            self._report(outcomes, perf_counter() - began, committed=True)
+        return outcomes
+
+    def reject(self, batch: list[Call]) -> list[Outcome]:
+        """Return the outcomes of a batch for which the lock can't be acquired."""
+        outcomes = [Outcome(call, error=build_busy_error()) for call in batch]
+        self._report(outcomes, 0.0, committed=False)
+        return outcomes
+
+    def _report(self, outcomes: list[Outcome], seconds: float, *, committed: bool) -> None:
+        if self._on_batch is None:
+            return
+        try:
+            self._on_batch(len(outcomes), seconds, committed=committed)
+        except Exception:  # noqa: BLE001 - a failing callback must not keep results from the callers
+            _log.exception("The batch callback failed")
+
+    def _commit(self, batch: list[Call]) -> list[Outcome]:
+        self._commit_started = False
+        if self._connection is None:
+            self._guard.require_files(None)
+            self._connection = open_writer(self._path)
+        self._guard.require_files(self._connection)
+        self._wal_limit.apply(self._connection)
+        self._connection.execute("BEGIN IMMEDIATE")
+        if self._guard.files is None:
+            self._guard.files = OpenFiles(self._path)
+        outcomes = run_operations(self._connection, batch)
+        if _are_dry_runs(batch):
+            self._connection.execute("ROLLBACK")
+        else:
+            self._commit_started = True
+            self._connection.execute("COMMIT")
+        return outcomes
+
+    def _recover(self, error: Exception) -> None:
+        """Roll the failed transaction back. Drop the connection if its state is unknown, as after a disk failure."""
+        if isinstance(error, apsw.Error) and is_damage(error):
+            self._guard.report_damage(f"The database is damaged ({error})")
+        if self._connection is None:
+            return
+        in_doubt = not isinstance(error, apsw.Error) or isinstance(error, _DISK_ERRORS)
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except apsw.Error:
+            in_doubt = True
+        if in_doubt:
+            set_checkpoint_on_close(self._connection, enabled=False)  # keeps the WAL, which the readers use
+            self._connection.close(force=True)
+            self._connection = None
+
+    def close(self) -> None:
+        """Checkpoint and close the connection. After damage, keep the WAL."""
+        fault = self._guard.find_fault(self._connection)
+        if fault is not None:
+            self._keep_wal(fault)
+        elif self._connection is not None:
+            self._checkpoint(self._connection)
+
+    def _keep_wal(self, fault: str) -> None:
+        if self._connection is not None:
+            set_checkpoint_on_close(self._connection, enabled=False)
+            self._connection.close(force=True)
+        _log.error("%s: the WAL is kept, and the service can't start until the database is recovered", fault)
+        try:
+            write_recovery_marker(self._path, fault)
+        except OSError:
+            _log.exception("The marker that prevents the next start can't be written")
+
+    def _checkpoint(self, connection: apsw.Connection) -> None:
+        try:
+            with self._lock.acquire(changes_callers=False):
+                connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                connection.close(force=True)  # under the lock: two simultaneous closes would both keep the WAL
+        except (apsw.Error, OSError):
+            _log.exception("The final checkpoint failed; the next start repeats it")
+            connection.close(force=True)
+
+
+def _are_dry_runs(batch: list[Call]) -> bool:
+    return batch[0].is_dry_run and all(call.is_dry_run for call in batch)  # the first part is fast, and mostly false
+
+
+def _build_failure(error: Exception, *, commit_started: bool) -> Unavailable:
+    if isinstance(error, apsw.BusyError):
+        return build_busy_error()
+    if not commit_started:
+        return Unavailable("The database can't be written to; nothing was written")
+    return Unavailable("The database failed to confirm the write; its outcome is unknown")
+
+
+def build_busy_error() -> Unavailable:
+    """Return the error of writes that could not begin, because another process was writing."""
+    return Unavailable("The database is busy; nothing was written")

@@ -1,0 +1,86 @@
+"""Run the operations of a batch in one transaction, so that each can fail on its own."""
+
+import logging
+
+import apsw
+
+from listings.domain.errors import Problem, Unavailable
+from listings.store.scripts.listings import RollbackError
+from listings.store.sqlite.writer.calls import Call, Outcome
+
+# Errors of SQLite that end one statement and keep the transaction. Any other apsw.Error fails the whole batch.
+_STATEMENT_ERRORS = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+)
+
+_log = logging.getLogger(__name__)
+
+
+def run_operations(connection: apsw.Connection, batch: list[Call]) -> list[Outcome]:
+    """Run all operations in a transaction that has just begun.
+
+    Most operations that fail have not written anything. If a failed one has, or if SQLite has rejected a statement, the
+    whole batch is rolled back and run again in a new transaction, with a savepoint for each operation. In the first
+    run, only dry runs have a savepoint, because it doubles the cost of an operation.
+
+    Raises apsw.Error if the transaction is lost.
+    """
+    outcomes = _run_without_savepoints(connection, batch)
+    if outcomes is None:
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes = [_run_in_savepoint(connection, call) for call in batch]
+    return outcomes
+
+
+def _run_without_savepoints(connection: apsw.Connection, batch: list[Call]) -> list[Outcome] | None:
+    """Run all operations, or return None if the batch must be rolled back.
+
+    Raises apsw.Error if the transaction is lost.
+    """
+    outcomes = []
+    for call in batch:
+        if call.is_dry_run:
+            outcomes.append(_run_in_savepoint(connection, call))
+            continue
+        written = connection.total_changes()
+        try:
+            outcomes.append(Outcome(call, call.operation(connection)))
+        except Exception as error:  # noqa: BLE001 - raised again in the caller
+            if isinstance(error, apsw.Error) or connection.total_changes() != written:
+                _require_transaction(connection, error)
+                return None
+            outcomes.append(Outcome(call, error=_drop_frames(error)))
+    return outcomes
+
+
+def _run_in_savepoint(connection: apsw.Connection, call: Call) -> Outcome:
+    """Run one operation and roll it back if it fails. Raises apsw.Error if the whole transaction is lost."""
+    connection.execute("SAVEPOINT operation")
+    try:
+        result = call.operation(connection)
+    except Exception as error:  # noqa: BLE001 - raised again in the caller
+        if isinstance(error, apsw.Error):
+            _require_transaction(connection, error)
+            _log.exception("The database rejected a statement")
+            error = Unavailable("The database rejected the write")
+        connection.execute("ROLLBACK TO operation")
+        connection.execute("RELEASE operation")
+        return Outcome(call, error=_drop_frames(error))
+    connection.execute("RELEASE operation")
+    return Outcome(call, result)
+
+
+def _drop_frames(error: Exception) -> Exception:
+    """Remove the traceback of an expected error: its frames hold listings, and many errors may wait for one commit."""
+    return error.with_traceback(None) if isinstance(error, Problem | RollbackError) else error
+
+
+def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
+    """Raise the error again if it is a database error that did not leave the transaction intact."""
+    if isinstance(error, apsw.Error) and not (isinstance(error, _STATEMENT_ERRORS) and connection.in_transaction):
+        raise error
