@@ -240,6 +240,13 @@ def test_previews_end_before_they_are_too_large(listings: AccountListings) -> No
     assert [type(result) for result in results] == [Preview, Preview, int, int]
 
 
+def test_previews_may_have_exactly_the_maximum(listings: AccountListings) -> None:
+    others = sum(len(value) for value in msgspec.structs.asdict(ADD.new).values() if isinstance(value, str))
+    content = ADD.new.content + "x" * (MAX_PREVIEW_CHARACTERS - others)
+    largest = ADD._replace(new=msgspec.structs.replace(ADD.new, content=content))
+    assert [type(result) for result in listings.run(largest, ADD, dry_run=True)] == [Preview, int]
+
+
 # The state of the account
 
 

@@ -233,6 +233,7 @@ def test_cells_are_converted_by_column(column: str, cell: str, value: object) ->
         (b"[1]", "The row must be a JSON object, got an array"),
         (b'{"title": "\xff"}', "The row is not valid UTF-8"),
         (b'{"title": "\\ud800"}', "The row contains an unpaired surrogate"),
+        (b'{"title": "\\\\ud800"', "The row is not valid JSON: truncated"),
         (b'{"title": NaN}', "The row is not valid JSON: invalid character (byte 10)"),
         (b'{"title": ' + b"[" * 100_000, "The row is nested too deeply"),
         (b'{"title": "' + b"x" * MAX_ROW_BYTES + b'"}', "The row must be at most 8388608 bytes"),

@@ -81,11 +81,21 @@ def test_an_invalid_message_is_rejected(harness: Harness, alice: Person, changes
     assert count_stored(harness) == 0
 
 
-def test_a_buyers_name_and_address_fit_into_the_headers(harness: Harness, alice: Person, mailbox: Mailbox) -> None:
-    write(harness, create(harness, alice), BuyerMessage('Ana, "Bo" <x@y>', "o'na+a@sub.example.com", "\x00Hi\x1b"))
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ('Ana, "Bo" <x@y>', "Ana Bo x y"),
+        (f"Ana, bob@example.com, {'y' * 60}", f"Ana bob example.com {'y' * 60}"),
+        (f"{'a' * 60} (O'Neil Jr.)", f"{'a' * 60} O'Neil Jr."),
+    ],
+)
+def test_a_buyers_name_adds_no_address(
+    harness: Harness, alice: Person, mailbox: Mailbox, name: str, shown: str
+) -> None:
+    write(harness, create(harness, alice), BuyerMessage(name, "o'na+a@sub.example.com", "\x00Hi\x1b"))
     deliver(harness)
-    address = mailbox.messages[0]["Reply-To"].addresses[0]
-    assert (address.display_name, address.addr_spec) == ('Ana, "Bo" <x@y>', "o'na+a@sub.example.com")
+    [address] = mailbox.messages[0]["Reply-To"].addresses
+    assert (address.display_name, address.addr_spec) == (shown, "o'na+a@sub.example.com")
     assert "\r\n> Hi\r\n" in mailbox.text
 
 

@@ -169,6 +169,15 @@ def test_a_payment_for_a_disabled_account_is_logged(shop: Shop, caplog: pytest.L
     assert caplog.messages == ["Payment cs_1 is for the disabled account 1: refund it"]
 
 
+def test_a_plan_cannot_be_extended_beyond_the_year_9999(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    services, email = shop.harness.services, shop.alice.account.email
+    account = shop.harness.run(services.accounts.set_plan(email, timestamps.parse_timestamp("9999-12-31")))
+    with pytest.raises(Problem, match="after the year 9999"):
+        shop.harness.run(services.payments.start_checkout(account, 1, RETURN_URL))
+    assert "after the year 9999" in shop.reject(shop.build_event())
+    assert caplog.messages == ["Payment cs_1 can't extend account 1: refund it"]
+
+
 @pytest.mark.parametrize(
     ("kind", "status"),
     [("checkout.session.completed", "unpaid"), ("checkout.session.expired", "paid"), ("other", "paid")],

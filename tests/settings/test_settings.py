@@ -365,6 +365,8 @@ def test_the_first_variable_that_is_not_empty_applies(environment: dict[str, str
     [
         ("postgresql://localhost", "must name a database"),
         ("postgresql://localhost/", "must name a database"),
+        ("postgresql://u:1/w@localhost/listings", "must be like postgresql://"),
+        ("postgresql://u:1/w#x@localhost/listings", "must be like postgresql://"),
         ("postgresql://localhost/listings?sslmode=on", "must have one of disable, allow, prefer"),
         ("postgresql://localhost/listings?ssl=true", "must not have the unsupported parameter ssl"),
     ],

@@ -71,7 +71,7 @@ class Preview(NamedTuple):
 StepResult: TypeAlias = int | Listing | Preview | Problem
 """The id of the new listing, the changed listing without its content, or the reason why the step was rejected.
 
-A dry run returns previews until their text reaches `MAX_PREVIEW_CHARACTERS`; later results are not previews."""
+A dry run returns previews while their text has at most `MAX_PREVIEW_CHARACTERS`; later results are not previews."""
 
 MAX_PREVIEW_CHARACTERS = 256 * 1024  # because the whole response is in memory
 

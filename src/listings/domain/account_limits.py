@@ -62,7 +62,10 @@ def measure_new(new: NewListing) -> AccountSize:
 
 
 def measure_imported(listing: Listing | None, decision: ImportedListing | Mapping[str, Any]) -> AccountSize:
-    """Return by how much an imported row, a new listing or changes of `listing`, enlarges its account."""
+    """Return by how much an imported row enlarges its account.
+
+    `decision` is what the row becomes: a new listing, or changes of `listing`.
+    """
     if isinstance(decision, ImportedListing):
         return measure_new(decision.new) if decision.deleted_at is None else NO_GROWTH
     return NO_GROWTH if listing is None else measure_growth(listing, decision)

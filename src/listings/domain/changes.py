@@ -20,8 +20,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
     `before` is None if it created the listing; `after` is then the listing as it is at the time of reading.
     The changes of a change set have ascending numbers; those that create a listing come first. `moment` (a Unix time),
-    `actor` (the `key_id` of an `Actor`), `kind` and `group_id` are those of the whole change set. `group_id` is the
-    id of its import, or of its revert if `kind` is "reverted".
+    `actor` (a `key_id` as in `contract.history.Actor`), `kind` and `group_id` are those of the whole change set.
+    `group_id` is the id of its import, or of its revert if `kind` is "reverted".
     """
 
     edit_revision: int
@@ -68,7 +68,7 @@ class ChangeEncoder:
     """Encodes changes, page by page, as the elements of a JSON array of change sets."""
 
     def __init__(self, actors: Mapping[int, ChangeActor]) -> None:
-        """`actors`: those who made the changes, by the `key_id` of an `Actor`."""
+        """`actors`: those who made the changes, by `Change.actor`."""
         self._actors = actors
         self._open: int | None = None  # the change set that may get further changes
 

@@ -118,7 +118,9 @@ class Problem(Exception):
 
 
 class Unavailable(Problem):
-    """The store or the rate limiter is unavailable. A write that fails with it has an unknown outcome.
+    """Something that a request needs is unavailable, or too much is in progress.
+
+    Unless the message says that nothing was written, the outcome of a write is unknown.
 
     `for_visitors`: whether pages may show the message. Most are for operators.
     """

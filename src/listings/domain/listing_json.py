@@ -14,7 +14,7 @@ NO_EXTRA_FIELDS: frozenset[str] = frozenset()
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PREVIEW_BYTES = 20
 # An escaped high surrogate without its low surrogate. msgspec reports it as truncated input.
-_UNPAIRED_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_UNPAIRED_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _TYPE_NAMES = {
     "array": "an array",
     "bool": "a boolean",
@@ -113,7 +113,7 @@ def _describe_type_error(error: msgspec.ValidationError) -> str:
 
 
 def _locate(error: msgspec.DecodeError, text: bytes) -> str:
-    """Return where the error is, or the start of a text that is no object at all, such as a form's."""
+    """Return where the error is, or how the text begins if it is no JSON object, for example a submitted form."""
     start = text.removeprefix(BYTE_ORDER_MARK).lstrip()[:_PREVIEW_BYTES]
     if not start or start.startswith(b"{"):
         return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 BUCKETS = 1024
-MAX_ID = 2**63 - 1  # the largest integer of both databases, which no price exceeds
+MAX_ID = 2**63 - 1  # the largest integer of both databases
 
 Value: TypeAlias = str | int | float | bool | None
 """A stored value of a listing's field."""
@@ -129,7 +129,7 @@ SORTED_BY: Mapping[SortKey, str] = {
 class MarketQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters, order and page of a search of the public market. None means no filter."""
 
-    text: str = ""  # search words as typed; the listing must contain each of them
+    text: str = ""  # search words as typed; the listing must match all of `market.words.split_query`
     type: str | None = None
     category: str | None = None
     region: str | None = None
@@ -230,7 +230,7 @@ class ListingCounts(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
-    """The sender of a request: an API key and the state of its account."""
+    """The sender of a request (`key_id` as in `contract.history.Actor`), and the state of its account."""
 
     key_id: int
     account_id: int

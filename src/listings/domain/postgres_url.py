@@ -21,7 +21,7 @@ class PostgresUrl(str):
 
     @property
     def redacted(self) -> str:
-        """The URI without its user, password and parameters."""
+        """The URI without its user, password and parameters. Without a host, it has the parameter `host`."""
         parts = urlsplit(self)
         host = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "")
         return f"postgresql://{host}{parts.path}"
@@ -36,6 +36,8 @@ def parse(text: str) -> PostgresUrl:
     except ValueError:
         raise ValueError(_FORMAT_ERROR) from None
     if parts.scheme not in SCHEMES or not (parts.netloc or parameters):
+        raise ValueError(_FORMAT_ERROR)
+    if "@" in parts.path or parts.fragment:  # the password has a "/" or "#" that is not percent-encoded
         raise ValueError(_FORMAT_ERROR)
     if not all(host and int(host[1] or 0) <= _MAX_PORT for host in hosts):
         raise ValueError(_FORMAT_ERROR)

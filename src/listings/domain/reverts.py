@@ -16,11 +16,11 @@ CREATION_FIELDS = ("deleted_at", "is_active")
 
 
 class RevertScope(msgspec.Struct, frozen=True):
-    """The change sets that a revert undoes: those of one change set, import, earlier revert, or key.
+    """The change sets that a revert undoes: a single one, or all of an import, of an earlier revert, or of a key.
 
-    `subject` is its id; for a key, it is the `key_id` of an `Actor`. The ids of the change sets are from `first` to
-    `last`, and those of a key were written from `since` to `until`, which are Unix times in seconds. All bounds are
-    inclusive. With `overwrite`, later changes are overwritten.
+    `subject` is the id of the change set, import, revert or key (a key's as in `Change.actor`). The ids of the change
+    sets are from `first` to `last`, and those of a key were written from `since` to `until`, which are Unix times in
+    seconds. All bounds are inclusive. With `overwrite`, later changes are overwritten.
     """
 
     kind: RevertKind
@@ -136,7 +136,7 @@ def plan_revert(
     `edits` are its edits since the first one that is reverted, newest first, and `values` has the values from before
     each edit in `list_needed`. A field that another edit changed later is a conflict, unless `overwrite` is set or an
     earlier revert has undone that edit. If this revert would delete the listing, any later edit is a conflict, with the
-    same exceptions.
+    same exceptions. (An undone edit is a conflict nevertheless if a reverted edit of the same field came after it.)
     """
     changes: dict[str, Value] = {}
     kept: dict[str, Edit] = {}
@@ -200,7 +200,7 @@ def _is_undone(listing: Listing, name: str, field: FieldEdits, values: Mapping[E
 def _find_later(
     listing: Listing, fields: Mapping[str, FieldEdits], origin: Edit, values: Mapping[EditKey, ListingChange]
 ) -> Edit | None:
-    """Return the last edit of any field after `origin` that is neither reverted nor undone."""
+    """Return the last edit of any field after `origin` that is a conflict, as in `plan_revert`."""
     later = [
         field.newest
         for name, field in fields.items()
@@ -211,7 +211,7 @@ def _find_later(
 
 
 def _complete(listing: Listing, changes: dict[str, Value], now: float) -> ListingChange:
-    """Pause a deleted listing (decision G11), and add the time of the update."""
+    """Make a deleted listing inactive (decision G11), and add the time of the update."""
     if changes.get("deleted_at", listing.deleted_at) is not None:
         changes.pop("is_active", None)
         if listing.is_active:

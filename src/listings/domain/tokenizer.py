@@ -30,8 +30,9 @@ def matches(texts: Iterable[str], words: Iterable[str]) -> bool:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    # Normalizing sorts runs of combining marks in quadratic time. In slices, only the order of marks may differ, which
-    # are removed or separate words. It comes first, because it may produce capitals: "™" becomes "TM".
+    # Normalizing sorts runs of combining marks in quadratic time. In slices, only the order of marks may differ. That
+    # does not matter: accents are removed, and other marks end a word. Case is folded last, because normalizing may
+    # produce capitals: "™" becomes "TM".
     slices = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
     return _ACCENTS.sub("", "".join(unicodedata.normalize("NFKD", part) for part in slices).casefold())
 

@@ -142,4 +142,7 @@ class HttpApplication(Protocol):
         """Serve one request."""
 
     def render_error(self, problem: Problem, method: str) -> bytes:
-        """Return a complete response for a problem when `serve` sends none. `method` may be empty."""
+        """Return the bytes of an error response, for a request that can't be served or for which `serve` fails.
+
+        `method` is empty if it is unknown.
+        """

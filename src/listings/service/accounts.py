@@ -76,7 +76,8 @@ class Accounts:
         Disabling it again does not change `disabled_at`.
         """
         now = int(self._clock())
-        # Before the change, too: if this is interrupted after it, enabling would otherwise revive the sessions.
+        # The sessions end before the change, too: if the process stops right after it, they must not be valid again
+        # when the account is enabled.
         await self._store.end_sessions((await self.find(reference)).id)
         account = await self._change(
             reference, lambda found: {} if found.disabled_at is not None else {"disabled_at": now}
@@ -119,7 +120,7 @@ class Accounts:
         return await self._change(reference, lambda _: {"name": name})
 
     async def set_public_contact(self, account: Account, contact: str) -> None:
-        """Set how buyers reach the seller; "" means not at all. Raises Problem: invalid_request, account_disabled."""
+        """Set the contact that buyers see; "" shows none. Raises Problem: invalid_request, account_disabled."""
         await self.change_own(account, {"public_contact": validate_public_contact(contact)})
 
     async def set_messages(self, account: Account, *, is_on: bool) -> None:
@@ -159,15 +160,18 @@ class Accounts:
             _log.warning("Account %d was enabled during its erasure", account.id)
             raise Problem(
                 "invalid_request",
-                f"Account {account.id} was enabled during its erasure, so it is not erased. Some of its history and"
-                " some of its listings may have been deleted; `listings undelete` restores the listings",
+                f"Account {account.id} was enabled during its erasure, so it is not erased. Some of its history,"
+                " listings and external ids may have been deleted; `listings undelete` restores the listings, but not"
+                " their external ids",
             )
         await self._delete_listings(account)  # those that a running import created meanwhile
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))
 
     async def _delete_listings(self, account: Account) -> bool:
-        """Delete the listings in batches, until the account is enabled. Return whether there were any to delete.
+        """Delete the listings in batches. Return whether there were any to delete.
+
+        Stop early if the account is enabled meanwhile.
 
         No actor is passed, because the erasure deletes the audit events anyway.
         """

@@ -191,6 +191,15 @@ def test_a_file_can_be_imported_again_after_a_warning(harness: Harness, alice: T
     assert "This file was imported on 22 Sep 2026, 2:14 am" in alice.upload(f"{PATH}/run", "", b"", **form).text
 
 
+def test_a_file_that_would_change_nothing_is_not_imported_again(alice: Tab) -> None:
+    run_import(preview(alice, b"title,content\na,b\n"))
+    content = export(alice)
+    run_import(preview(alice, content.replace(b",a,", b",c,")))
+    preview(alice, content.replace(b",a,", b",c,"))
+    assert "Importing it again would change nothing." in alice.text
+    assert "Import it again only if" not in alice.text
+
+
 def test_a_reloaded_import_shows_its_result_again(alice: Tab) -> None:
     form = hidden_fields(preview(alice, BAD))
     for _ in range(2):
@@ -319,6 +328,7 @@ def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
     preview(alice, content)
     assert counts(alice) == [300, 0, 0, 0]
     assert "An earlier import of this file stopped after line 201. This one continues from there." in alice.text
+    assert "Remaining rows" in alice.text
     assert rows(alice)[0][:3] == ("202", "will be created", "Lamp 200")
     assert "Done: 300 created" in run_import(alice).text
     assert len(export(alice).splitlines()) == 301

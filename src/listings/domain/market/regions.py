@@ -32,7 +32,7 @@ REGIONS = tuple(_OTHER_NAMES)
 def fold_region(name: str) -> str:
     """Return the region that a text names, or the text itself if it names none.
 
-    Case, accents, punctuation and the word "region" do not matter.
+    Case, accents, apostrophes, punctuation between words and the word "region" do not matter.
     """
     return _BY_KEY.get(_build_key(name), name)
 

@@ -1,6 +1,6 @@
 """Words of the market's search: plurals, apostrophes, beginnings of words, and words with a similar spelling.
 
-The index and the searches contain terms. A term is a folded word, or the beginning of one.
+The index and the searches contain terms. A term is a word, or the beginning of a word, in the form that `fold` returns.
 """
 
 import re
@@ -32,7 +32,7 @@ def split(text: str) -> list[str]:
 
 @lru_cache(_CACHE_SIZE)
 def fold(word: str) -> str:
-    """Return the form that the singular and the plural of an English word share."""
+    """Return the form that the singular and the plural of most English words share."""
     if len(word) <= _LONGEST_INVARIABLE:
         return word
     if _SIBILANT_PLURAL.search(word):
@@ -89,7 +89,10 @@ def build_skeleton(word: str) -> str:
 
 
 def list_similar_skeletons(word: str) -> list[str]:
-    """Return the skeleton of a word and those that differ from it by one letter or two swapped ones."""
+    """Return the skeleton of a word, and those that one mistake leads to.
+
+    A mistake is a consonant more, a letter less, a consonant instead of a letter, or two swapped letters.
+    """
     skeleton = build_skeleton(word)
     halves = [(skeleton[:position], skeleton[position:]) for position in range(len(skeleton) + 1)]
     found = {skeleton}

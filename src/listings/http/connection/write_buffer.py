@@ -22,8 +22,8 @@ UNBUFFERED_RUNS = (16, 11)
 """How many responses to send unbuffered after a loop iteration that had only one response.
 
 Buffering a single response only costs time. After that many, responses are buffered again until the end of the loop
-iteration, to see whether there are several. The two numbers alternate: with a single number, the first response that
-is buffered again could always be the last one of its iteration, which would then seem to have only one.
+iteration, to see whether there are several. The two numbers alternate: with n alone, iterations of n + 1 responses
+would always have n sent unbuffered and one buffered, so that they seem to have only one.
 """
 
 _log = logging.getLogger(__name__)

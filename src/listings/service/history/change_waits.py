@@ -1,7 +1,7 @@
 """Long polling for change sets (decision G47).
 
-While any client waits, one task queries the last change sets of their accounts in one statement. So the number of
-clients hardly matters to the database, and writes do not have to notify anybody.
+While clients wait, one task repeats one statement, which reads the id of the last change set of each of their accounts.
+So the number of clients hardly matters to the database, and writes do not have to notify anybody.
 """
 
 import asyncio

@@ -100,13 +100,13 @@ class Reverts:
         scan = await self._scan_first(partition, scope, _MAX_PREVIEWED)
         changes: list[Change] = []
         conflicts: list[RevertConflict] = []
-        totals, done, shown, position = RevertCounts(), 0, 0, _begin(scope)
+        totals, done, found_changes, position = RevertCounts(), 0, 0, _begin(scope)
         while done < len(scan.candidates):
             part = _cut_step(position, scan, MAX_FIRST_LISTINGS).candidates
             found = await self._store.preview_revert(*partition, scope, part, now)
-            if len(changes) == shown:  # no change was left out yet; once one is, all later ones are, too
+            if len(changes) == found_changes:  # once `_limit` has left out a change, all later ones are left out
                 changes = _limit([*changes, *found.changes])
-                shown += len(found.changes)
+                found_changes += len(found.changes)
             first = totals.conflicts + 1
             renumbered = (msgspec.structs.replace(one, number=n) for n, one in enumerate(found.conflicts, first))
             conflicts = [*conflicts, *renumbered][:_MAX_SHOWN]

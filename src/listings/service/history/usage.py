@@ -113,7 +113,7 @@ class RequestUsage:
         self._hour_ends = self._hour_begins + HOUR_SECONDS
 
     def _take_counts(self) -> dict[UsageSlot, int]:
-        """Remove and return a batch of counts, oldest first."""
+        """Remove and return a batch of counts: those of earlier hours and failed writes first."""
         counts = {slot: self._unwritten.pop(slot) for slot in list(islice(self._unwritten, _BATCH_SIZE))}
         for account_id, key_id, status in list(islice(self._responses, _BATCH_SIZE - len(counts))):
             slot = UsageSlot(account_id, self._hour, key_id, status)

@@ -28,7 +28,7 @@ _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 60, 4 * 3600
 _MAX_AGE_SECONDS = 3 * DAY_SECONDS
 _STORED_SECONDS = 30 * DAY_SECONDS  # after queueing; until then, `listings doctor` counts mail that was given up
 _MAX_MAILS = 100  # in one run
-_STOP_SECONDS = 2.0  # for the mail that is being sent when the service stops, after up to ten seconds for requests
+_STOP_SECONDS = 2.0  # that the mail being sent still has when the service stops
 
 
 class _Store(MailStore, AccountStore, MemberStore, OwnAccountStore, Protocol):

@@ -1,6 +1,7 @@
 """Send mail through an SMTP server (RFC 5321)."""
 
 import asyncio
+import re
 from contextlib import suppress
 from email.errors import MessageError
 from email.headerregistry import Address
@@ -15,6 +16,7 @@ from listings.service.mail.smtp_types import MailError, OutgoingMail, SmtpServer
 
 _TIMEOUT_SECONDS = 30
 _PERMANENT = 500
+_SPECIAL_CHARACTERS = re.compile(r'[()<>\[\]:;@\\,"]+')  # RFC 5322, 3.2.3, without the dot
 _INVALID = (ValueError, MessageError, IndexError, AttributeError)  # raised by the email package for an unusual address
 
 
@@ -51,14 +53,21 @@ async def send(server: SmtpServer, mail: OutgoingMail) -> None:
 
 def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:
     message = EmailMessage(SMTP)
-    message["From"] = Address(server.sender_name, addr_spec=server.sender)
+    message["From"] = _build_address(server.sender_name, server.sender)
     message["To"] = Address(addr_spec=mail.recipient)
     if mail.reply_to is not None:
-        name, address = mail.reply_to
-        message["Reply-To"] = Address(name, addr_spec=address)
+        message["Reply-To"] = _build_address(*mail.reply_to)
     message["Subject"] = mail.subject
     message["Date"] = formatdate(mail.queued_at)
     message["Message-ID"] = f"<{mail.id}@{server.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic replies
     message.set_content(mail.text)
     return message
+
+
+def _build_address(name: str, address: str) -> Address:
+    """Return an address with a name that needs no quotes.
+
+    Python's email package removes the quotes when it folds a long line, and a comma then starts another address.
+    """
+    return Address(" ".join(_SPECIAL_CHARACTERS.sub(" ", name).split()), addr_spec=address)

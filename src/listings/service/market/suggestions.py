@@ -64,6 +64,7 @@ async def _correct(store: MarketStore, word: str) -> str:
     """Return the most similar word of the listings, or two of their words that form `word`, or else `word` itself."""
     if not market_words.is_correctable(word):
         return word
+    # The store finds words by their skeleton: without vowels, except at the start, and without repeated letters.
     counts = dict(await store.find_spellings(market_words.list_similar_skeletons(word), _MAX_SPELLINGS))
     if market_words.fold(word) in map(market_words.fold, counts):
         return word

@@ -55,7 +55,7 @@ class MemberKeys:
             return await self._keys.add(member.account, name, api_keys.generate(), expires_at, CONSOLE, access=access)
 
     async def rotate(self, member: Member, key_id: int, grace_seconds: int, form_id: str = "") -> IssuedKey:
-        """Replace a key of the account with a new one. The old key expires `grace_seconds` from now.
+        """Replace a key of the account with a new one. The old key expires at most `grace_seconds` from now.
 
         `form_id` is as for `create`. Raises Problem: confirmation_required, plan_expired, key_not_found, key_ended,
         too_many_keys (until it expires, the old key counts too), invalid_request, idempotency_key_reused,

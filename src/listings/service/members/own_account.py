@@ -49,7 +49,7 @@ class OwnAccount:
         await self._accounts.change_own(member.account, {"name": validate_name(name)})
 
     async def change_email(self, member: Member, email: str, password: str) -> None:
-        """Change the email address. If mail is on, it changes only when the owner opens a link sent to the new one.
+        """Change the email address. If mail is on, it changes only when a link sent to the new one is used.
 
         The present address can be confirmed that way, too.
 

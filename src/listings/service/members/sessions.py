@@ -121,7 +121,7 @@ class Sessions:
         are in progress. Neither the text nor the timing of wrong_credentials reveals whether the account exists.
         """
         email = email.strip().lower()
-        with self._passwords.admit():  # before counting: a sign-in without capacity is not an attempt
+        with self._passwords.admit():  # before counting, so that a sign-in rejected here is not an attempt
             limits = await self._choose_limits(email, address, device)
             await self._attempts.count(limits)
             found = await self._store.find_account(email) if email.isprintable() else None

@@ -27,24 +27,31 @@ class Payments:
     async def start_checkout(self, account: Account, months: int, return_url: str) -> str:
         """Start a payment for 1 to 24 months and return the URL of its page.
 
-        Raises Problem: invalid_request, payment_refused. Raises Unavailable.
+        Raises Problem: invalid_request (also if the plan would end after the year 9999), payment_refused. Raises
+        Unavailable.
         """
         if not 1 <= months <= MAX_MONTHS:
             raise Problem("invalid_request", f"A plan can be extended by 1 to {MAX_MONTHS} months, got {months}")
+        compute_plan_end(account, months, self._clock())
         return await self._provider.start_checkout(account, months, return_url)
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> None:
         """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused").
 
-        The plan of a disabled account is extended too. The payment is then logged as an error, to be refunded.
+        The plan of a disabled account is extended too. The payment is then logged as an error, to be refunded. So is
+        one with which the plan would end after the year 9999.
         """
         payment = self._provider.handle_event(headers, body)
         if payment is None:
             return
         now = self._clock()
-        added = await self._store.add_payment(
-            payment, lambda found: compute_plan_end(found, payment.months, now), int(now)
-        )
+        try:
+            added = await self._store.add_payment(
+                payment, lambda found: compute_plan_end(found, payment.months, now), int(now)
+            )
+        except Problem as problem:
+            _log.error("Payment %s can't extend account %d: refund it", payment.payment_id, payment.account_id)
+            raise Problem("payment_refused", problem.message) from None
         if added is None:
             _log.error("Payment %s is for the unknown account %d", payment.payment_id, payment.account_id)
             raise Problem("payment_refused", "The payment is for an unknown account")

@@ -19,7 +19,7 @@ from listings.service.payments.provider import MAX_MONTHS
 _log = logging.getLogger(__name__)
 
 _MAX_EVENT_AGE_SECONDS = 300
-_TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, to respond; with a retry, under the ten seconds a stop waits for requests
+_TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, and to respond. Two attempts take 9 s; a stop gives requests 10 s
 _MAX_THREADS = 4
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
 _PERMANENT = (stripe.InvalidRequestError, stripe.AuthenticationError, stripe.PermissionError)  # a wrong setting
@@ -153,7 +153,7 @@ def _convert_to_units(plan: PlanTerms) -> int:
     if currency in _UNSUPPORTED:
         raise Problem(
             "invalid_setting",
-            f"LISTINGS_STRIPE_CURRENCY must be a currency with 0 or 2 decimals at Stripe, got {currency}",
+            f"LISTINGS_STRIPE_CURRENCY can't be {currency}: choose a currency with two decimals, or with none",
         )
     if currency not in _WITHOUT_DECIMALS:
         return plan.monthly_cents

@@ -294,7 +294,7 @@ class _Steps:
         self._engine = engine
         self._partition = partition
         self._known = known
-        self._preview_room = MAX_PREVIEW_CHARACTERS if with_previews else 0
+        self._preview_room = MAX_PREVIEW_CHARACTERS if with_previews else -1
         self.change_set = change_set
         self.must_index = False  # whether the caller must start indexing the account
 
@@ -316,7 +316,7 @@ class _Steps:
         created = yield from _add_new(self._engine, self._partition, step, change_set=self.change_set)
         listing_id = created.listing_id
         self.must_index = self.must_index or created.must_index
-        return self._preview(listing_id, None, asdict(step.new)) if self._preview_room else listing_id
+        return self._preview(listing_id, None, asdict(step.new)) if self._preview_room >= 0 else listing_id
 
     def _change(self, step: ChangeStep) -> Script[StepResult]:
         listing = self._known.get(step.listing_id)
@@ -331,7 +331,7 @@ class _Steps:
         if step.listing_id in self._known:
             self._known[step.listing_id] = edit.listing
         result = replace(edit.listing, content="")  # the results of many batches are in memory together
-        if not self._preview_room:
+        if self._preview_room < 0:
             return result
         names = changes.list_names(edit.changes)
         before = {name: getattr(edit.before, name) for name in names}
@@ -341,10 +341,7 @@ class _Steps:
         """Return the result with a preview, if there is room for it."""
         values = [*(before or {}).values(), *after.values()]
         self._preview_room -= sum(len(value) for value in values if isinstance(value, str))
-        if self._preview_room <= 0:
-            self._preview_room = 0
-            return result
-        return Preview(result, before, after)
+        return Preview(result, before, after) if self._preview_room >= 0 else result
 
 
 # Idempotency records

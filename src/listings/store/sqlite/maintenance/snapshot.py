@@ -1,7 +1,7 @@
 """Copy the database while it is in use: a consistent snapshot in one checked file, either complete or missing.
 
 A copy is first written to a draft in the same folder (`FILE.part`), which is locked until the copy is complete. A
-draft that is not locked was left by a process that was killed; the next copy replaces it.
+draft that is not locked and begins like a database was left by a killed process; the next copy replaces it.
 """
 
 import errno
