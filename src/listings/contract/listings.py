@@ -94,14 +94,14 @@ class Batch(NamedTuple):
 
 
 MAX_LIST_BYTES = 256 * 1024
-"""Size up to which a list is read in one call."""
+"""Size up to which `list_listings` and `find_listings` read a list."""
 
 ROW_BYTES = 512
 """Bytes that are counted for a listing in addition to its title, content and image URLs."""
 
 
 class LargeListError(Exception):
-    """A list is too large to be read in one call: use `ListingStore.read_listings`."""
+    """A list is too large, or takes too long to find, to be read in one call: use `ListingStore.read_listings`."""
 
 
 MAX_COUNTED = 1000
@@ -116,7 +116,7 @@ class Found(NamedTuple):
 
 
 Pieces: TypeAlias = AsyncIterator[list[Listing]]
-"""A list in pieces of limited size. A listing above that size is a piece of its own."""
+"""A list in pieces of limited size. Only a large listing, with the small ones after it, can exceed that size."""
 
 
 class FoundPieces(NamedTuple):

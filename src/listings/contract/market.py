@@ -64,9 +64,10 @@ class MarketStore(Protocol):
     async def index_market(self, count: int, indexer: bytes, now: float) -> IndexResult:
         """Index at most `count` listings for the market.
 
-        Listings of newly disabled or enabled accounts come first, then created and changed ones, then outdated ones.
-        `indexer` identifies the process, and `now` is a Unix time in seconds. The process holds a lease until a few
-        seconds after its last call. Meanwhile, other processes find no work.
+        Listings of newly disabled or enabled accounts come first, then created and changed ones, then those that were
+        indexed with earlier rules for search terms. `indexer` identifies the process, and `now` is a Unix time in
+        seconds. The process holds a lease until a few seconds after its last call. Meanwhile, other processes find no
+        work.
         """
 
     async def index_accounts(self, count: int) -> IndexResult:

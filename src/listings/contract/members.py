@@ -47,7 +47,7 @@ class SessionCutoffs(NamedTuple):
 
 
 class AttemptLimit(NamedTuple):
-    """At most `max_attempts` of a subject in `seconds`. A subject is a SHA-256, such as that of a network."""
+    """A limit of `max_attempts` in `seconds`. `subject`: the SHA-256 hash of what it is for, such as a network."""
 
     subject: bytes
     max_attempts: int
@@ -66,7 +66,7 @@ class AttemptStore(Protocol):
         """
 
     async def decrement_attempts(self, subjects: Sequence[bytes]) -> None:
-        """Lower the count of each subject by one, in the order of `count_attempt`."""
+        """Lower the count of each subject by one. Pass the subjects in the order of `count_attempt`."""
 
     async def purge_attempts(self, oldest: int, now: int) -> None:
         """Delete subjects whose first attempt was before `oldest` or lies after `now`."""

@@ -39,7 +39,7 @@ class OwnAccountStore(Protocol):
         """
 
     async def queue_confirmation(self, account_id: int, mail: NewMail, password_hash: str) -> None:
-        """Queue an email with a link to a new address.
+        """Queue an email to an address, with a link that confirms it.
 
         Raises Problem("wrong_credentials") if `password_hash` is not the current one.
         """

@@ -38,7 +38,8 @@ class Store(
 
     Every method guarantees the following:
 
-    - It runs in one transaction, unless its docstring says otherwise. When a write returns, it is durable.
+    - All its writes are one transaction, unless its docstring says otherwise. When it returns, they are durable. It may
+      read more than one snapshot, unless its docstring promises one.
     - It may raise Unavailable. Errors of the database driver are never raised. The outcome of a write that raises
       Unavailable is unknown: it may or may not be stored.
     - Cancelling the caller does not roll back its write.
