@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import apsw
@@ -98,6 +98,27 @@ def test_the_wal_of_a_removed_database_outlives_the_stop(database: Path, tmp_pat
     marker_of(database).unlink()
     migrate(database)
     assert len(read_titles(database)) == writes
+
+
+def test_a_backup_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path: Path) -> None:
+    older, away = tmp_path / "older", tmp_path / "away"
+
+    async def use(store: SqliteStore) -> None:
+        shutil.copy(database, older)
+        for number in range(30):
+            await add(store, f"Lamp {number}")
+        shutil.move(database, away)
+        shutil.move(older, database)
+
+    run(database, use)
+    written = wal_of(database).read_bytes()
+    with suppress(Unavailable):  # the WAL may not fit to the older database
+        back_up(database, tmp_path / "backup.db")
+    assert wal_of(database).read_bytes() == written
+    away.replace(database)
+    marker_of(database).unlink()
+    migrate(database)
+    assert len(read_titles(database)) == 30
 
 
 def test_a_restored_backup_needs_no_recovery(database: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store import migrations
 from listings.store.sqlite.connections import find_orphaned_wal, open_writer
 from listings.store.sqlite.maintenance import backup as backups
-from listings.store.sqlite.maintenance import inspection, migrate
+from listings.store.sqlite.maintenance import inspection, migrate, snapshot
 from listings.store.sqlite.maintenance import restore as restores
 from listings.store.sqlite.store import SqliteStore
 from tests.store import databases
@@ -133,6 +133,22 @@ def test_larger_and_smaller_backups_are_restored(tmp_path: Path) -> None:
     assert (rows(small, COUNT_LISTINGS), rows(large, COUNT_LISTINGS)) == ([(200,)], [(3,)])
     assert is_sound(small)
     assert is_sound(large)
+
+
+def test_a_failed_restore_keeps_a_link_to_a_new_file(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "new.db")
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "copy_pages", fail)
+        with pytest.raises(Problem, match="nothing was changed"):
+            restores.restore(link, backup)
+    assert link.is_symlink()
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_restoring_through_a_link_keeps_the_link(database: Path, backup: Path, tmp_path: Path) -> None:

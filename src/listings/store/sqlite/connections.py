@@ -3,6 +3,8 @@
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -166,6 +168,18 @@ def open_reader(path: Path, cache_kibibytes: int = 16384, *, one_thread: bool = 
     for pragma in ("query_only = ON", f"cache_size = -{cache_kibibytes}"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[apsw.Connection]:
+    """Open a connection that can't write, and close it. If the database needs recovery, closing it keeps the WAL."""
+    connection = open_reader(path)
+    try:
+        yield connection
+    finally:
+        if _recovery_marker_of(path).exists():  # the WAL may belong to a file that was replaced
+            set_checkpoint_on_close(connection, enabled=False)
+        connection.close()
 
 
 def open_exclusive(path: Path) -> apsw.Connection:

@@ -135,7 +135,11 @@ def _is_indexed(read: Read, partition: Partition) -> bool:
 
 
 def _choose_shape(read: Read, partition: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
-    """Return the gather plan of a selective filter, or else a walk: matches are then frequent, and soon fill a page."""
+    """Return a plan that gathers the matches of a selective filter and sorts them.
+
+    Without a selective filter, return one that walks along the index of the requested order: matches are then frequent,
+    and soon fill a page. `search_sql` describes both.
+    """
     for gathering in search_sql.list_gather_plans(shape):
         values = (getattr(query, name) for name in search_sql.find_served_filters(gathering))
         if read(search_sql.build_count(gathering), (*partition, *values))[0][0] < search_sql.MAX_GATHERED:

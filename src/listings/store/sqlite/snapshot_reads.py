@@ -71,7 +71,7 @@ class SnapshotReads:
         plan = await self._run(partial(search.plan_count, read, partition, query))
         if not plan.shape.by_terms:
             return await self._run(partial(search.count, read, partition, query, plan))
-        total = 0  # the event loop searches in pieces: a search in the thread would block it
+        total = 0  # in pieces: a long search in the thread would hold Python's lock, and so block the event loop
         async for listings in await self._find(connection, partition, search_sql.remove_page(query)):
             total += len(listings)
             if total > MAX_COUNTED:

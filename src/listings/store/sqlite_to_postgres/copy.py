@@ -7,7 +7,6 @@ column.
 """
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store import sql
 from listings.store.mapping import Row
 from listings.store.postgres import migrate as postgres_migrate
-from listings.store.sqlite.connections import open_reader, require_database_file, require_safe_sqlite
+from listings.store.sqlite.connections import reading, require_database_file, require_safe_sqlite
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.store.sqlite_to_postgres import tables
@@ -74,7 +73,7 @@ async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progres
     require_safe_sqlite()
     require_database_file(path)
     try:
-        with closing(open_reader(path)) as connection:
+        with reading(path) as connection:
             source = _open_snapshot(path, connection)
 
             async def copy_from(reader: asyncpg.Connection) -> CopyResult:
@@ -229,7 +228,7 @@ class _Copy:
     async def _require_unchanged_source(self) -> None:
         """Raise Problem("copy_refused") if the source has changed since the copy started."""
         accounts: set[int | None] = set()
-        with closing(open_reader(self._source.path)) as current:
+        with reading(self._source.path) as current:
             current.set_busy_timeout(_BUSY_TIMEOUT_MS)
             current.execute("BEGIN").fetchall()
             for table in TABLES:

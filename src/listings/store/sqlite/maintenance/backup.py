@@ -1,14 +1,13 @@
 """Back up the database to a file while the service runs and writes."""
 
 import os
-from contextlib import closing
 from glob import escape
 from pathlib import Path
 
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.sqlite.connections import MARKER_SUFFIX, open_reader, require_database_file, require_safe_sqlite
+from listings.store.sqlite.connections import MARKER_SUFFIX, reading, require_database_file, require_safe_sqlite
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.snapshot import (
     DRAFT_SUFFIX,
@@ -34,7 +33,7 @@ def back_up(database: Path, file: Path, *, force: bool = False, progress: Progre
     try:
         require_database_file(database)
         target = _resolve_target(database, file, force=force)
-        with closing(open_reader(database)) as source:
+        with reading(database) as source:
             source.set_busy_timeout(_BUSY_TIMEOUT_MS)
             migrate.require_migrated(source)
             write_copy(source, target, force=force, progress=progress)

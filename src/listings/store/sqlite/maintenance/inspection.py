@@ -12,7 +12,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store.inspection import COUNT_PENDING, Pending
 from listings.store.mapping import Row
 from listings.store.migrations import Migration, shipped_migrations
-from listings.store.sqlite.connections import is_damage, open_reader, open_without_writes, read_file_state
+from listings.store.sqlite.connections import is_damage, open_without_writes, read_file_state, reading
 from listings.store.sqlite.maintenance import migrate, snapshot
 
 _MAX_ATTEMPTS = 5
@@ -67,7 +67,7 @@ def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda
     """
     end = monotonic() + seconds
     try:
-        with closing(open_reader(path)) as connection:
+        with reading(path) as connection:
             connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
             connection.set_progress_handler(lambda: is_over() or monotonic() > end, _PROGRESS_INTERVAL)
             found = str(connection.execute("PRAGMA quick_check(1)").fetchall()[0][0])

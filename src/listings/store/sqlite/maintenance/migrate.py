@@ -44,8 +44,8 @@ def migrate(
     Before an existing schema is changed, the database is copied to a file next to it, and `on_backup` is called with
     its path. Raises Unavailable if the file can't be used or a migration fails; earlier migrations stay applied. The
     other errors leave the schema and all rows unchanged: Problem("schema_mismatch") for a newer or altered schema and
-    for the database of another program; Problem("database_missing") if only the WAL of a database exists;
-    Problem("backup_refused") if the copy can't be written.
+    for the database of another program; Problem("database_missing") if the database is missing, or empty, and
+    its WAL or journal is not; Problem("backup_refused") if the copy can't be written.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
@@ -118,7 +118,10 @@ def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[
 
 
 def _require_listings_database_first(path: Path) -> None:
-    """Call `require_listings_database` before anything is created or changed, if reading the file changes nothing."""
+    """Call `require_listings_database` before anything is created or changed.
+
+    A file that is missing, or that can't be read without changing it, is not checked.
+    """
     with suppress(apsw.Error):  # opening it for writing raises the same error
         try:
             connection = open_without_writes(path)

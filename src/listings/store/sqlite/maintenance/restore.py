@@ -240,7 +240,7 @@ def _roll_back(database: Path, *, is_new: bool) -> None:
     with suppress(apsw.Error, OSError), closing(open_exclusive(database)) as connection:
         set_checkpoint_on_close(connection, enabled=True)
         if is_new and not _has_tables(connection):
-            database.unlink()
+            database.resolve().unlink()  # not a link to it
 
 
 def _has_tables(connection: apsw.Connection) -> bool:

@@ -133,14 +133,14 @@ class BatchWriter:
             self._checkpoint(self._connection)
 
     def _keep_wal(self, fault: str) -> None:
+        _log.error("%s: the WAL is kept, and the service can't start until the database is recovered", fault)
+        try:
+            write_recovery_marker(self._path, fault)  # before the close: another process may close the last connection
+        except OSError:
+            _log.exception("The marker that prevents the next start can't be written")
         if self._connection is not None:
             set_checkpoint_on_close(self._connection, enabled=False)
             self._connection.close(force=True)
-        _log.error("%s: the WAL is kept, and the service can't start until the database is recovered", fault)
-        try:
-            write_recovery_marker(self._path, fault)
-        except OSError:
-            _log.exception("The marker that prevents the next start can't be written")
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
         try:
