@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -267,7 +267,8 @@ class PostgresServer:
     def _signal_all(self, number: signal.Signals) -> None:
         assert self._process is not None
         for process in [self._process.pid, *_list_children(self._process.pid)]:
-            os.kill(process, number)
+            with suppress(ProcessLookupError):  # a session has ended meanwhile
+                os.kill(process, number)
 
 
 class DatabaseServer(Protocol):

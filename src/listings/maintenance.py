@@ -30,7 +30,10 @@ if TYPE_CHECKING:  # imported in functions, because most commands need none of t
     from listings.store.sqlite_to_postgres.copy import CopyResult
 
 OnDamage: TypeAlias = Callable[[Callable[[], None]], None]
-"""Registers a callback that stops the service if damage is found. Call it on the running event loop."""
+"""Starts to look for damage, and calls the callback, which stops the service, if there is any.
+
+Call it on the running event loop, on which the callback is then called.
+"""
 
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # imported in functions, because most commands need neither H
     from listings.store.postgres.store import PostgresStore
     from listings.telemetry.metrics import Metrics
 
-_WORKER_ACCEPT_BATCH_SIZE = 4  # connections accepted together, so that other workers get some
+_WORKER_ACCEPT_BATCH_SIZE = 4  # connections per loop iteration; with more, other workers would get too few
 
 
 class Observers(NamedTuple):

@@ -70,6 +70,15 @@ def test_the_least_recently_used_account_is_evicted_first() -> None:
     assert cache.bytes == CAPACITY
 
 
+def test_an_account_whose_responses_are_only_stored_is_in_use() -> None:
+    cache = build_cache(CAPACITY)
+    for account in (0, 1, 2, 3, 0):
+        cache.store(account, 1, WHOLE_LIST, build_response())
+    cache.store(4, 1, WHOLE_LIST, build_response())
+    assert cache.find(1, 1, WHOLE_LIST) is None
+    assert cache.find(0, 1, WHOLE_LIST) is not None
+
+
 def test_a_response_that_would_evict_all_others_is_not_cached() -> None:
     cache = build_cache(CAPACITY)
     cache.store(1, 1, WHOLE_LIST, build_response(100))

@@ -348,6 +348,17 @@ def test_no_change_set_is_missing_after_an_erasure_that_stopped(edits: Edits) ->
     assert [summarize(it) for it in edits.read(4)] == [(5, "updated", own, {"price_cents": (3, 4)})]
 
 
+def test_change_sets_that_an_erasure_has_left_are_purged(edits: Edits) -> None:
+    own = edits.add()
+    for price in (1, 2, 3):
+        edits.change(own, price_cents=price)
+    store, account_id = edits.store, edits.partition[1]
+    edits.run(store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
+    edits.run(store.erase_rows(account_id, 2, 2_000))
+    assert edits.run(store.purge_changes(range(1024), 10_000, 10)) == 1
+    assert edits.history(own) == ([], False)
+
+
 def replay(state: dict[int, dict[str, Any]], changes: list[Change]) -> None:
     """Apply changes to a copy of an account's listings, as a client would."""
     for change in changes:

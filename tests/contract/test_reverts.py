@@ -275,6 +275,22 @@ def test_a_restore_for_which_the_account_has_no_room_is_a_conflict(
     assert conflicts == [(deleted, "account_full", ["deleted_at", "is_active"], None)]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_external_id_goes_to_the_next_listing_if_there_is_no_room_for_the_first(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Any, run: Run
+) -> None:
+    with open_store(request, engine, tmp_path, run, AccountLimits(text_bytes=1_000)) as store:
+        reverts = Reverts(store, run, run(store.add_account("Alice", "alice@example.com", None, 1_000)))
+        small = reverts.add(OWNER, external_id="a")
+        reverts.delete(small)
+        large = reverts.add(OWNER, external_id="a", content="x" * 900)
+        reverts.delete(large)
+        reverts.add(OWNER, content="x" * 500)
+        conflicts = describe(reverts.conflicts(reverts.begin()))
+        assert conflicts == [(large, "account_full", ["deleted_at", "is_active"], None)]
+        assert reverts.get(small).deleted_at is None
+
+
 @pytest.mark.decision("G55")
 def test_a_large_revert_continues_and_ignores_later_changes(reverts: Reverts) -> None:
     ids = [reverts.add(BOT if number % 2 else OWNER) for number in range(9)]

@@ -321,6 +321,25 @@ def test_a_log_truncated_in_use_starts_empty(
     assert "was truncated while in use" in caplog.text
 
 
+def test_a_log_that_became_longer_is_replaced_for_all(database: Path, machine: Machine) -> None:
+    limiter = Limiter(database, machine)
+    limiter.hit()
+    with first_log_file(database).open("ab") as file:
+        file.write(b"x")
+    other = Limiter(database, machine)
+    assert count_accepted(other, 4) + count_accepted(limiter, 4) == 3
+
+
+def test_a_log_removed_in_use_starts_empty(database: Path, machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
+    limiter = Limiter(database, machine)
+    limiter.hit()
+    first_log_file(database).unlink()
+    limiter.poll()
+    other = Limiter(database, machine)
+    assert count_accepted(other, 4) + count_accepted(limiter, 4) == 3
+    assert "was removed while in use" in caplog.text
+
+
 def test_the_log_of_an_idle_limiter_may_be_truncated(database: Path, machine: Machine) -> None:
     limiter = Limiter(database, machine)
     limiter.hit()

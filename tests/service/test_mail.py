@@ -113,7 +113,7 @@ def test_a_mail_that_the_server_rejects_is_given_up_immediately(
     request_reset(harness)
     mailbox.refusals = ["554 no"]
     send(harness)
-    assert "after 1 attempts: SMTPDataError 554" in caplog.text
+    assert "at attempt 1: SMTPDataError 554" in caplog.text
 
 
 def test_mail_waits_while_the_server_is_unreachable(tmp_path: Path) -> None:

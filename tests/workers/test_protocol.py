@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+import sys
 import threading
 from typing import Any, cast
 
 import pytest
 
+from listings.domain.errors import Problem
 from listings.telemetry.metrics import Family
 from listings.workers.protocol import (
     Event,
@@ -20,6 +22,7 @@ from listings.workers.protocol import (
     read_line,
 )
 from listings.workers.supervisor_link import SupervisorLink
+from listings.workers.worker import Worker
 from tests.harness import TIMEOUT
 
 
@@ -35,6 +38,25 @@ def test_the_last_line_ends_with_the_connection(rest: bytes) -> None:
 
     first, last = asyncio.run(read_all())
     assert (decode_event(first), last) == (Pong(), b"")
+
+
+NEWER_WORKER = """
+import socket, sys
+worker = socket.socket(fileno=int(sys.argv[1]))
+worker.sendall(b'{"type": "unknown"}\\n{"type": "refused", "code": "unknown", "message": "the reason"}\\n')
+"""
+
+
+def test_a_worker_of_a_newer_version_may_send_unknown_events_and_codes(caplog: pytest.LogCaptureFixture) -> None:
+    async def start() -> None:
+        with socket.socket() as listener:
+            worker = await Worker.start([sys.executable, "-c", NEWER_WORKER], {}, listener, lambda *_: None)
+            await worker.wait_until_ready()
+
+    with pytest.raises(Problem, match="the reason") as raised:
+        asyncio.run(asyncio.wait_for(start(), TIMEOUT))
+    assert raised.value.code == "unavailable"
+    assert "sent an unknown event" in caplog.text
 
 
 class StoppableServer:

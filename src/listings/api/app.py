@@ -62,7 +62,7 @@ class Options(NamedTuple):
     request_log: RequestLog | None = None
     on_response: OnResponse | None = None  # gets every response
     trace: Trace | None = None  # gets every response to a valid HTTP request
-    pages: Pages | None = None  # handles paths that are neither in the API nor below /api, without their prefix
+    pages: Pages | None = None  # gets the other paths, except those below /api, without the prefix
 
 
 DEFAULTS = Options()
@@ -180,7 +180,7 @@ class Application:
         return response
 
     def _reject_unsent(self, request: Request, response: Response) -> Response:
-        """Return a 503 instead of a large response, because clients have not read too many others."""
+        """Return a 503 instead of a large response, because too many earlier responses are still unread."""
         if response.file is not None:
             response.file.release()
         problem = Unavailable("Too many responses are waiting for their clients to read them")

@@ -1,4 +1,4 @@
-"""Batches: many writes in one request, parsed from the body and reported one result each."""
+"""Batches: many writes in one request, parsed from the body, and reported with one result each."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -261,7 +261,7 @@ def _failing(ref: object, problem: Problem) -> Operation:
 
 
 def _report(operation: Operation, result: StepResult, *, dry_run: bool) -> dict[str, object]:
-    """Build the result of one operation: status, error code or entity tag, and body of the single request."""
+    """Build the result of one operation: the status, the code or entity tag, and the body of a single response."""
     report: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
         return report | {"status": STATUS[result.code], "code": result.code, "body": {"error": result.message}}

@@ -128,7 +128,7 @@ def split_changes(changes: Sequence[Change]) -> list[Sequence[Change]]:
 
 
 async def build_history_response(page: ListingChangePage, actors: Mapping[int, ChangeActor], before: int) -> Response:
-    """Return a page of the history of a listing. `before` is the change set before which it ends."""
+    """Return a page of the history of a listing. Its change sets have ids below `before`."""
     encoder, body = ChangeEncoder(actors), CHANGES_BEGIN
     for part in split_changes(page.changes):
         body += encoder.encode(part)
@@ -266,7 +266,9 @@ def require_match(values: list[str], tag: str) -> None:
 
 
 def parse_state_condition(values: list[str], account_id: int) -> StateCondition | None:
-    """Return the states that If-Match allows for a batch, or None without it. Tags of lists name their state.
+    """Return the edit revisions of the account that If-Match allows for a batch, or None without If-Match.
+
+    The tag of a list begins with the edit revision.
 
     Raises Problem("invalid_request").
     """

@@ -17,7 +17,7 @@ _CACHE_SUFFIX = "/gzip"  # no name in a path has a slash
 
 
 def build_tags(tag: str, encodings: Encodings) -> list[str]:
-    """Return the entity tags of the body `tag` in the encodings."""
+    """Return the entity tags that a body has in the encodings. `tag` is that of the uncompressed body."""
     return [f'{tag[:-1]}{suffix}"' for suffix in encodings.suffixes]
 
 

@@ -1,6 +1,6 @@
 """Lists: small ones are built in memory, and cached; large ones are written to a file, and shared by their readers.
 
-Change sets are written to a file only if one of them is large.
+Change sets are written to a file only if their JSON has 256 KiB or more.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _KEEP_SECONDS = 30.0  # for the next client that requests the same list
 
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
 _Key: TypeAlias = tuple[int, str, _Pairs, bool]
-"""The account, the entity tag, which names the revision, the parameters as they were sent, and whether it is gzip."""
+"""The account, the entity tag (with the revision), the parameters as they were sent, and whether it is gzip."""
 
 Cursor: TypeAlias = tuple[str | int, int]
 
@@ -45,7 +45,7 @@ class Lists:
     """Builds the responses to list requests."""
 
     def __init__(self, services: Services, folder: Path | None, max_file_bytes: int) -> None:
-        """`max_file_bytes` limits the temporary files together, and half of it those of an account."""
+        """`max_file_bytes` limits all temporary files together. An account may use half of it."""
         self._services = services
         self._folder = BodyFolder(folder, max_file_bytes)
         self._large: dict[_Key, _Large] = {}
@@ -69,7 +69,7 @@ class Lists:
             except LargeListError:
                 pass
         response = await self._get_large(request.caller, wanted, tag, is_gzip=is_gzip)
-        if response.file is None and wanted is PLAIN and response.tag == tag:  # not one that another client began
+        if response.file is None and wanted is PLAIN and response.tag == tag:  # not an older one that is shared
             return request.cache.store(account_id, revision, WHOLE_LIST, response)
         return response
 
@@ -110,7 +110,7 @@ class Lists:
     async def _get_large(self, caller: Caller, wanted: ListRequest, tag: str, *, is_gzip: bool) -> Response:
         """Wait for the list, which is written once for all clients that request it.
 
-        A list that is not being read yet will be at least as new as `tag`, so these clients share it too.
+        A list that is not being read yet will be at least as new as `tag`, so its clients share it too.
         """
         key = (caller.account_id, tag, wanted.pairs, is_gzip)
         large = self._large.get(key) or self._waiting.get((caller.account_id, wanted.pairs, is_gzip))

@@ -357,7 +357,7 @@ def parse_changes(query_string: bytes, *, strict: bool) -> Poll:
 
 
 def parse_history(query_string: bytes, *, strict: bool) -> tuple[int, int]:
-    """Return the change set to end before, and the maximum number of change sets. Raises like `parse_list`."""
+    """Return the id below which change sets are requested, and their maximum number. Raises like `parse_list`."""
     values = _parse(_split(query_string), HISTORY_PARAMETERS, strict=strict)
     return values.get("before", MAX_ID), values.get("limit", _DEFAULT_CHANGE_SETS)
 

@@ -209,7 +209,7 @@ class Request:
         """Discard a body that the endpoint does not use. Return whether there was one. Raises ClientDisconnectedError.
 
         For GET and HEAD, the connection discards the rest above `max_bytes`. For a write, raises
-        Problem("body_too_large"), so that a truncated request changes nothing.
+        Problem("body_too_large"): a request that may be incomplete must change nothing.
         """
         more = self.header(b"content-length") not in {"", "0"} or b"transfer-encoding" in self._headers
         if not more:

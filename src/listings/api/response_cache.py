@@ -24,7 +24,7 @@ class _Account:
 
 
 class ResponseCache:
-    """Caches responses that show an account's own listings.
+    """Caches responses that show an account's own listings, and compressed documentation (as account 0).
 
     Every edit raises the account's revision in its own transaction (`contract.revisions`). A cached response is
     current if it was read at or after the last revision that changed its content. The least recently used account is
@@ -39,7 +39,7 @@ class ResponseCache:
         self.bytes = 0
 
     async def find_listing(self, caller: Caller, name: str) -> Response | None:
-        """Return the response with the listing of this name if no listing of the account has changed since."""
+        """Return the response with a listing (`name`: its id) unless a listing of the account has changed since."""
         account_id = caller.account_id
         last_change = self._revisions.get_cached_last_change_revision(caller.bucket, account_id)
         if last_change is None and self._has(account_id, name):
@@ -74,6 +74,7 @@ class ResponseCache:
         account.bytes += size
         self.bytes += size
         self._accounts[account_id] = account
+        self._accounts.move_to_end(account_id)
         while self.bytes > self._max_bytes:
             self._evict(next(iter(self._accounts)))
         return response

@@ -84,6 +84,6 @@ class ChangeStore(Protocol):
     async def purge_changes(self, buckets: Sequence[int], oldest: int, max_sets: int) -> int:
         """Delete change sets from before `oldest`, a Unix time in seconds, in a transaction for each account.
 
-        At most `max_sets` of each account are deleted; return the total number. A creation may be a change set without
-        a row of its own: it does not count, and is deleted with the next one that has a row.
+        At most `max_sets` of each account are deleted; return the total number. A change set that exists only as the
+        row of the created listing does not count. It is regarded as deleted once a later one is deleted.
         """

@@ -203,7 +203,7 @@ class HistoryStore(Protocol):
 
 
 class ReportTimes(NamedTuple):
-    """The times of a report, in seconds since 1970: the start of its period, the end, and when "soon" ends."""
+    """Unix times: the start and the end of a report's period, and until when the end of a plan is "soon"."""
 
     since: int
     now: int

@@ -116,7 +116,7 @@ class Found(NamedTuple):
 
 
 Pieces: TypeAlias = AsyncIterator[list[Listing]]
-"""A list in pieces of limited size. Only a large listing, with the small ones after it, can exceed that size."""
+"""A list in pieces of limited size. A piece can exceed it by up to the size of its first listing."""
 
 
 class FoundPieces(NamedTuple):

@@ -66,8 +66,8 @@ class MarketStore(Protocol):
 
         Listings of newly disabled or enabled accounts come first, then created and changed ones, then those that were
         indexed with earlier rules for search terms. `indexer` identifies the process, and `now` is a Unix time in
-        seconds. The process holds a lease until a few seconds after its last call. Meanwhile, other processes find no
-        work.
+        seconds. A process that indexes holds a lease until a few seconds after its last step. Meanwhile, other
+        processes index nothing.
         """
 
     async def index_accounts(self, count: int) -> IndexResult:

@@ -54,7 +54,7 @@ class RateLimiter(Protocol):
         """Run background work until cancelled. Return immediately if there is none."""
 
     async def check(self) -> None:
-        """Raise Unavailable if requests can't be counted, or only in memory: the disk is full or read-only."""
+        """Raise Unavailable if requests can't be counted, or if the disk has no room for some of them."""
 
     async def close(self) -> None:
         """Release files and connections."""

@@ -55,8 +55,8 @@ class RevertPosition(NamedTuple):
 class Candidate(NamedTuple):
     """A change that a revert undoes.
 
-    The number of a creation is 0 if its change set has no row of its own, and otherwise -1, -2, ... in the order of
-    creation.
+    The number of a creation is 0 if its change set exists only as the row of the listing, and otherwise -1, -2, ... in
+    the order of creation.
     """
 
     edit_revision: int

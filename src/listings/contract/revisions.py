@@ -36,5 +36,6 @@ class RevisionStore(Protocol):
     def on_reset(self, callback: Callable[[], None]) -> None:
         """Register the callback that empties caches. It replaces an earlier callback.
 
-        It is called after a reconnect, before the first read, because the server may be a standby or a restored backup.
+        It is called before the first read from another server, or from a restarted one: its data may be older, because
+        it is a standby or a restored backup.
         """

@@ -8,7 +8,7 @@ from listings.domain.errors import Problem
 from listings.domain.model import Account
 
 ENDING_DAYS = 14  # days in which the end of a plan is "soon"
-PLAN_ENDED = "Your Business plan ended on {}. Active listings stay visible, but your API keys stop working"
+PLAN_ENDED = "Your Business plan ended on {}. Active listings stay visible, but your API keys no longer work"
 _ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 

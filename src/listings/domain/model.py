@@ -153,7 +153,7 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
     price_type: str
     location: str
     region: str
-    listed_at: str  # when the listing was created, or when the entry before this one was listed, if that is later
+    listed_at: str  # when the listing was created, but not before the `listed_at` of any lower serial
 
     @property
     def cursor(self) -> tuple[int, int]:

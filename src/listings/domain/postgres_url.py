@@ -21,7 +21,7 @@ class PostgresUrl(str):
 
     @property
     def redacted(self) -> str:
-        """The URI without its user, password and parameters. Without a host, it has the parameter `host`."""
+        """The URI without its user, password and parameters. Without a host, the value of `host` takes its place."""
         parts = urlsplit(self)
         host = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "")
         return f"postgresql://{host}{parts.path}"

@@ -69,7 +69,7 @@ class FieldEdits(msgspec.Struct):
     """The edits of one field that decide how it is reverted.
 
     `origin` is the first edit of the last uninterrupted series of reverted edits: the value from before it is restored.
-    `newest` and `oldest` are the newest and the oldest edit after this series, and `previous` is the one before it.
+    `newest` and `oldest` are the newest and the oldest edit after this series. `previous` is the last edit before it.
     """
 
     origin: Edit | None = None
@@ -135,8 +135,8 @@ def plan_revert(
 
     `edits` are its edits since the first one that is reverted, newest first, and `values` has the values from before
     each edit in `list_needed`. A field that another edit changed later is a conflict, unless `overwrite` is set or an
-    earlier revert has undone that edit. If this revert would delete the listing, any later edit is a conflict, with the
-    same exceptions. (An undone edit is a conflict nevertheless if a reverted edit of the same field came after it.)
+    earlier revert has undone that edit. If this revert would delete the listing, any later edit of any field is a
+    conflict, with the same exceptions; here, an undone edit does count if a reverted edit of the same field follows it.
     """
     changes: dict[str, Value] = {}
     kept: dict[str, Edit] = {}

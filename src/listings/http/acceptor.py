@@ -90,9 +90,10 @@ class Acceptor:
 def drop_new_connections(listener: socket.socket) -> bool:
     """Drop new connection attempts from now on. Return False if a sandbox forbids it.
 
-    When a listening socket is closed, the kernel resets all connections in its queue. After this call the queue gets
-    no new ones, so a caller that accepts the queued ones before it closes the socket resets none. A client whose
-    attempt is dropped retries after a second. It is then refused, or reaches the next process that listens.
+    When a listening socket is closed, the kernel resets all connections in its queue. After this call, only handshakes
+    in progress add to the queue, for `HANDSHAKE_SECONDS`. So a caller that waits for them, and accepts the queued
+    connections before it closes the socket, resets none. A client whose attempt is dropped retries after a second: it
+    is then refused, or reaches the next process that listens.
     """
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in _DROP_NEW))
     try:

@@ -32,7 +32,7 @@ class LargeBodies:
         self._bytes.change(owner, -size)
 
     async def wait_and_check(self, body: bytes) -> None:
-        """Wait until this body may be decoded, and check its number of values. Decode it before the next `await`.
+        """Wait until this body may be decoded, and check its number of values.
 
         Raises Problem("invalid_request") if it has too many values.
         """

@@ -12,7 +12,7 @@ class YieldingLock:
         """A caller that had to wait for the lock then sleeps for `pause` seconds while it holds the lock."""
         self._pause = pause
         self._lock = asyncio.Lock()
-        self._callers = 0  # that hold the lock or wait for it; `locked` is False while a waiter is woken
+        self._callers = 0  # that hold the lock or wait for it; `_lock.locked()` is False while a waiter is woken
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[None]:

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class _NoRoomError(Exception):
-    """The requests of a key must be counted in memory: the disk is full or read-only, or its log is there already."""
+    """The requests of a key must be counted in memory: the disk is full or read-only, or the key has a log there."""
 
 
 class MappedLimiter:
@@ -96,15 +96,16 @@ class MappedLimiter:
             raise _NoRoomError(error.strerror) from error
 
     def _drop(self, file_number: int) -> None:
-        """Close a file that was replaced or truncated."""
-        file = self._files.pop(file_number)
+        """Close a file that was replaced, truncated or removed."""
+        file, path = self._files.pop(file_number), self._path(file_number)
         try:
             if file.is_truncated():
-                path = self._path(file_number)
                 lock_header(file.descriptor)  # the process that replaces the file holds this lock too
                 if has_name(file.descriptor, path):
                     _log.error("The rate limit starts empty: %s was truncated while in use", path)
                     path.unlink()
+            elif not path.exists():
+                _log.error("The rate limit starts empty: %s was removed while in use", path)
         finally:
             file.close()
 
@@ -154,7 +155,7 @@ class MappedLimiter:
     def _for_each_file(self, act: Callable[[MappedFile], None]) -> None:
         for file_number, file in list(self._files.items()):
             try:
-                if file.is_truncated():
+                if file.is_truncated() or not has_name(file.descriptor, self._path(file_number)):
                     self._drop(file_number)
                 else:
                     act(file)

@@ -384,6 +384,8 @@ def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: Mac
     if not is_own or os.fstat(descriptor).st_size != _size(header.capacity):
         _log.warning("The rate limit starts empty: %s was damaged or belonged to another database", path)
         _replace(path, new_header, None, clock)
+        if is_own:  # it has the wrong length, but other processes may count in it
+            os.pwrite(descriptor, _STATE.pack(_REPLACED), _STATE_WORD * _STATE.size)
         return None
     file = MappedFile(descriptor, clock)
     is_usable = False

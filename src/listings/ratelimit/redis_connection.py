@@ -57,8 +57,8 @@ class Connection(asyncio.Protocol):
     def call(self, *words: bytes | str | int) -> asyncio.Future[Any]:
         """Send a command. The future resolves to the reply, which may be an ErrorReply.
 
-        Raises Unavailable if the connection is closed or has too many pending calls. So does the future if it is lost
-        before the reply.
+        Raises Unavailable if the connection is closed or has too many pending calls. The future raises it if the
+        connection is lost before the reply.
         """
         if self.close_reason or len(self._calls) >= _MAX_PENDING_CALLS:
             raise Unavailable(self.close_reason or f"{_MAX_PENDING_CALLS} calls are waiting for Redis")

@@ -83,7 +83,7 @@ class Options(NamedTuple):
     payments: PaymentProvider = ManualPayments()
     passwords: Passwords | None = None
     pause: Pause = asyncio.sleep  # sleeps between the runs of a background task
-    change_days: int = ACTIVITY_DAYS  # for which change sets are stored
+    change_days: int = ACTIVITY_DAYS  # how long change sets are stored
     mail_server: SmtpServer | None = None  # None: no mail is sent
     on_mail: Callable[[MailOutcome], None] = lambda _: None  # called after each attempt to send an email
 

@@ -76,8 +76,8 @@ class Accounts:
         Disabling it again does not change `disabled_at`.
         """
         now = int(self._clock())
-        # The sessions end before the change, too: if the process stops right after it, they must not be valid again
-        # when the account is enabled.
+        # Sessions end before and after the change: if the process stops after the change, without the second call, the
+        # sessions must not be valid again when the account is enabled.
         await self._store.end_sessions((await self.find(reference)).id)
         account = await self._change(
             reference, lambda found: {} if found.disabled_at is not None else {"disabled_at": now}

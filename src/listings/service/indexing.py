@@ -9,8 +9,8 @@ Pause: TypeAlias = Callable[[float], Awaitable[None]]
 """Sleeps for a number of seconds."""
 
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
-_IDLE_STEP_SECONDS = 0.1  # target duration of a step if there was no write lately; the next one may wait that long
-_BUSY_STEP_SECONDS = 0.001  # the same if there was one
+_IDLE_STEP_SECONDS = 0.1  # target duration of a step without other writes lately; a write may wait that long
+_BUSY_STEP_SECONDS = 0.001  # target duration of a step with other writes
 _IDLE_SHARE, _BUSY_SHARE = 0.8, 0.04  # share of time that indexing may use
 _MAX_PAUSE_SECONDS = 5.0
 

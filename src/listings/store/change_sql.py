@@ -63,7 +63,7 @@ ORDER BY edit_revision DESC, number DESC
 
 FIND_OLD_ACCOUNTS = """
 SELECT account_id FROM account_state AS state
-WHERE bucket = $1 AND edit_revision > purged_revision AND (
+WHERE bucket = $1 AND (
     SELECT moment FROM changes WHERE bucket = $1 AND changes.account_id = state.account_id
     ORDER BY changes.edit_revision, number LIMIT 1) < $2
 """

@@ -195,7 +195,7 @@ DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (
     ORDER BY moment LIMIT $3)
 RETURNING number
 """
-"""Key rotations are stored for a year longer, the longest grace period, so that no key can be rotated twice."""
+"""Events of key rotations are stored for a year longer, until the old key has expired and can't be rotated again."""
 
 # Usage
 

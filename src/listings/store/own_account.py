@@ -84,7 +84,8 @@ class ScriptedOwnAccountStore(ScriptedStore):
     def change_email(
         self, account_id: int, email: str, actor: Actor, password_hash: str | None = None
     ) -> Script[Account | None]:
-        yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)  # before the password, like all others
+        # Like all transactions that lock both, lock the account before the password.
+        yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
         yield from _require_password(account_id, password_hash)
         return (yield from _change(account_id, email, actor))
 
@@ -121,7 +122,7 @@ def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]
 
 
 def _require_password(account_id: int, password_hash: str | None) -> Script[None]:
-    """Lock the password. Raise Problem("wrong_credentials") if this, unless it is None, is not its hash any more."""
+    """Lock the password. Raise Problem("wrong_credentials") if this is not its hash any more. None: do nothing."""
     if password_hash is not None and not (yield from is_password(account_id, password_hash)):
         raise Problem("wrong_credentials", "The password was changed in the meantime")
 

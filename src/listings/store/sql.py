@@ -16,7 +16,7 @@ from listings.domain.model import Listing, NewListing
 
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
 TEXT_BYTES = "octet_length(title) + octet_length(content) + octet_length(images)"
-_COLUMN_TYPES = {  # of the columns of listings on PostgreSQL; all others are text
+_COLUMN_TYPES = {  # on PostgreSQL, of columns that `build_listing_updates` changes; the others of these are text
     "id": "bigint",
     "price_cents": "bigint",
     "latitude": "double precision",

@@ -41,7 +41,7 @@ class _BucketSlots:
 
 
 class _Slot:
-    """A semaphore that is acquired until a deadline, a time of the event loop."""
+    """Acquires a semaphore, for which it waits until a deadline, which is a time of the event loop."""
 
     def __init__(self, semaphore: asyncio.Semaphore, deadline: float) -> None:
         self._semaphore = semaphore

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from listings.domain.errors import Code
 from listings.telemetry.metrics import Family
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
@@ -45,7 +44,7 @@ class Ready(msgspec.Struct, tag="ready"):
 class Failed(msgspec.Struct, tag="refused"):
     """Event: the worker exits because of a Problem."""
 
-    code: Code
+    code: str  # a `Code`, but a newer version may have others
     message: str
 
 
@@ -66,7 +65,7 @@ decode_command: Callable[[bytes], Command] = msgspec.json.Decoder(Command).decod
 """Decode a line from the supervisor."""
 
 decode_event: Callable[[bytes], Event] = msgspec.json.Decoder(Event).decode
-"""Decode a line from a worker."""
+"""Decode a line from a worker. Raises msgspec.MsgspecError for an event that only a newer version has."""
 
 
 async def read_line(reader: asyncio.StreamReader) -> bytes:

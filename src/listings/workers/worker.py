@@ -1,14 +1,17 @@
 """A worker process as seen by the supervisor, which exchanges messages with it over a socket pair."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from signal import SIGKILL, SIGTERM, Signals
 from subprocess import DEVNULL, Popen
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from listings.domain.errors import Problem
+import msgspec
+
+from listings.domain.errors import STATUS, Code, Problem
 from listings.telemetry.metrics import Family
 from listings.workers.protocol import (
     MAX_LINE_BYTES,
@@ -28,6 +31,8 @@ from listings.workers.protocol import (
 )
 
 _START_TIMEOUT_SECONDS = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 class Worker:
@@ -138,11 +143,15 @@ class Worker:
         """Process events until the worker ends. Return its exit code, or the negated signal number that killed it."""
         problem = None
         while line := await read_line(self._reader):
-            event = decode_event(line)
+            try:
+                event = decode_event(line)
+            except msgspec.MsgspecError:
+                _log.warning("Worker %d sent an unknown event", self.pid)
+                continue
             if isinstance(event, Ready):
                 self._ready.set_result(None)
             elif isinstance(event, Failed):
-                problem = Problem(event.code, event.message)
+                problem = _to_problem(event)
             elif isinstance(event, Pong):
                 self._unanswered_pings = 0
             else:
@@ -182,3 +191,8 @@ def describe_exit(code: int) -> str:
         return f"was killed by {Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+def _to_problem(event: Failed) -> Problem:
+    code = cast("Code", event.code) if event.code in STATUS else "unavailable"
+    return Problem(code, event.message)

@@ -14,6 +14,7 @@ import pytest
 
 from listings.domain.errors import Problem
 from listings.store.migrations import UNFINISHED_COPY
+from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite_to_postgres import copy as postgres_copy
 from listings.store.sqlite_to_postgres import target as targets
 from tests.cli.commands import DEADLINE, Cli
@@ -118,12 +119,20 @@ def test_writes_during_a_copy_are_reported_and_copied_by_the_next_run(cli: Cli, 
             copy_in_a_thread(source.file, target.url, write)
     assert written == [201, 201]
     assert raised.value.message.startswith(
-        "2 accounts changed during the copy: stop the service and run the copy again"
+        "2 accounts changed during the copy: stop the service, and run the copy again"
     )
     assert "Meanwhile" not in str(target.run("SELECT title FROM listings"))
     assert "`listings copy` again" in cli.get_error("--database-url", target.url, "account", "list")
     assert cli.data("copy", "--to", target.url)["written"] <= 8
     assert are_equal(source, target)
+
+
+def test_mail_that_was_sent_during_a_copy_is_reported(source: Source, target: Target) -> None:
+    columns = "id, kind, recipient, detail, created_at, attempts"  # without an account
+    with closing(open_writer(source.file)) as writer:
+        writer.execute(f"INSERT INTO mails ({columns}) VALUES ('m', 'password_reset', 'x', '{{}}', 1, 0)").fetchall()
+        with pytest.raises(Problem, match="The database changed during the copy"):
+            copy(source.file, target.url, lambda *_: writer.execute("DELETE FROM mails WHERE id = 'm'").fetchall())
 
 
 def test_no_service_starts_on_a_copy_while_it_is_checked(cli: Cli, source: Source, target: Target) -> None:

@@ -19,7 +19,7 @@ def test_a_row_that_differs_after_the_copy_is_named(cli: Cli, source: Source, ta
     target.run(
         f"CREATE TRIGGER spoil BEFORE INSERT ON listings FOR EACH ROW WHEN (NEW.id = {victim}) EXECUTE FUNCTION spoil()"
     )
-    assert cli.get_error("copy", "--to", target.url) == f"1 row differs after the copy: listings {victim} (title)"
+    assert cli.get_error("copy", "--to", target.url) == f"1 difference after the copy: listings {victim} (title)"
     target.run("DROP TRIGGER spoil ON listings")
     assert cli.data("copy", "--to", target.url)["written"] == 1
     assert are_equal(source, target)
@@ -31,7 +31,7 @@ def test_many_rows_that_differ_are_counted(cli: Cli, source: Source, target: Tar
     target.run("CREATE TRIGGER lose BEFORE INSERT ON idempotency FOR EACH ROW EXECUTE FUNCTION lose()")
     bob = source.cast.bob.account.id
     message = cli.get_error("copy", "--to", target.url)
-    assert message.startswith(f"{len(UNUSUAL)} rows differ after the copy: idempotency {bob} {bob} odd-0 (missing), ")
+    assert message.startswith(f"{len(UNUSUAL)} differences after the copy: idempotency {bob} {bob} odd-0 (missing), ")
 
 
 @pytest.mark.parametrize("kind", ["other tables", "other data", "another copy", "changed copy"])

@@ -262,7 +262,7 @@ def test_every_page_shows_that_the_plan_ends_soon_or_has_ended(harness: Harness)
         (12.5, "Your Business plan ends within a day, on 22 Oct 2026."),
         (
             1,
-            "Your Business plan ended on 22 Oct 2026. Active listings stay visible, but your API keys stop working.",
+            "Your Business plan ended on 22 Oct 2026. Active listings stay visible, but your API keys no longer work.",
         ),
     ):
         harness.clock.advance(days * DAY)

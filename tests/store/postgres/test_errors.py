@@ -14,8 +14,9 @@ import pytest
 
 from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord
 from listings.domain.errors import Unavailable
-from listings.domain.model import Listing, ListingChange, NewListing
+from listings.domain.model import Listing, ListingChange, ListingQuery, NewListing
 from listings.store.postgres import pool
+from listings.store.postgres.inspection import inspect
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
@@ -296,6 +297,17 @@ def test_the_log_of_a_rejected_write_quotes_no_row(url: str, caplog: pytest.LogC
     assert "Traceback" not in caplog.text
 
 
+def test_the_log_of_an_invalid_value_does_not_quote_it(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with open_store(url) as store:
+            with pytest.raises(Unavailable):
+                await store._read("SELECT CAST($1 AS integer)", "secret")  # noqa: SLF001 - no method gets so far
+
+    asyncio.run(scenario())
+    assert "DataError 22000" in caplog.text
+    assert "secret" not in caplog.text
+
+
 # Waiting callers
 
 
@@ -557,3 +569,58 @@ def test_a_write_that_waits_for_another_one_leaves_the_store_ready(url: str) -> 
             await store.check()
 
     asyncio.run(scenario())
+
+
+def test_a_write_without_a_session_leaves_the_store_ready(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url, sessions=1, seconds=1) as store:
+            listing_id = await create_alice(store)
+            session = await store._pool.acquire()  # noqa: SLF001 - as a long read would
+            with pytest.raises(Unavailable, match="The database is busy"):
+                await store.change_listing(listing_id, rename("x"))
+            store._pool.release(session)  # noqa: SLF001
+            await store.check()
+
+    asyncio.run(scenario())
+
+
+def test_a_large_list_is_read_again_on_a_session_with_its_statements(url: str) -> None:
+    async def scenario() -> None:
+        async with open_store(url, sessions=1) as store:
+            await create_alice(store)
+
+            async def count() -> int:
+                async with store.read_listings(1, 1, ListingQuery()) as found:
+                    return sum([len(piece) async for piece in found.pieces])
+
+            assert await count() == 1
+            session = await store._pool.acquire_usable(searching=True)  # noqa: SLF001 - as a pooler between them would
+            await session.execute("DEALLOCATE ALL")
+            store._pool.release(session)  # noqa: SLF001
+            with pytest.raises(Unavailable):
+                await count()
+            assert await count() == 1
+
+    asyncio.run(scenario())
+
+
+def test_sessions_of_other_roles_are_not_free(postgres: PostgresServer) -> None:
+    role = "owner_without_statistics"
+
+    async def scenario(url: str) -> tuple[int, int]:
+        async with open_session(url) as admin:
+            await admin.execute(f"CREATE ROLE {role} LOGIN; GRANT pg_read_all_data TO {role}")
+            try:
+                own = re.sub(r"//[^@]*@", f"//{role}@", url) if "@" in url else url.replace("//", f"//{role}@", 1)
+                before = (await inspect(own)).free_connections
+                others = [await asyncpg.connect(url) for _ in range(5)]
+                after = (await inspect(own)).free_connections
+                for other in others:
+                    await other.close()
+            finally:
+                await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+            return before, after
+
+    with postgres.database() as url:
+        before, after = asyncio.run(scenario(url))
+    assert before - after == 5

@@ -83,7 +83,7 @@ def _build_body_field(name: str, *, null: bool = False) -> Schema:
 
 
 def _build_create() -> Schema:
-    """Return the schema of a new listing. It states defaults in words: generators make a field with one required."""
+    """Return the schema of a new listing. It states defaults in words: a `default` makes generators require a field."""
     fields = {name: _build_body_field(name, null=name not in REQUIRED) for name in FIELDS}
     for name, schema in fields.items():
         if (default := _find_default(name)) is not None:
@@ -320,7 +320,7 @@ def _build_reverts() -> dict[str, Schema]:
         "id": number | {"description": "The id of its first change set. null for a dry run."},
         "status": refer("schemas", "RevertStatus"),
         "progress": {"type": "number", "format": "double", "minimum": 0, "maximum": 1}
-        | {"description": "The part of the changes that has been read. Of a dry run: 0 if it did not read all, or 1."},
+        | {"description": "The part of the changes that has been read; for a dry run, 1 if it read all, or else 0."},
         "counts": refer("schemas", "RevertCounts"),
         "conflicts": {"type": "array", "items": refer("schemas", "RevertConflict")},
         "last": count | {"description": "The conflict to continue from."},

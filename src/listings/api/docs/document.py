@@ -38,7 +38,7 @@ _EXTRA_HEADERS: Mapping[int, tuple[str, ...]] = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-_PHRASES: Mapping[int, str] = {  # of RFC 9110; those of Python depend on its version
+_PHRASES: Mapping[int, str] = {  # of RFC 9110 and RFC 6585; those of Python depend on its version
     400: "Bad Request",
     401: "Unauthorized",
     403: "Forbidden",

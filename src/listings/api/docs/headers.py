@@ -151,14 +151,18 @@ _RESPONSE_HEADERS: Mapping[str, _Header] = {
         "The write was applied before; this is its first response.", _STRING | {"const": "true"}, "true"
     ),
     "X-Ignored-Fields": _Header(
-        "The first 20 ignored fields of the body, percent-encoded.", _STRING, "sku, view_count"
+        "The first ignored fields of the body, percent-encoded: at most 20, and 4,000 characters.",
+        _STRING,
+        "sku, view_count",
     ),
     "Preference-Applied": _Header(
         "The preferences that were applied.",
         _STRING | {"enum": [_STRICT, _REPRESENTATION, f"{_STRICT}, {_REPRESENTATION}"]},
         _STRICT,
     ),
-    "X-Ignored-Parameters": _Header("The first 20 unknown query parameters, percent-encoded.", _STRING, "page"),
+    "X-Ignored-Parameters": _Header(
+        "The first unknown query parameters, percent-encoded: at most 20, and 4,000 characters.", _STRING, "page"
+    ),
 }
 
 COMMON_HEADERS = (

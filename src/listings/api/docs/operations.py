@@ -31,7 +31,7 @@ class Operation(NamedTuple):
     codes: tuple[Code, ...] = ()  # from its handler; the connection and the common checks add more
     parameters: Mapping[str, Any] = {}  # query parameters with their rules
     headers: tuple[str, ...] = ()  # request headers, without those that every endpoint accepts
-    body: str = ""  # the name of its schema, to which `examples.json` has examples
+    body: str = ""  # the name of its schema, for which `examples.json` has examples
     path_id: str = "Id of the listing. Any other value returns 404."  # the description of {id}
 
 
@@ -42,7 +42,7 @@ _ETAG = ("ETag",)
 _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
 _CONDITIONAL = ("If-None-Match",)
 _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
-_WRITE_ERRORS: tuple[Code, ...] = ("invalid_request", "account_full", "key_not_allowed")
+_WRITE_ERRORS: tuple[Code, ...] = ("invalid_request", "key_not_allowed")
 _EDIT_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, *_FIND_ERRORS, "precondition_failed")
 _BATCH_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "idempotency_key_reused")
 _NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
@@ -81,7 +81,7 @@ CREATE = Operation(
             headers=(*_ETAG, "Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
-    codes=(*_BATCH_ERRORS, "external_id_taken"),
+    codes=(*_BATCH_ERRORS, "account_full", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key"),
     body="ListingCreate",
@@ -116,7 +116,7 @@ PATCH = Operation(
     id="updateListing",
     tag="Listings",
     responses=(_UPDATED,),
-    codes=(*_EDIT_ERRORS, "external_id_taken"),
+    codes=(*_EDIT_ERRORS, "account_full", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match", *_CONDITIONAL),
     body="ListingUpdate",
@@ -150,7 +150,7 @@ RESTORE = Operation(
             headers=(*_ETAG, "Preference-Applied"),
         ),
     ),
-    codes=(*_EDIT_ERRORS, "body_too_large", "external_id_taken"),
+    codes=(*_EDIT_ERRORS, "account_full", "body_too_large", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match", *_CONDITIONAL),
 )

@@ -7,7 +7,7 @@ from listings.api.docs.schemas import Schema
 
 
 def inline_references(part: Any, schemas: Mapping[str, Schema]) -> Any:  # noqa: ANN401 - any part of a document
-    """Replace references to enumerations and alternatives by their schemas. References to objects stay."""
+    """Replace references by their schemas, except those to objects."""
     if isinstance(part, list):
         return [inline_references(inner, schemas) for inner in part]
     if not isinstance(part, dict):

@@ -35,7 +35,7 @@ _TIMESTAMP = (
 
 
 def _build_enum(values: Iterable[str], names: Iterable[str] = ()) -> Schema:
-    """Return an enumeration. `names` are those of the constants, where the values do not serve."""
+    """Return an enumeration. `names` are for the constants of generated clients, if the values are no names."""
     schema: Schema = {"type": "string", "enum": list(values)}
     variables = [name.upper() for name in names]
     return schema | {"x-enum-varnames": variables} if variables else schema

@@ -145,8 +145,8 @@ class Changes:
     async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
         """Return the first changes of each change set in `ids`, by id. Purged change sets are left out.
 
-        At most 16 pages are read, lowest ids first; each run of consecutive ids takes at least one. A change set that
-        they do not reach has an empty list.
+        At most 16 pages are read, lowest ids first, and each gap in `ids` begins a new page. A change set that is not
+        reached has an empty list.
 
         Raises Problem("changes_gone") if one is purged during the read.
         """

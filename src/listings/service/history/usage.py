@@ -100,7 +100,7 @@ class RequestUsage:
         self._unwritten: dict[UsageSlot, int] = {}  # in other hours, or put back after a failed write
         self._rejected: dict[int, deque[RejectedRequest]] = {}
         self._last_rejection = 0
-        self._storing = asyncio.Lock()  # while it is held, some counts are neither in memory nor in the store
+        self._storing = asyncio.Lock()  # while a batch is written, its counts are neither in memory nor in the store
         self._begin_hour(self._clock())
 
     def _begin_hour(self, now: float) -> None:

@@ -109,7 +109,7 @@ class Mailer:
         await self._store.postpone_mail(mail.id, None if is_over else now + delay)
         self._on_outcome("given_up" if is_over else "failed")
         if is_over:
-            _log.error("Gave up on mail %s (%s) after %d attempts: %s", mail.id, mail.kind, queued.attempts, error)
+            _log.error("Gave up on mail %s (%s) at attempt %d: %s", mail.id, mail.kind, queued.attempts, error)
         else:
             _log.warning("Mail %s (%s) was not sent, next attempt in %d s: %s", mail.id, mail.kind, delay, error)
 

@@ -67,7 +67,7 @@ class Passwords:
     """
 
     def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it is immutable
-        """Hashes of another cost are replaced when their password is next verified."""
+        """`verify` replaces hashes of another cost."""
         self._cost = cost
         self._thread: ThreadPoolExecutor | None = None
         self._pending = 0
@@ -84,7 +84,7 @@ class Passwords:
 
         Returns None for a wrong password, and after the same time if there is no stored hash. Raises Unavailable.
         """
-        if len(password) > MAX_BYTES:  # it can't be correct, and normalizing it could stop the process for minutes
+        if len(password) > MAX_BYTES:  # normalizing it could stop the process for minutes
             stored, password = None, ""
         return await self._run(lambda: self._verify(stored, password))
 

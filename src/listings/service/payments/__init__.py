@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from listings.contract.history import HistoryStore
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account
 from listings.service.accounts import compute_plan_end
 from listings.service.payments.provider import MAX_MONTHS, PaymentProvider
@@ -36,10 +36,12 @@ class Payments:
         return await self._provider.start_checkout(account, months, return_url)
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Extend the plan that an event reports as paid, once per payment. Raises Problem("payment_refused").
+        """Extend the plan that an event reports as paid, once per payment.
 
-        The plan of a disabled account is extended too. The payment is then logged as an error, to be refunded. So is
-        one with which the plan would end after the year 9999.
+        The plan of a disabled account is extended too, but the payment is logged as an error, so that it is refunded. A
+        payment with which the plan would end after the year 9999 is logged as well, and extends nothing.
+
+        Raises Problem("payment_refused"), or Unavailable.
         """
         payment = self._provider.handle_event(headers, body)
         if payment is None:
@@ -49,7 +51,9 @@ class Payments:
             added = await self._store.add_payment(
                 payment, lambda found: compute_plan_end(found, payment.months, now), int(now)
             )
-        except Problem as problem:
+        except Unavailable:
+            raise
+        except Problem as problem:  # of `compute_plan_end`
             _log.error("Payment %s can't extend account %d: refund it", payment.payment_id, payment.account_id)
             raise Problem("payment_refused", problem.message) from None
         if added is None:

@@ -19,7 +19,7 @@ from listings.service.payments.provider import MAX_MONTHS
 _log = logging.getLogger(__name__)
 
 _MAX_EVENT_AGE_SECONDS = 300
-_TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, and to respond. Two attempts take 9 s; a stop gives requests 10 s
+_TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, and to respond. Two attempts take 9.5 s; a stop gives requests 10 s
 _MAX_THREADS = 4
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
 _PERMANENT = (stripe.InvalidRequestError, stripe.AuthenticationError, stripe.PermissionError)  # a wrong setting

@@ -329,7 +329,7 @@ def _is_id_in(number: object, bucket: int) -> TypeGuard[int]:
 
 
 def _parse_id(content: Mapping[str, object], account: Account) -> int | None:
-    """Return the id of a row, if any. Raises Problem: invalid_request, not_owner (not in the account's bucket)."""
+    """Return the id of a row, if any. Raises Problem: invalid_request, not_owner (another account's or invalid)."""
     number = content.get("id")
     if number is None:
         return None

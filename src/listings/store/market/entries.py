@@ -23,7 +23,7 @@ HIDDEN, SHOWN, WITHHELD = 0, 1, 2
 """States of a listing in the market. A withheld listing is an active one whose account is disabled."""
 
 INDEX_VERSION: Final = 4
-"""Version of the terms. Until all entries have it, searches use those of the index's version, which all of them have.
+"""Version of the terms. Until all entries have it, searches use the terms of the lowest version of any entry.
 
 Version 2 added singulars, plurals and beginnings of words, version 3 folds categories, and version 4 folds the case of
 all letters.
@@ -33,7 +33,7 @@ _FIRST_FOLDED_WORDS: Final = 2
 FIRST_FOLDED_CATEGORIES: Final = 3
 
 FIRST_WITH_SPELLINGS: Final = 4
-"""The version since which the words of entries are counted as spellings. Those of earlier ones were other words."""
+"""The first version whose entries are counted in `market_spellings`."""
 
 GET_INDEX_VERSION = "SELECT version FROM market_indexer WHERE id = 1"
 

@@ -1,6 +1,6 @@
-"""Batched lookups of rows by id: one message to the server carries many of them.
+"""Batched lookups of rows by id: many in one round trip to the server.
 
-A message costs both sides more than the lookup itself. So while a message is in flight, all lookups of one iteration of
+A round trip costs both sides more than the lookup itself. So while one is in progress, all lookups of one iteration of
 the event loop are sent together, and duplicates are sent once. On the server, each lookup is still a statement of its
 own, on one shard and with its own snapshot. It finds the row as it was at some moment after the lookup began.
 """
@@ -16,7 +16,7 @@ from listings.store.postgres import errors
 from listings.store.postgres.pool import Rows, Session
 
 MAX_BATCH_SIZE = 32
-"""Lookups per message. The server runs those of a message one after the other."""
+"""Lookups per round trip. The server runs them one after the other."""
 
 Use: TypeAlias = Callable[[Callable[[Session], Awaitable[Rows]]], Awaitable[Rows]]
 
@@ -36,7 +36,7 @@ class BatchedLookups:
         self._statement = statement
         self._use = use
         self._queued: list[_Lookup] = []
-        self._in_flight = 0  # messages
+        self._in_flight = 0  # round trips
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self, *values: object) -> asyncpg.Record | None:

@@ -31,7 +31,8 @@ def describe(error: BaseException) -> str:
 
     It leaves out the server's details, which quote rows, and the driver's own messages, which quote values.
     """
-    message = str(error.args[0]) if isinstance(error, asyncpg.PostgresError) and error.args else ""
+    is_of_server = isinstance(error, asyncpg.PostgresError) and type(error) is not asyncpg.DataError
+    message = str(error.args[0]) if is_of_server and error.args else ""
     return " ".join(filter(None, (type(error).__name__, get_sqlstate(error), message)))
 
 
@@ -40,10 +41,8 @@ def is_lost(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         is_ended = get_sqlstate(error).startswith("08") or get_sqlstate(error) in _SESSION_ENDED
         return is_ended and not is_of_unreachable_node(error)
-    is_invalid_value = isinstance(
-        error, asyncpg.DataError | ValueError
-    )  # raised by the driver before it sends anything
-    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError) and not is_invalid_value
+    is_invalid = isinstance(error, ValueError)  # raised by the driver before it sends anything
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError) and not is_invalid
 
 
 def is_of_unreachable_node(error: BaseException) -> bool:
@@ -68,7 +67,7 @@ def is_rolled_back(error: BaseException) -> bool:
 
 
 def is_contention(error: BaseException | None) -> bool:
-    """Return whether a statement failed because of other transactions, so that the database itself works."""
+    """Return whether a statement failed only because of other transactions. The database itself then works."""
     return error is not None and (get_sqlstate(error) == _LOCK_TIMEOUT or is_rolled_back(error))
 
 

@@ -12,13 +12,16 @@ from listings.store.postgres import citus, errors
 from listings.store.postgres.market.index import HAS_WORK, NEXT_LISTINGS
 from listings.store.postgres.migrate import count_applied, with_connection
 
+# In sessions of other roles, backend_type and xact_start are NULL, unless this role has pg_read_all_stats.
 _SERVER = """
 SELECT
     current_setting('server_version'),
     pg_is_in_recovery(),
     CAST(current_setting('max_connections') AS integer)
         - CAST(current_setting('superuser_reserved_connections') AS integer)
-        - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()),
+        - (SELECT count(*) FROM pg_stat_activity
+           WHERE COALESCE(backend_type, 'client backend') = 'client backend' AND datid IS NOT NULL
+           AND pid <> pg_backend_pid()),
     extract(epoch FROM clock_timestamp()),
     (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database()),
     COALESCE((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity
@@ -47,13 +50,13 @@ class PostgresInspection(NamedTuple):
     free_connections: int
     clock_ahead_seconds: float  # the server's clock compared with this machine's
     transaction_age: int  # transactions since the oldest one that is not frozen
-    longest_transaction_seconds: int  # since the start of the oldest open transaction
+    longest_transaction_seconds: int  # since the start of the oldest open transaction that this role may see
     indexing_error: str | None  # of the statements that find listings for the market
     unavailable_workers: list[str] | None  # of a Citus cluster; None without Citus
 
 
 async def inspect(url: str) -> PostgresInspection:
-    """Inspect the server, the schema and the clock. Raises Problem("database_missing") or Unavailable."""
+    """Inspect the server, the schema and the clock. Raises Problem like `with_connection`."""
     return await with_connection(url, _inspect)
 
 

@@ -65,7 +65,7 @@ async def migrate(url: str, migrations: list[Migration] | None = None) -> list[M
 
 
 async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
-    """Apply a migration. If it can't lock a table, try again for a minute, and let other statements run between."""
+    """Apply a migration. Try for a minute to lock its tables, and let other statements run between the attempts."""
     values = (migration.version, migration.name, migration.checksum, int(time.time()))
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -106,7 +106,10 @@ def require_current(applied: Rows) -> None:
 
 
 async def with_connection(url: str, use: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-    """Call `use` with a connection and close it afterwards. Raises Problem("database_missing") or Unavailable."""
+    """Call `use` with a connection and close it afterwards.
+
+    Raises Problem: database_missing, schema_mismatch (the server is not supported). Raises Unavailable.
+    """
     try:
         connection = await connect(url, _TIMEOUT_SECONDS)
     except errors.DRIVER_ERRORS as error:

@@ -1,8 +1,8 @@
 """A bounded connection pool for PostgreSQL, in which each session keeps its prepared statements.
 
-Searches have sessions of their own, whose planner can't sort: SET LOCAL in each would make them 9 to 48% slower. If
-all sessions are open, one of the other kind is converted. Sessions are not reset between uses, because the store
-changes no other settings.
+Searches have sessions of their own, with `enable_sort = off`: SET LOCAL before each search would make it 9 to 48%
+slower. If all sessions are open, one of the other kind is converted. Sessions are not reset between uses, because the
+store changes no other settings.
 """
 
 import asyncio
@@ -44,6 +44,10 @@ SELECT pg_postmaster_start_time(), {citus.IS_INSTALLED},
 _log = logging.getLogger(__name__)
 
 
+class NoSessionError(Unavailable):
+    """All sessions are in use, so nothing was sent to the database."""
+
+
 class PoolLimits(NamedTuple):
     """The maximum number of sessions, and the timeout in seconds for a statement and for the wait for a session."""
 
@@ -75,7 +79,7 @@ class Session:
             self.sent_at = -1
 
     async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> list[asyncpg.Record]:
-        """Run a statement once for each of the values, with a single message, and return all rows."""
+        """Run a statement once for each of the values, in one round trip, and return all rows."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
         try:
@@ -152,7 +156,7 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
-        """Open the first session. Raises Problem("database_missing"), or Unavailable with the reason."""
+        """Open the first session. Raises Problem like `migrate.with_connection`, or Unavailable with the reason."""
         self._is_closed = False
         self._tick()
         try:
@@ -270,7 +274,7 @@ class Pool:
     async def _wait(self, deadline: float) -> Session | None:
         """Wait for a session. Return None if the caller should try again, because it may now open one itself."""
         if len(self._waiting) >= _MAX_WAITING:
-            raise Unavailable("Too many requests are waiting for the database")
+            raise NoSessionError("Too many requests are waiting for the database")
         future: asyncio.Future[Session | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         timer = asyncio.get_running_loop().call_at(deadline, _time_out, future)
@@ -402,7 +406,7 @@ async def _connect(url: str, milliseconds: int, *, searching: bool) -> asyncpg.C
                 "default_transaction_read_only": "off",
                 "timezone": "UTC",
                 "jit": "off",
-                # Without values, or while a table is small, the planner would read all rows where an index finds a few.
+                # Otherwise, a plan made without values, or while a table is small, could read all rows.
                 "enable_seqscan": "off",
                 "enable_hashjoin": "off",
                 "enable_mergejoin": "off",
@@ -446,7 +450,7 @@ def format_reason(error: BaseException) -> str:
 
 def _time_out(future: asyncio.Future[Session | None]) -> None:
     if not future.done():
-        future.set_exception(Unavailable("The database is busy"))
+        future.set_exception(NoSessionError("The database is busy"))
 
 
 def _get_descriptor(connection: asyncpg.Connection) -> int:

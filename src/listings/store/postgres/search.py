@@ -50,7 +50,7 @@ SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 def _build_lookups(ids: str, columns: str, conditions: Iterable[str]) -> str:
     """Return the statement that looks up listings one by one. `ids` is the source of their ids.
 
-    With `id = ANY`, the planner may read the whole bucket. OFFSET 0 separates the lookup from the ids.
+    With `id = ANY`, the planner may read the whole bucket. OFFSET 0 keeps it from turning the lookups into a join.
     """
     where = " AND ".join(["bucket = $1", "id = wanted.id", *conditions])
     one = f"SELECT {columns} FROM listings WHERE {where} OFFSET 0"
@@ -71,7 +71,7 @@ class Plan(NamedTuple):
     build: Callable[[Shape, str], str]
     shape: Shape
     values: tuple[object, ...]
-    scanned: bool = False  # the words must still be searched for, and the limit does not apply yet
+    must_scan: bool = False  # the words must still be searched for, and the limit does not apply yet
 
 
 class ListingPieces(NamedTuple):
@@ -134,7 +134,7 @@ async def count(session: Session, partition: Partition, query: ListingQuery) -> 
     if every is None:
         return 0
     plan = await _plan_count(session, partition, every)
-    if not plan.scanned:
+    if not plan.must_scan:
         return int((await session.fetch_one(build_total(plan.build, plan.shape), *plan.values))[0])
     total = 0
     for ids in (await find_pieces(session, partition, every)).ids:
@@ -153,7 +153,7 @@ async def find_pieces(session: Session, partition: Partition, query: ListingQuer
     plan = await _plan(session, partition, adapted)
     statement = build_pieces(plan.build, plan.shape)
     return ListingPieces(
-        [row[0] for row in await session.fetch(statement, *plan.values)], query.words if plan.scanned else ()
+        [row[0] for row in await session.fetch(statement, *plan.values)], query.words if plan.must_scan else ()
     )
 
 
@@ -194,7 +194,7 @@ async def _plan(session: Session, partition: Partition, query: ListingQuery) -> 
         if indexed and len(ids) < search_sql.MAX_GATHERED:
             return Plan(build_id_search, shape, (*values, [row[0] for row in ids]))
         every = msgspec.structs.replace(query, words=(), limit=None)
-        return (await _plan(session, partition, every))._replace(scanned=True)
+        return (await _plan(session, partition, every))._replace(must_scan=True)
     if query.ids:
         return Plan(build_id_search, shape, (*values, list(query.ids)))
     if shape.index or not indexed:  # external ids have an index in every account

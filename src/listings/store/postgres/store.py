@@ -48,7 +48,7 @@ T = TypeVar("T")
 _CHECK_TIMEOUT_SECONDS = 2
 _CALLER_CACHE_SECONDS = 1.0
 _CALLER_CHANGE_SECONDS = 1.05  # until no process has an older caller in its cache, even if its clock is a bit slower
-_MAX_WRITES_OF_ACCOUNT = 2  # one holds the lock of the account's state, and the next one begins meanwhile
+_MAX_WRITES_OF_BUCKET = 2  # one holds the lock of the account's state, and the next one begins meanwhile
 _SESSIONS_FOR_READS = 2
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
@@ -89,7 +89,7 @@ SEARCHES = frozenset(
         *(PAGE_SELLER, COUNT_SELLER, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
     }
 )
-"""Statements that need a session for searches. Otherwise the planner may sort all rows after a cursor."""
+"""Statements that run in a session for searches. In others, the planner may sort all rows of a table for a page."""
 
 
 class _CachedCaller(NamedTuple):
@@ -126,7 +126,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._caller_rows = BatchedLookups(sql.FIND_CALLER, self._use)
         self._callers: dict[bytes, _CachedCaller] = {}
-        self._write_slots = _build_write_slots(limits, _MAX_WRITES_OF_ACCOUNT)
+        self._write_slots = _build_write_slots(limits, _MAX_WRITES_OF_BUCKET)
         self._batch_slots = _build_write_slots(limits, 1)  # a second one would only wait for the account's lock
         self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
@@ -227,7 +227,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             total = await postgres_search.count(session, partition, query) if query.count else None
             yield FoundPieces(self._read_pieces(session, partition, pieces), total)
         except BaseException as error:
-            await self._give_back(session, keep=isinstance(error, Exception))
+            await self._give_back(session, keep=isinstance(error, Exception) and not errors.is_stale(error))
             if isinstance(error, errors.DRIVER_ERRORS):
                 raise log_cause(errors.build_read_error(error), error) from error
             raise
@@ -294,7 +294,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
     # Helpers
 
     async def _take_slot(self, bucket: int, write: Coroutine[Any, Any, T]) -> T:
-        """Run a write when it is the account's turn, even if the caller is cancelled."""
+        """Run a write once a slot of its bucket is free, even if the caller is cancelled."""
 
         async def run() -> T:
             try:
@@ -386,6 +386,6 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
 
 def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> WriteSlots:
-    """Return slots with which neither an account nor all writes together use all sessions."""
+    """Return slots for creates, changes and batches: of two or more sessions, they leave at least one free."""
     writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
     return WriteSlots(limits.seconds, max(1, min(max_per_bucket, writes_at_once // 2)), writes_at_once)

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.postgres import errors
-from listings.store.postgres.pool import Pool, Rows, Session
+from listings.store.postgres.pool import NoSessionError, Pool, Rows, Session
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Session], Awaitable[T]]
 
-_FAILURE_SECONDS = 10  # not ready after a failed write, unless another one succeeds. A test write could hang
+_FAILURE_SECONDS = 10  # not ready after a failed write, unless another one succeeds
 MAX_ATTEMPTS = 5  # at a transaction that the server rolls back because of a conflict
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,9 @@ class Transactions:
         if task.cancelled():
             return
         error = task.exception()  # reading it marks it as retrieved
-        if isinstance(error, Unavailable) and not errors.is_contention(error.__cause__):
+        if isinstance(error, Unavailable) and not (
+            isinstance(error, NoSessionError) or errors.is_contention(error.__cause__)
+        ):
             self._failed_until = monotonic() + _FAILURE_SECONDS
             self._record_failed_write()
         elif error is None:

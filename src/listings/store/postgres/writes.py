@@ -168,7 +168,7 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
 ) -> AddResult | None:
     """Create a listing by calling the database function, which needs no explicit transaction.
 
-    Return None and write nothing if only `add` can create it.
+    Return None and write nothing if the create is left to `add`: it is rejected, or the account is or must be indexed.
     """
     new, created_at = step
     words = build_account_words(partition[1], new.title, new.content) if with_words else None

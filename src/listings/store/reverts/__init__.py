@@ -1,1 +1,1 @@
-"""The store of reverts: its statements, and the script of one step."""
+"""The store of reverts: its statements, and the scripts that find, preview and revert changes."""

@@ -39,7 +39,7 @@ _END_OF_SET = -MAX_ID  # below the numbers of all changes of a change set
 
 
 class PlanOptions(NamedTuple):
-    """What to plan: the change sets to revert, at a time in seconds, and the limits of the account."""
+    """What to plan: the change sets to revert, the current Unix time, and the limits of the account."""
 
     scope: RevertScope
     limits: AccountLimits
@@ -76,7 +76,8 @@ class Plans(NamedTuple):
 class _EditedListing(NamedTuple):
     """A listing to be planned, with its edits, newest first, and the edits whose values are needed.
 
-    `short` has the fields and the values of the short ones.
+    `short` has the fields and the values of edits, also of other listings, whose values are so short that they are read
+    with the edits.
     """
 
     listing: Listing
@@ -251,7 +252,7 @@ def _build_creation(edit_revision: int, *, is_reverted: bool) -> Edit:
 def _is_last_reverted(candidate: Candidate, edits: Sequence[Edit]) -> bool:
     """Return whether this is the newest edit of the listing that the revert undoes: the listing is planned with it.
 
-    It is also planned if all edits that were read are later ones, which is a conflict.
+    It is also planned if more than `_MAX_EDITS` edits are later, which is a conflict.
     """
     last = next((edit for edit in edits if edit.is_reverted), None)
     if last is None:
@@ -310,7 +311,7 @@ def _check_plans(
     total = NO_GROWTH
     for one in planned:
         listing, plan, claimed = one
-        if claimed is not None and taken.setdefault(claimed, listing.id) != listing.id:
+        if claimed is not None and taken.get(claimed, listing.id) != listing.id:
             plan = leave_external_id(plan, listing, taken[claimed], options.now)
         growth = measure_growth(listing, plan.changes)
         try:
@@ -319,4 +320,6 @@ def _check_plans(
             plan, growth = leave_all(plan, "account_full"), NO_GROWTH
         total = total.add(growth)
         checked.append(one if plan is one.plan else _build_planned(listing, plan))
+        if checked[-1].claimed is not None:
+            taken[checked[-1].claimed] = listing.id
     return checked, total

@@ -193,7 +193,7 @@ def _free_claimed(partition: Partition, planned: Sequence[Planned]) -> Script[No
     passed_on = [
         one.listing.id
         for one in planned
-        if one.plan.changes.get("deleted_at") is None  # a deleted listing keeps it, and takes no place in the index
+        if one.plan.changes.get("deleted_at") is None  # a deleted listing keeps it, and conflicts with no other one
         and takers.get(one.held or "", one.listing.id) != one.listing.id
     ]
     if passed_on:

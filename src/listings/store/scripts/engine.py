@@ -41,7 +41,7 @@ class Engine(Protocol):
         """Lock the account's listings with these ids or external ids, and return them by id.
 
         An engine without row locks returns none, and none are returned if they are too large together. The script then
-        reads each listing when it needs it.
+        reads them itself.
         """
 
     def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[None]:

@@ -16,9 +16,9 @@ _OWN_STEPS = (1, INCREMENT_PER_WRITE)
 
 
 class RevisionCache:
-    """Cached revisions of accounts, and the revision at which their listings last changed. For the event loop's thread.
+    """Cached revisions of accounts, and for each the revision at which its listings last changed, or a higher one.
 
-    A new listing is not a change.
+    A new listing is not a change. For the event loop's thread.
     """
 
     def __init__(self, lock: WriteLock, clock: Callable[[], float] = monotonic) -> None:
@@ -47,7 +47,7 @@ class RevisionCache:
         return entry[0] if entry is not None and self._lock.read_sequence() == self._sequence else None
 
     def find_last_change_revision(self, account_id: int) -> int | None:
-        """Return the revision at which the account's listings last changed, or None if it must be read."""
+        """Return the revision at which the account's listings last changed, or a higher one. None: it must be read."""
         entry = self._find(account_id)
         return entry[1] if entry is not None else None
 

@@ -1,9 +1,9 @@
 """Copy a SQLite database to PostgreSQL: compare row by row, write the differences, and verify the result.
 
 The file is read from one snapshot. Both sides are read in the same order and merged, so that an interrupted copy can be
-continued and a complete one writes nothing. Because rows refer to each other, rows are deleted from the last table to
-the first and then written from the first to the last. At the end, both sides are read again and compared column by
-column.
+continued, and a repeated one writes only what has changed. Because rows refer to each other, rows are deleted from the
+last table to the first and then written from the first to the last. At the end, both sides are read again and compared
+column by column.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -221,7 +221,7 @@ class _Copy:
         differences += await targets.find_differences(self._reader, self._source.id, self._get_last_ids(), words)
         if differences:
             named = ", ".join(differences[:_MAX_NAMED]) + (", …" if len(differences) > _MAX_NAMED else "")
-            what = "1 row differs" if len(differences) == 1 else f"{len(differences)} rows differ"
+            what = "1 difference" if len(differences) == 1 else f"{len(differences)} differences"
             raise Problem("copy_refused", f"{what} after the copy: {named}")
         return rows, digest.digest()
 
@@ -239,11 +239,11 @@ class _Copy:
                     if pair.source != pair.target:
                         accounts.add(table.get_account_id(pair.row))
         if accounts:
-            number = len(accounts - {None}) or 1
+            number = len(accounts - {None})
+            what = {0: "The database", 1: "1 account"}.get(number, f"{number} accounts")
             raise Problem(
                 "copy_refused",
-                f"{number} {'account' if number == 1 else 'accounts'} changed during the copy: "
-                "stop the service and run the copy again, it copies only the differences",
+                f"{what} changed during the copy: stop the service, and run the copy again. It writes only differences",
             )
 
     def _get_last_ids(self) -> list[int]:

@@ -22,11 +22,11 @@ Key: TypeAlias = tuple[Any, ...]
 
 
 class Table(NamedTuple):
-    """A table and its columns. Those of the primary key come first, in the order in which the rows are read."""
+    """A table and its columns. Those that identify a row come first, in the order in which the rows are read."""
 
     name: str
     columns: tuple[str, ...]
-    keys: int  # number of columns in the primary key
+    keys: int  # number of columns that identify a row
     flags: tuple[str, ...] = ()  # columns that are numbers in SQLite: 0 is false, others are true
     has_words: bool = False  # rows are read newest first, with the words (or None) as an additional value
 
@@ -40,10 +40,11 @@ class Table(NamedTuple):
         return " ".join((self.name, *(value.hex() if isinstance(value, bytes) else str(value) for value in key)))
 
     def get_account_id(self, row: Row) -> int | None:
-        """Return the id of the row's account, or None if the table has no such column."""
+        """Return the id of the row's account, or None if it belongs to none."""
         if self.name == "accounts":
             return int(row[0])
-        return int(row[self.columns.index("account_id")]) if "account_id" in self.columns else None
+        account_id = row[self.columns.index("account_id")] if "account_id" in self.columns else None
+        return None if account_id is None else int(account_id)
 
 
 _LISTING_COLUMNS = tuple(name for name in LISTING_COLUMNS.split(", ") if name not in {"id", "account_id"})

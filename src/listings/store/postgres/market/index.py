@@ -1,4 +1,4 @@
-"""Index listings for the public market in PostgreSQL, whose entries contain their words."""
+"""Index listings for the public market in PostgreSQL. An entry of its index contains the words of the listing."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)
     OR EXISTS (SELECT 1 FROM accounts WHERE {_PENDING} LIMIT 1)
     OR EXISTS (SELECT 1 FROM market_indexer WHERE id = 1 AND version < {entries.INDEX_VERSION} LIMIT 1)
 """
-"""Citus rejects a subquery without columns, and without a limit it would collect all rows of it."""
+"""Citus rejects subqueries without columns, and collects all rows of subqueries without a limit."""
 
 NEXT_ACCOUNT = f"SELECT id, disabled_at IS NULL FROM accounts WHERE {_PENDING} ORDER BY id LIMIT 1"
 _UP_TO_BYTES = f"""

@@ -106,6 +106,8 @@ _CLASSES: Mapping[PriceOrder, str] = {  # price classes except that of 0, from t
     "price": f"generate_series(GREATEST({_FIRST_CLASS}, 1), market_price_class($3))",
     "-price": f"generate_series({_LAST_CLASS}, GREATEST(market_price_class($2), 1), -1)",
 }
+# A price class is a range of similar prices. The index has two numbers per listing: its class, and one for a group of
+# ten classes. `market_price_range` returns the numbers that cover a range of classes (migration 0008).
 _PRICE_KEYS = "market_price_places(market_price_class(price_cents))"
 _BY_PART = "ARRAY[serial >> 13] @> ARRAY[part]"
 _BY_CLASS = f"{_PRICE_KEYS} @> ARRAY[class]"

@@ -1,4 +1,4 @@
-"""Check a database for damage without changing it, even while a service uses it."""
+"""Check a database for damage, even while a service uses it."""
 
 from collections.abc import Callable
 from contextlib import closing

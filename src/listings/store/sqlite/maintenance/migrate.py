@@ -44,8 +44,8 @@ def migrate(
     Before an existing schema is changed, the database is copied to a file next to it, and `on_backup` is called with
     its path. Raises Unavailable if the file can't be used or a migration fails; earlier migrations stay applied. The
     other errors leave the schema and all rows unchanged: Problem("schema_mismatch") for a newer or altered schema and
-    for the database of another program; Problem("database_missing") if the database is missing, or empty, and
-    its WAL or journal is not; Problem("backup_refused") if the copy can't be written.
+    for the database of another program; Problem("database_missing") if the database is missing but has a WAL or
+    a journal, or is empty but has a WAL; Problem("backup_refused") if the copy can't be written.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations

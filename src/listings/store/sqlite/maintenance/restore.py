@@ -355,7 +355,7 @@ def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
 
 @contextmanager
 def _hold_sqlite_lock(real: Path) -> Iterator[int]:
-    """Hold SQLite's own lock on a file that SQLite can't read, and yield the file's descriptor.
+    """Hold SQLite's own lock on a damaged or empty database file, and yield the file's descriptor.
 
     This process must not open the file again: closing it would release the lock. Raises apsw.BusyError if another
     process holds the lock.

@@ -16,7 +16,7 @@ SERIAL_BITS = 26
 LAST_SERIAL = (1 << SERIAL_BITS) - 1
 _MAX_PRICE = (1 << (63 - SERIAL_BITS)) - 1
 _MAX_GATHERED = 100_000
-"""If fewer listings match the filters in a price range, the matches among them are collected, then sorted by age."""
+"""If fewer listings have the filters and a price in the range, those with the words are collected, then sorted."""
 
 _COLUMNS = ", ".join(f"market.{name}" for name in entries.ENTRY_COLUMNS.split(", "))
 # Disabled accounts with listings that the index steps may not have hidden yet.
