@@ -219,6 +219,21 @@ def test_a_listing_with_too_many_later_changes_is_a_conflict(reverts: Reverts, m
         assert describe(reverts.conflicts(revert)) == [(listing_id, "too_many_changes", [], None)]
 
 
+def test_a_listing_with_too_many_later_changes_is_one_conflict(
+    reverts: Reverts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "_MAX_EDITS", 3)
+    monkeypatch.setattr(reads, "_MAX_ROWS", 3)  # so that each of the key's changes is found by another scan
+    listing_id = reverts.add(OWNER)
+    for price in (7, 8, 9):
+        reverts.change(listing_id, BOT, price_cents=price)
+    for number in range(4):
+        reverts.change(listing_id, OWNER, title=f"Lamp {number}")
+    revert = reverts.begin()
+    assert revert.counts == RevertCounts(conflicts=1)
+    assert describe(reverts.conflicts(revert)) == [(listing_id, "too_many_changes", [], None)]
+
+
 def test_a_step_ends_early_after_listings_with_many_changes(reverts: Reverts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads, "_MAX_BYTES", 5_000)
     ids = [reverts.add(OWNER) for _ in range(3)]

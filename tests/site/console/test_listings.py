@@ -156,12 +156,12 @@ def test_an_invalid_cursor_is_ignored(harness: Harness, alice: Tab, after: str) 
 
 def test_a_listing_is_created_with_all_fields_and_published(harness: Harness, alice: Tab) -> None:
     form = LAMP | {"category": "Lights", "region": "Otago", "district": "Dunedin", "location": "Princes Street"}
-    form |= {"latitude": "-45.87", "longitude": "170.5", "images": "https://x.example/1.jpg", "is_active": "true"}
+    form |= {"latitude": "-45.87", "longitude": "1.5e-05", "images": "https://x.example/1.jpg", "is_active": "true"}
     alice.get(f"{PATH}/new").post(f"{PATH}/new", form_id=form_values(alice)["form_id"], **form)
     assert "Listing created" in alice.follow().text
     listing = load_listing(harness, int(alice.page.values("form", "action")[1].split("/")[-2]))  # type: ignore[union-attr]
     assert (listing.title, listing.price_cents, listing.latitude, listing.is_active) == ("Lamp", 1250, -45.87, True)
-    assert listing.images == '["https://x.example/1.jpg"]'
+    assert (listing.longitude, listing.images) == (0.000015, '["https://x.example/1.jpg"]')
     assert "Lamp" in Tab(harness).get(f"/listings/{listing.id}").text
 
 

@@ -206,7 +206,7 @@ def plan(partition: Partition, candidates: Sequence[Candidate], options: PlanOpt
             if size > _MAX_BYTES and done:
                 break
             done += 1
-            if case is not None and _is_last_reverted(candidate, case.edits):
+            if case is not None and (yield from _is_last_reverted(partition[0], options.scope, candidate, case.edits)):
                 fitting.append(case)
         planned += yield from _plan_cases(partition, fitting, options)
         if done < start + len(chunk):
@@ -249,15 +249,20 @@ def _build_creation(edit_revision: int, *, is_reverted: bool) -> Edit:
     return Edit(edit_revision, 0, CREATION_FIELDS, is_reverted, is_creation=True)
 
 
-def _is_last_reverted(candidate: Candidate, edits: Sequence[Edit]) -> bool:
-    """Return whether this is the newest edit of the listing that the revert undoes: the listing is planned with it.
-
-    It is also planned if more than `_MAX_EDITS` edits are later, which is a conflict.
-    """
+def _is_last_reverted(bucket: int, scope: RevertScope, candidate: Candidate, edits: Sequence[Edit]) -> Script[bool]:
+    """Return whether this is the newest edit of the listing that the revert undoes: the listing is planned with it."""
     last = next((edit for edit in edits if edit.is_reverted), None)
-    if last is None:
-        return len(edits) > _MAX_EDITS
-    return last.key == (candidate.edit_revision, max(candidate.number, 0))
+    if last is not None:
+        return last.key == (candidate.edit_revision, max(candidate.number, 0))
+    return len(edits) > _MAX_EDITS and not (yield from _has_newer(bucket, scope, candidate))
+
+
+def _has_newer(bucket: int, scope: RevertScope, candidate: Candidate) -> Script[bool]:
+    """Return whether a later change set that the revert undoes has changed the listing."""
+    values = (bucket, candidate.listing_id, candidate.edit_revision, scope.last, scope.subject)
+    if scope.kind == "key":
+        return bool((yield Query(revert_sql.FIND_NEWER_EDIT_OF_KEY, (*values, scope.since, scope.until))))
+    return bool((yield Query(revert_sql.FIND_NEWER_EDIT_OF_GROUP, values)))
 
 
 def _plan_cases(partition: Partition, cases: Sequence[_EditedListing], options: PlanOptions) -> Script[list[Planned]]:

@@ -60,7 +60,7 @@ def read_price_change(mode: str, text: str) -> PriceChange:
 def _read_percent(text: str) -> Decimal:
     if not _PERCENT.fullmatch(text.strip()):
         raise Problem("invalid_request", "Enter a percentage, such as -10 or 2.5")
-    percent = Decimal(text.strip(" %"))
+    percent = Decimal(text.strip().rstrip("% "))
     if not _MIN_PERCENT <= percent <= _MAX_PERCENT:
         raise Problem("invalid_request", f"Enter a percentage from {_MIN_PERCENT} to {_MAX_PERCENT}")
     return percent

@@ -26,7 +26,7 @@ from listings.domain.model import Listing, Value
 from listings.domain.number_text import parse_price
 from listings.site import presentation
 
-_DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?")
+_DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?(?:e-[0-9]{1,3})?")  # with the form of small floats
 _LINE_BREAK = re.compile(r"\r\n|\r")
 _IMAGE_ERROR = re.compile(r"\[([0-9]+)\]( must be an (?:absolute )?http or https URL)?")
 _MULTILINE = {"content", "images"}
@@ -200,7 +200,7 @@ def parse_amount(text: str) -> object:
 def _parse_degrees(text: str) -> object:
     if not _DEGREES.fullmatch(text):
         return text or None
-    return float(text) if "." in text else int(text)
+    return float(text) if "." in text or "e" in text else int(text)
 
 
 EMPTY: FormValues = {name: _text(field, get_default(name)) for name, field in FIELDS.items()}
