@@ -424,9 +424,11 @@ def test_an_unexpected_error_is_a_one_line_error(cli: Cli, monkeypatch: pytest.M
     [["account", "list"], ["settings", "--json"], ["--help"], ["completion", "bash"]],
 )
 def test_unwritable_output_is_a_one_line_error(program: Program, arguments: list[str]) -> None:
-    with Path("/dev/full").open("wb") as full:
-        outcome = program.run_into(full, *arguments)
-    assert (outcome.code, outcome.err) == (1, "listings: Can't write the output: No space left on device\n")
+    for unbuffered in ("", "1"):
+        program.environment["PYTHONUNBUFFERED"] = unbuffered
+        with Path("/dev/full").open("wb") as full:
+            outcome = program.run_into(full, *arguments)
+        assert (outcome.code, outcome.err) == (1, "listings: Can't write the output: No space left on device\n")
 
 
 @pytest.mark.usefixtures("database")
@@ -454,6 +456,11 @@ def test_a_command_with_closed_streams_ends_normally(database: Path, closed: str
     outcome = run_with(closed, database.parent.parent, "migrate")
     assert (outcome.code, "Traceback" in outcome.err) == (int("full" in closed), False)
     assert database.is_file()
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
+def test_wrong_usage_with_closed_stderr_has_its_exit_code(program: Program, closed: str) -> None:
+    assert run_with(closed, program.folder, "unknown").code == 2
 
 
 @pytest.mark.usefixtures("alice")

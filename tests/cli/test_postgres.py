@@ -1,7 +1,9 @@
 """The program on PostgreSQL, from the first migration to a restored dump."""
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,6 +113,17 @@ def test_doctor_reports_a_disk_that_is_almost_full(url: str, tmp_path: Path, mon
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
     finding = dict(run_checks(load_test_settings(tmp_path, database=url)))["disk"]
     assert (finding.verdict, finding.found) == ("warning", f"255 MiB are free in {tmp_path}")
+
+
+def test_doctor_reports_a_data_folder_that_cannot_be_read(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(shutil, "disk_usage", fail)
+    finding = dict(run_checks(load_test_settings(tmp_path, database=url)))["disk"]
+    assert (finding.verdict, finding.found) == ("fault", f"{tmp_path} can't be read: Permission denied")
 
 
 def test_doctor_reports_an_unsafe_server_with_few_connections(tmp_path: Path) -> None:

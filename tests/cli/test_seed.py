@@ -255,6 +255,18 @@ def test_an_entry_whose_key_and_email_have_different_accounts_is_skipped(
     assert "Skipped account number 1 of the seed file: its key belongs to account 1, and its email to" in caplog.text
 
 
+def test_two_entries_for_one_account_do_not_share_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Harness(tmp_path) as harness:
+        apply_here(harness, ALICE)
+        harness.run(harness.store.change_email(1, "team@example.com", Actor(CONSOLE, 1)))
+        for _ in range(2):
+            apply_here(harness, ALICE, BOB | {"email": "team@example.com"})
+        [account] = list_accounts(harness)
+        assert account.name == ALICE["name"]
+        assert harness.run(harness.services.keys.find(BOB_KEY)) is None
+    assert "Skipped account number 2 of the seed file: it is account 1, as is account number 1" in caplog.text
+
+
 # Errors
 
 

@@ -1,5 +1,6 @@
 """The operator's command line. Data goes to standard output, all messages go to standard error."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -84,7 +85,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         outcome = listings.main(arguments, prog_name="listings", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):  # standard error may be closed
+            error.show()
         return error.exit_code
     except Problem as problem:
         return _print_error(problem.message)
@@ -103,9 +105,14 @@ def describe_output_error(error: OSError) -> str:
 
 
 def _replace_closed_streams() -> None:
-    """Open streams that were closed before the program started: writing to stdout then fails, stderr is discarded."""
+    """Open streams that were closed before the program started: writing to stdout then fails, stderr is discarded.
+
+    With PYTHONUNBUFFERED, give stdout a buffer: `_describe` recognises a failed write by the output that remains.
+    """
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 

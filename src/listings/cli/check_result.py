@@ -1,7 +1,7 @@
 """The results of the checks of `listings doctor`, and the checks that both kinds of database share."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from listings.domain import timestamps
@@ -11,6 +11,7 @@ from listings.store.inspection import Pending
 from listings.wiring import build_mail_server
 
 Verdict: TypeAlias = Literal["ok", "warning", "fault"]
+GIVE_ACCESS = "Run this command as the service's user, or give that user access to"
 _MAX_FUTURE_SECONDS = 300
 _MAX_MAIL_SECONDS = 3600
 
@@ -40,6 +41,14 @@ def warning(found: str, advice: str) -> Finding:
 def fault(found: str, advice: str) -> Finding:
     """Return a finding with which the service does not work, or is not safe."""
     return Finding("fault", found, advice)
+
+
+def catch_os_error(check: Callable[[], Finding]) -> Finding:
+    """Return the finding of a check, or a fault if a file can't be read."""
+    try:
+        return check()
+    except OSError as error:
+        return fault(f"{error.filename} can't be read: {error.strerror}", f"{GIVE_ACCESS} it")
 
 
 def check_schema(mismatch: str | None, pending: int) -> Finding:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from listings import maintenance
 from listings.cli import postgres_checks
 from listings.cli.check_result import (
+    GIVE_ACCESS,
     CheckResult,
     Finding,
+    catch_os_error,
     check_pending,
     check_schema,
     check_stored_times,
@@ -43,7 +45,6 @@ _MIN_YEAR, _MAX_YEAR = 2026, 2100
 _MAX_CLOCK_DIFFERENCE_SECONDS = 300
 _MIN_REDIS_VERSION = (6, 2)
 _RESPONSE_TIMEOUT_SECONDS = 2
-_GIVE_ACCESS = "Run this command as the service's user, or give that user access to"
 _NOT_A_DATABASE = "file is not a database"  # SQLite's message
 
 
@@ -86,7 +87,7 @@ def _check_settings(
 def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
     database = settings.file.absolute()
     settings = replace(settings, database=database)
-    yield "database", _catch_os_error(lambda: _check_database_file(settings))
+    yield "database", catch_os_error(lambda: _check_database_file(settings))
     if not _has_database(settings):
         return
     inspection = None
@@ -112,14 +113,7 @@ def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
         "unfinished backups": lambda: _check_unfinished_backups(settings),
     }
     for name, check in checks.items():
-        yield name, _catch_os_error(check)
-
-
-def _catch_os_error(check: Callable[[], Finding]) -> Finding:
-    try:
-        return check()
-    except OSError as error:
-        return fault(f"{error.filename} can't be read: {error.strerror}", f"{_GIVE_ACCESS} it")
+        yield name, catch_os_error(check)
 
 
 def _check_database_file(settings: Settings) -> Finding:
@@ -148,7 +142,7 @@ def _unreadable(problem: Problem, database: Path) -> Finding:
     if problem.code != "unavailable":
         return warning(problem.message, "Run `listings migrate`, then `listings doctor` again")
     if not all(os.access(path, os.R_OK) for path in _own_files(database)):
-        return fault(problem.message, f"{_GIVE_ACCESS} the files")
+        return fault(problem.message, f"{GIVE_ACCESS} the files")
     return fault(problem.message, "Restore a backup: `listings restore FILE --force`")
 
 
@@ -188,7 +182,7 @@ def _check_folder_permissions(database: Path) -> Finding:
     if folder.stat().st_mode & _ALL_WRITE:
         return fault(f"Everybody can write in {folder}", f"Run `chmod o-w {folder}`")
     if not os.access(folder, os.W_OK | os.X_OK):
-        return fault(f"{_user(os.geteuid())} can't write in {folder}", f"{_GIVE_ACCESS} the folder")
+        return fault(f"{_user(os.geteuid())} can't write in {folder}", f"{GIVE_ACCESS} the folder")
     return ok(str(folder))
 
 
@@ -196,7 +190,7 @@ def _check_owner(database: Path) -> Finding:
     owner, user = _user(database.stat().st_uid), _user(os.geteuid())
     closed = [str(path) for path in _own_files(database) if not os.access(path, os.R_OK | os.W_OK)]
     if closed:
-        return fault(f"{user} can't read and write {', '.join(closed)}", f"{_GIVE_ACCESS} the files")
+        return fault(f"{user} can't read and write {', '.join(closed)}", f"{GIVE_ACCESS} the files")
     if database.stat().st_uid != os.geteuid():
         advice = f"Run commands as {owner}; otherwise the service may have no access to files that they create"
         return warning(f"The database belongs to {owner}, but you are {user}", advice)

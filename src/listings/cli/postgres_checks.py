@@ -9,6 +9,7 @@ from listings.api.body_files import MIN_FREE_BYTES
 from listings.cli.check_result import (
     CheckResult,
     Finding,
+    catch_os_error,
     check_pending,
     check_schema,
     check_stored_times,
@@ -52,7 +53,7 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield "market index", _check_market_index(found)
     if found.unavailable_workers is not None:
         yield "nodes", _check_nodes(found.unavailable_workers)
-    yield "disk", _check_disk(settings.data_folder.absolute())
+    yield "disk", catch_os_error(lambda: _check_disk(settings.data_folder.absolute()))
 
 
 def _check_disk(folder: Path) -> Finding:

@@ -72,9 +72,13 @@ async def apply(services: Services, seed: Seed) -> None:
     Raises Problem before any change if the keys of an entry belong to two accounts, or one has another access.
     """
     found = [await _find_account(services, wanted) for wanted in seed.accounts]
+    first: dict[int, int] = {}  # the number of an account's first entry
     for number, (wanted, (account, obstacle)) in enumerate(zip(seed.accounts, found, strict=True), 1):
         if obstacle:
             _log.warning("Skipped account number %d of the seed file: %s", number, obstacle)
+        elif account is not None and (other := first.setdefault(account.id, number)) != number:
+            same = f"it is account {account.id}, as is account number {other}"
+            _log.warning("Skipped account number %d of the seed file: %s", number, same)
         else:
             await _apply(services, wanted, account, number)
 
