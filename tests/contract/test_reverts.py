@@ -291,7 +291,7 @@ def test_a_restore_for_which_the_account_has_no_room_is_a_conflict(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_external_id_goes_to_the_next_listing_if_there_is_no_room_for_the_first(
+def test_an_external_id_is_not_reserved_for_a_listing_without_room(
     request: pytest.FixtureRequest, engine: str, tmp_path: Any, run: Run
 ) -> None:
     with open_store(request, engine, tmp_path, run, AccountLimits(text_bytes=1_000)) as store:

@@ -52,12 +52,18 @@ SELECT edits.* FROM {build_arrays(["bigint"] * 3)} AS wanted (id, first, count),
 ORDER BY edit_revision DESC, number DESC
 """
 
-_FIND_NEWER_EDIT = """
+
+def _build_find_newer_edit(condition: str) -> str:
+    return f"""
 SELECT 1 FROM changes
-WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision > $3 AND edit_revision <= $4 AND {} LIMIT 1
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision > $3 AND edit_revision <= $4
+    AND {condition}
+LIMIT 1
 """
-FIND_NEWER_EDIT_OF_KEY = _FIND_NEWER_EDIT.format("author = $5 AND moment >= $6 AND moment <= $7")
-FIND_NEWER_EDIT_OF_GROUP = _FIND_NEWER_EDIT.format("import_id = $5")
+
+
+FIND_NEWER_EDIT_OF_KEY = _build_find_newer_edit("author = $5 AND moment >= $6 AND moment <= $7")
+FIND_NEWER_EDIT_OF_GROUP = _build_find_newer_edit("import_id = $5")
 
 GET_EDIT_VALUES = """
 SELECT edit_revision, number, fields, detail FROM changes
