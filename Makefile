@@ -199,4 +199,4 @@ lock: dev  ## pin the newest allowed dependencies that are at least a week old, 
 	$(LOCK) -o requirements/release.txt -c requirements/dev.txt --group release
 
 clean:  ## delete everything that the other targets create, except the data
-	rm -rf $(VENV) .clients .release .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .hypothesis htmlcov dist
+	rm -rf $(VENV) .clients .release .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .import_linter_cache .hypothesis htmlcov dist src/*.egg-info

@@ -71,7 +71,8 @@ def main(*, count: int, rounds: int, seconds: int, folder: Path | None) -> None:
     with report_errors(), tempfile.TemporaryDirectory(prefix="listings-bench-", dir=folder) as name:
         wrk.find_wrk()
         cores, work_folder = machine.choose_cores(), Path(name)
-        small, large = (asyncio.run(fill(work_folder / f"{number}.db", number)) for number in (SMALL_COUNT, count))
+        small = asyncio.run(fill(work_folder / "small.db", SMALL_COUNT))
+        large = asyncio.run(fill(work_folder / "large.db", count))
         runs: list[tuple[Run, Run]] = []
         for number in range(rounds):
             runs.append((_measure(small, cores, work_folder, seconds), _measure(large, cores, work_folder, seconds)))

@@ -86,9 +86,9 @@ def find_file_system(folder: Path, mounts: str) -> str:
     """Return the type of the file system of a folder, from the text of /proc/mounts."""
     best, kind = "", "an unknown file system"
     for line in mounts.splitlines():
-        _, mount_point, pids, *_ = line.split()
+        _, mount_point, file_system, *_ = line.split()
         if len(mount_point) >= len(best) and folder.resolve().is_relative_to(mount_point):
-            best, kind = mount_point, pids
+            best, kind = mount_point, file_system
     return kind
 
 
@@ -112,5 +112,5 @@ def _memory() -> str:
 
 def _entry(path: Path, name: str) -> str:
     """Return the first value of a name in a file of `name: value` lines."""
-    pids = re.search(rf"^{name}\s*:\s*(.*)$", path.read_text("utf-8"), re.MULTILINE)
-    return pids[1] if pids is not None else ""
+    found = re.search(rf"^{name}\s*:\s*(.*)$", path.read_text("utf-8"), re.MULTILINE)
+    return found[1] if found is not None else ""

@@ -77,6 +77,7 @@ def main(*, listings: int, rounds: int, seconds: int, postgres: bool, folder: Pa
         requests = _write_requests(Data(Path(name), owners[1:], 0), Path(name))
         server = all_.enter_context(_run_service(url, Path(name), cores[0]))
         shop = Shop(server, owners[0], requests, cores[1], seconds)
+        listings -= listings % _BATCH
         revert_id = _wait(shop, _start(shop, _edit(shop, listings)))
         figures = []
         for _ in range(rounds):

@@ -103,7 +103,7 @@ class Bench(NamedTuple):
         run = self._run_service if side == "service" else self._run_reference
 
         def log_disturbed(lost: float) -> None:
-            self.log_progress(f"{label}: repeated, the machine stalled for {lost * 1000:.0f} ms")
+            self.log_progress(f"{label}: the machine stalled for {lost * 1000:.0f} ms")
 
         label = f"{load.scenario.name}, {load.connections} connections, {side}"
         return repeat_if_disturbed(lambda: run(load), self.detector.get_lost_seconds, log_disturbed)

@@ -1,6 +1,7 @@
 """Measure clients that wait for changes: memory, processor time and delay: `python -m bench.waiting`."""
 
 import json
+import os
 import selectors
 import socket
 import sys
@@ -24,7 +25,7 @@ from bench.servers import Server, run_server
 _CHANGES = "/api/v1/changes"
 _RESPONSE_SECONDS = 10.0
 _WARM_UP_CLIENTS = 100
-_EVERY_CORE = (0, 1)
+_EVERY_CORE = tuple(sorted(os.sched_getaffinity(0)))
 _CREATE = json.dumps({"title": "Lamp", "content": "Brass."})
 
 

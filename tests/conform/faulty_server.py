@@ -115,6 +115,7 @@ ALLOWED_VARIATIONS = {  # that the specification allows, with the checks that ar
 }
 OTHER_FAULTS = {  # that fail no check, or any of the following ones
     *("limit of 500", "limit of 1500", "one id for all", "keys are repeated", "list shows a page of one"),
+    "list repeats records",
 }
 
 
@@ -212,6 +213,8 @@ class Market:
         records = [self._record(number) for number in self.rows if self._is_listed(caller, number)]
         if "list shows a page of one" in self.faults:
             records = records[:1]
+        if "list repeats records" in self.faults:
+            records += records
         if "list has fewer fields" in self.faults:
             records = [{name: record[name] for name in record if name != "category"} for record in records]
         return 200, records if "list is an array" in self.faults else {"listings": records}

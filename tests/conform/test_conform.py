@@ -2,6 +2,7 @@
 
 import re
 import ssl
+import threading
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -11,11 +12,11 @@ import pytest
 from listings.conform import limits, runner
 from listings.conform.client import Client, parse_address
 from listings.conform.session import Keys, Session
-from listings.conform.verdicts import Result, Verdict
+from listings.conform.verdicts import Failed, Result, Verdict
 from listings.domain.errors import Problem
 from tests.certificates import create_certificate
 from tests.conform.faulty_server import ALLOWED_VARIATIONS, FAULTS, KEYS, LIMIT_FAULTS, FaultyServer, Row
-from tests.harness import Cast, RunningService
+from tests.harness import TIMEOUT, Cast, RunningService
 
 ALL_KEYS = Keys(KEYS["alice"], KEYS["bob"], KEYS["charlie"])
 NEED_OTHER_KEY = {"list-4", "owner-1", "owner-2"}
@@ -81,6 +82,32 @@ def test_the_sentence_about_the_listings_has_the_right_number(count: int, senten
         for _ in range(count):
             session.send("POST", body={"title": session.title_prefix, "content": "Lamp"})
         assert session.clean_up() == sentence
+
+
+def test_a_create_without_a_response_in_time_is_deleted() -> None:
+    methods: list[str] = []
+    may_respond = threading.Event()
+
+    def delay_the_first(method: str) -> None:
+        methods.append(method)
+        if len(methods) == 1:
+            may_respond.wait(TIMEOUT)
+
+    server = FaultyServer(before_response=delay_the_first)
+    with server, closing(Client(parse_address(server.base_url), 0.5)) as client:
+        session = Session(client, ALL_KEYS)
+        body: dict[str, object] = {"title": session.title_prefix, "content": "Lamp"}
+        with pytest.raises(Failed, match="did not respond"):
+            session.send("POST", body=body)
+        may_respond.set()
+        session.send("POST", body=body)
+        assert session.clean_up() == "The run created 2 listings and deleted them again."
+    assert server.remaining == set()
+
+
+def test_a_list_that_repeats_records_ends_no_run() -> None:
+    with FaultyServer("list repeats records") as server:
+        assert len(run_checks(server.base_url)) > 60
 
 
 # This service

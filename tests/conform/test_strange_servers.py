@@ -103,7 +103,8 @@ def test_a_run_stops_waiting_after_several_timeouts() -> None:
     ("text", "address"),
     [
         ("http://127.0.0.1:8000", Address(secure=False, host="127.0.0.1", port=8000, prefix="")),
-        ("https://Shop.example/", Address(secure=True, host="shop.example", port=None, prefix="")),
+        ("https://Shop.example/", Address(secure=True, host="shop.example", port=443, prefix="")),
+        ("http://[fe80::abcd]", Address(secure=False, host="fe80::abcd", port=80, prefix="")),
         ("https://[::1]:8443/shop/api/", Address(secure=True, host="::1", port=8443, prefix="/shop/api")),
     ],
 )

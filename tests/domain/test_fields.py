@@ -157,12 +157,10 @@ def test_u0000_anywhere_in_a_text_is_rejected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MAX_LENGTHS)
-@pytest.mark.parametrize(
-    ("value", "json_type"),
-    [(5, "a number"), (0.5, "a number"), (True, "a boolean"), (["a"], "an array"), ({"a": "b"}, "an object")],
-)
-def test_a_value_that_is_not_a_string_is_rejected(name: str, value: object, json_type: str) -> None:
-    assert reject(name, value) == f"{name} must be a string, got {json_type}"
+def test_a_value_that_is_not_a_string_is_rejected(name: str) -> None:
+    messages = [reject(name, value) for value in (5, 0.5, True, ["a"], {"a": "b"})]
+    types = ("a number", "a number", "a boolean", "an array", "an object")
+    assert messages == [f"{name} must be a string, got {json_type}" for json_type in types]
 
 
 @pytest.mark.parametrize("name", MAX_LENGTHS)

@@ -19,7 +19,7 @@ class Address(NamedTuple):
 
     secure: bool
     host: str
-    port: int | None
+    port: int
     prefix: str
 
 
@@ -37,7 +37,8 @@ def parse_address(text: str) -> Address:
         raise wrong from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or "?" in text or "#" in text:
         raise wrong
-    return Address(parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/"))
+    is_secure = parts.scheme == "https"
+    return Address(is_secure, parts.hostname, port or (443 if is_secure else 80), parts.path.rstrip("/"))
 
 
 class Response(NamedTuple):
@@ -91,7 +92,10 @@ class Client:
             with self._deadline(connected):
                 self._connection.request(method, self._prefix + path, body, dict(headers))
                 response = self._connection.getresponse()
-                content = _read_body(response)
+                try:
+                    content = _read_body(response)
+                except ConnectionError as error:
+                    raise NoResponse("ended its response early") from error
         except BaseException as error:
             self.close()
             if isinstance(error, ConnectionError) or not isinstance(error, _FAILURES):

@@ -183,7 +183,7 @@ class Context:
         return exchanges, before, _parse_record(after) or {}
 
     def call_each_endpoint(self, by: Credential) -> list[Exchange]:
-        """Call every endpoint; those of one listing with one of --key, if it can be created."""
+        """Call every endpoint, those with an id for a listing of --key, if one can be created."""
         exchanges = [self.session.send("GET", by=by), self.session.send("POST", body=self.build_fields(), by=by)]
         try:
             listing_id = self.shared_listing

@@ -106,13 +106,14 @@ def _check_same_fields(context: Context) -> None:
     by_id: dict[str, list[Sample]] = {}
     for sample in context.samples:
         by_id.setdefault(str(parse_id(sample.record.get("id"))), []).append(sample)
-    pairs = [pair for pair in by_id.values() if len(pair) > 1]
-    if not pairs:
+    groups = [group for group in by_id.values() if len(group) > 1]
+    if not groups:
         raise Blocked(f"the list does not contain listing {context.active_listing}")
-    for one, listed in pairs:
-        if one.record.keys() != listed.record.keys():
-            different = sorted(one.record.keys() ^ listed.record.keys())
-            raise Failed(f"only one of {one.source} and {listed.source} has {', '.join(different)}")
+    for one, *others in groups:
+        for listed in others:
+            if one.record.keys() != listed.record.keys():
+                different = sorted(one.record.keys() ^ listed.record.keys())
+                raise Failed(f"only one of {one.source} and {listed.source} has {', '.join(different)}")
 
 
 CHECKS = (

@@ -113,7 +113,7 @@ class Session:
         self._client = client
         self._created: dict[str, Credential] = {}
         self._all_created: set[str] = set()
-        self._unconfirmed: set[Credential] = set()  # those with a create whose response has no id
+        self._unconfirmed: Counter[Credential] = Counter()  # creates whose response has no id
         self._unanswered = 0
 
     def send(self, method: str, path: str = "", body: Body | None = None, by: Credential | None = None) -> Exchange:
@@ -135,7 +135,7 @@ class Session:
     @property
     def has_listings(self) -> bool:
         """Whether there may be listings to delete."""
-        return bool(self._created or self._unconfirmed)
+        return bool(self._created or +self._unconfirmed)
 
     def has(self, listing_id: str) -> bool:
         """Return whether the run created the listing and has not deleted it."""
@@ -147,7 +147,7 @@ class Session:
         Returns a sentence about them.
         """
         self._unanswered = 0
-        for by in self._unconfirmed:
+        for by in +self._unconfirmed:
             self._find_created(by)
         self._unconfirmed.clear()
         for listing_id, by in list(self._created.items()):
@@ -164,7 +164,7 @@ class Session:
     def _exchange(self, request: str, method: str, path: str, content: bytes | None, by: Credential) -> Exchange:
         headers = _HEADERS | by.headers | ({} if content is None else {"Content-Type": "application/json"})
         if method == "POST":
-            self._unconfirmed.add(by)  # before the response: the run may be interrupted meanwhile
+            self._unconfirmed[by] += 1  # before the response: the run may be interrupted meanwhile
         self.requests[by.key] += 1
         try:
             response = self._client.send(method, path, headers, content)
@@ -187,7 +187,7 @@ class Session:
         if created_id is not None:
             self._record_created(created_id, by)
         if not exchange.repeated and (not exchange.succeeded or created_id is not None):
-            self._unconfirmed.discard(by)
+            self._unconfirmed[by] -= 1
 
     def _record_shape(self, exchange: Exchange) -> None:
         if exchange.status >= _FIRST_ERROR:
