@@ -72,8 +72,8 @@ async def _list_rows(market: Market) -> list[_ListingRow]:
 
 
 def _build_row_url(query: MarketQuery) -> str:
-    price_max = str(query.price_max // 100) if query.price_max is not None else ""
-    return search.Search(type=query.type or "", price_max=price_max).url()
+    price_min, price_max = (f"{cents / 100:g}" if cents else "" for cents in (query.price_min, query.price_max))
+    return search.Search(type=query.type or "", price_min=price_min, price_max=price_max).url()
 
 
 async def show_listing(request: Request) -> Response:
@@ -135,7 +135,7 @@ async def show_seller(request: Request) -> Response:
 
 
 async def show_robots(request: Request) -> Response:
-    """Let search engines read the market only."""
+    """Keep search engines away from the API, the console, and the pages for invitations and sign-in."""
     prefix = site_of(request).path_prefix
     lines = ["User-agent: *", *(f"Disallow: {prefix}{path}" for path in _PRIVATE)]
     text = "\n".join([*lines, f"Sitemap: {base_url_of(request)}/sitemap.xml", ""])

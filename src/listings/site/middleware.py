@@ -89,7 +89,7 @@ class _Body:
         return message
 
     def _reserve(self) -> None:
-        self._owner = hash(visitor.client_ip(self._request)) or 1  # 0 has less room
+        self._owner = hash(visitor.client_ip(self._request)) or 1  # the bytes of owner 0 are not limited in total
         if not self._budget.has_room(self._owner):
             raise Unavailable("Too many uploads are being received. Try again in a moment", for_visitors=True)
         self._reserved = self._limit

@@ -1,4 +1,4 @@
-"""Forms of visitors, who have no session. Their token belongs to the browser."""
+"""Forms that need no session. Their token belongs to the browser, even if the visitor is signed in."""
 
 import asyncio
 import re

@@ -121,6 +121,28 @@ def test_a_backup_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path:
     assert len(read_titles(database)) == 30
 
 
+def test_a_restore_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path: Path) -> None:
+    older, away = tmp_path / "older", tmp_path / "away"
+    backup = back_up(database, tmp_path / "backup.db")
+
+    async def use(store: SqliteStore) -> None:
+        shutil.copy(database, older)
+        for number in range(30):
+            await add(store, f"Lamp {number}")
+        shutil.move(database, away)
+        shutil.move(older, database)
+
+    run(database, use)
+    written = wal_of(database).read_bytes()
+    with pytest.raises(Problem, match="needs recovery"):
+        restore(database, backup)
+    assert wal_of(database).read_bytes() == written
+    kept = restore(database, backup, force=True).previous_file
+    assert kept is not None
+    assert wal_of(kept).read_bytes() == written
+    assert not marker_of(database).exists()
+
+
 def test_a_restored_backup_needs_no_recovery(database: Path, tmp_path: Path) -> None:
     backup = back_up(database, tmp_path / "backup.db")
 

@@ -48,6 +48,7 @@ class RequestParser:
         self.target = b""
         self.expects_100_continue = False
         self._part: _Part = "between"
+        self._cause: Exception | None = None  # what a callback raised; httptools raises another error then
         self._upgrading = False
         self._heads_begun = 0  # in the bytes that are being parsed
         self._head_bytes = 0  # received of the current head, and of empty lines before it
@@ -80,7 +81,7 @@ class RequestParser:
         try:
             self._feed(data)
         except httptools.HttpParserError as error:
-            raise _to_problem(error) from None
+            raise _to_problem(error, self._cause) from None
         if self._part == "head" or (fresh and not self._heads_begun):
             self._check_head_size(data, fresh=fresh)
         elif self._is_chunked:
@@ -125,9 +126,9 @@ class RequestParser:
                 self._parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
                 rest = memoryview(rest)[upgrade.args[0] :]  # copying it for each of many upgrades would be slow
+                self._feed_without_upgrade()
             else:
                 return
-            self._feed_without_upgrade()  # after the `except` block, because `_to_problem` reads __context__
 
     def _feed_without_upgrade(self) -> None:
         lines = [
@@ -163,9 +164,17 @@ class RequestParser:
     def on_url(self, url: bytes) -> None:
         self.target += url
         if len(self.target) > self._limits.url_bytes:
-            raise Problem("uri_too_long", f"The URL must be at most {self._limits.url_bytes} bytes")
+            self._cause = Problem("uri_too_long", f"The URL must be at most {self._limits.url_bytes} bytes")
+            raise self._cause
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        try:
+            self._add_header(name, value)
+        except Problem as problem:
+            self._cause = problem
+            raise
+
+    def _add_header(self, name: bytes, value: bytes) -> None:
         self._field_bytes += len(name) + len(value) + 4
         if len(self.headers) >= self._limits.head_fields or self._field_bytes > self._limits.head_bytes:
             raise self._head_too_large()
@@ -185,9 +194,13 @@ class RequestParser:
             self._upgrading = True
             return
         self.version = self._parser.get_http_version()
-        self._check_head()
-        self.expects_100_continue = self.expects_100_continue and self.version == "1.1"
-        self._receiver.receive_head()
+        try:
+            self._check_head()
+            self.expects_100_continue = self.expects_100_continue and self.version == "1.1"
+            self._receiver.receive_head()
+        except (Problem, httptools.HttpParserError) as error:
+            self._cause = error
+            raise
         self.headers = []  # trailers after the body are not headers (RFC 9110, 6.5.1)
         self._head_bytes, self._head_end = 0, b""
         self._framing_bytes = 0
@@ -234,8 +247,8 @@ def _remove_upgrade(connection: bytes) -> bytes:
     return b", ".join(option for option in options if option.lower() not in {b"upgrade", b"http2-settings"})
 
 
-def _to_problem(error: httptools.HttpParserError) -> Problem:
-    cause = error.__context__  # what a callback raised
+def _to_problem(error: httptools.HttpParserError, cause: Exception | None) -> Problem:
+    """Return the problem of a parser error. `cause` is what a callback raised, if any."""
     if isinstance(cause, Problem):
         return cause
     if isinstance(cause or error, httptools.HttpParserInvalidURLError):

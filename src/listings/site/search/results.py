@@ -106,7 +106,7 @@ def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
 
 
 def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCounts, facets: MarketFacets) -> Facet:
-    """Return a facet with the values that occur most often, in alphabetical order, and the selected one."""
+    """Return a facet with the values that occur most often, and the selected one."""
     name, label, no_filter = facet
     listings = _use_common_spellings(name, counts, facets)
     selected: str = getattr(search, name)

@@ -29,7 +29,7 @@ for (const gallery of document.querySelectorAll("ul.gallery")) {
   gallery.addEventListener("keydown", (event) => {
     if (hasModifier(event)) return; // Alt and an arrow go back in the history
     const step = { ArrowLeft: ".previous", ArrowRight: ".next" }[event.key];
-    const turn = step && event.target.closest("li").querySelector(step);
+    const turn = step && event.target.closest("li")?.querySelector(step);
     if (!turn) return;
     event.preventDefault();
     showPicture(turn, true);

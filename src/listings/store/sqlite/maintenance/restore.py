@@ -4,7 +4,8 @@ A sound, empty or missing database is replaced in one SQLite transaction, with a
 If the process is killed, it leaves a journal, and the next process that opens the file rolls the transaction back.
 There is no WAL meanwhile: SQLite checkpoints and removes it first.
 
-That is not possible if the database is damaged, is missing but has a WAL or a journal, or is empty but has a WAL. Then
+That is not possible if the database is damaged or needs recovery, is missing but has a WAL or a journal, or is empty
+but has a WAL. Then
 a complete copy of the backup is written next to it, the old file (unless it is empty) gets a second name, its WAL and
 journal are renamed, because they would be replayed into the new file, and the copy takes the name of the database.
 """
@@ -25,6 +26,7 @@ from listings.store.migrations import Migration, shipped_migrations
 from listings.store.sqlite.connections import (
     build_read_only_uri,
     create_file,
+    describe_recovery,
     find_orphaned_wal,
     is_damage,
     open_exclusive,
@@ -226,7 +228,7 @@ def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
                 return _overwrite(target, database, backup, force=force)
         except _DamagedError as damage:
             if not force:
-                raise _build_force_error(database, f"is damaged ({damage})") from None
+                raise _build_force_error(database, f"is damaged or needs recovery ({damage})") from None
             return _set_aside_and_replace(database.resolve(), backup)
         except (apsw.BusyError, Problem):  # raised before anything was written
             raise
@@ -248,6 +250,9 @@ def _has_tables(connection: apsw.Connection) -> bool:
 
 
 def _open_target(database: Path) -> apsw.Connection:
+    recovery = describe_recovery(database)
+    if recovery is not None:  # the WAL may belong to a file that was replaced
+        raise _DamagedError(recovery[0])
     try:
         return open_exclusive(database)
     except apsw.Error as error:
