@@ -359,6 +359,17 @@ def test_change_sets_that_an_erasure_has_left_are_purged(edits: Edits) -> None:
     assert edits.history(own) == ([], False)
 
 
+def test_a_part_of_a_change_set_that_an_erasure_has_left_is_purged(edits: Edits) -> None:
+    ids = [edits.add() for _ in range(4)]
+    edits.run_batch(*(ChangeStep(it, set_values(price_cents=7)) for it in ids))
+    store, account_id = edits.store, edits.partition[1]
+    edits.run(store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
+    edits.run(store.erase_rows(account_id, 3, 2_000))
+    assert any(edits.history(it)[0] for it in ids)
+    edits.run(store.purge_changes(range(1024), 10**10, 10))
+    assert not any(edits.history(it)[0] for it in ids)
+
+
 def replay(state: dict[int, dict[str, Any]], changes: list[Change]) -> None:
     """Apply changes to a copy of an account's listings, as a client would."""
     for change in changes:

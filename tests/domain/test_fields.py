@@ -348,22 +348,11 @@ def test_one_coordinate_may_be_given_without_the_other(name: str) -> None:
 
 @pytest.mark.decision("G4")
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize(
-    ("value", "got"),
-    [
-        (True, "true"),
-        (False, "false"),
-        ("5", '"5": remove the quotes'),
-        ("-0.1", '"-0.1": remove the quotes'),
-        ("1,5", '"1,5"'),
-        ("$5", '"$5"'),
-        ("", '""'),
-        ([5], "an array"),
-        ({"amount": 5}, "an object"),
-    ],
-)
-def test_a_value_that_is_not_a_number_is_rejected(name: str, value: object, got: str) -> None:
-    assert reject(name, value) == f"{name} must be a number, got {got}"
+def test_a_value_that_is_not_a_number_is_rejected(name: str) -> None:
+    values = [True, False, "5", "-0.1", "1,5", "$5", "", [5], {"amount": 5}]
+    texts = ["true", "false", '"5": remove the quotes', '"-0.1": remove the quotes', '"1,5"', '"$5"', '""']
+    expected = [f"{name} must be a number, got {got}" for got in (*texts, "an array", "an object")]
+    assert [reject(name, value) for value in values] == expected
 
 
 # Absent fields and null

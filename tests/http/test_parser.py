@@ -23,6 +23,15 @@ class Receiver:
         pass
 
 
+def test_empty_lines_after_a_request_count_towards_the_next_head() -> None:
+    parser = RequestParser(Receiver(), ConnectionLimits())
+    parser.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    for _ in range(12):
+        parser.feed(b"\r\n" * 1_000)
+    with pytest.raises(Problem, match="headers"):
+        parser.feed(b"\r\n" * 1_000)
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [

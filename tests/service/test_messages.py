@@ -81,12 +81,24 @@ def test_an_invalid_message_is_rejected(harness: Harness, alice: Person, changes
     assert count_stored(harness) == 0
 
 
+def test_a_title_adds_no_header(harness: Harness, alice: Person, mailbox: Mailbox) -> None:
+    write(harness, create(harness, alice, title="=?utf-8?q?L=0D=0AX-Evil=3A_1?="))
+    deliver(harness)
+    [message] = mailbox.messages
+    assert (message["X-Evil"], message["Subject"]) == (None, "Message about: = ?utf-8?q?L=0D=0AX-Evil=3A_1?=")
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
         ('Ana, "Bo" <x@y>', "Ana Bo x y"),
         (f"Ana, bob@example.com, {'y' * 60}", f"Ana bob example.com {'y' * 60}"),
         (f"{'a' * 60} (O'Neil Jr.)", f"{'a' * 60} O'Neil Jr."),
+        ("=?utf-8?q?Bob=2C_evil=40x=2Ecom=2C?=", "utf-8?q?Bob=2C_evil=40x=2Ecom=2C?="),
+        (
+            "=?utf-8?q?B=0D=0ABcc=3A_a=40x=2Ecom=0D=0A=0D=0APay?= yy",
+            "utf-8?q?B=0D=0ABcc=3A_a=40x=2Ecom=0D=0A=0D=0APay?= yy",
+        ),
     ],
 )
 def test_a_buyers_name_adds_no_address(
@@ -94,7 +106,9 @@ def test_a_buyers_name_adds_no_address(
 ) -> None:
     write(harness, create(harness, alice), BuyerMessage(name, "o'na+a@sub.example.com", "\x00Hi\x1b"))
     deliver(harness)
-    [address] = mailbox.messages[0]["Reply-To"].addresses
+    [message] = mailbox.messages
+    [address] = message["Reply-To"].addresses
+    assert (message["Bcc"], len(message.get_all("Subject", []))) == (None, 1)
     assert (address.display_name, address.addr_spec) == (shown, "o'na+a@sub.example.com")
     assert "\r\n> Hi\r\n" in mailbox.text
 

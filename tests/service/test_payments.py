@@ -178,6 +178,14 @@ def test_a_plan_cannot_be_extended_beyond_the_year_9999(shop: Shop, caplog: pyte
     assert caplog.messages == ["Payment cs_1 can't extend account 1: refund it"]
 
 
+def test_a_repeated_event_is_not_to_be_refunded(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    services, email = shop.harness.services, shop.alice.account.email
+    shop.harness.run(services.accounts.set_plan(email, timestamps.parse_timestamp("9999-09-15")))
+    for _ in range(2):
+        shop.receive(shop.build_event())
+    assert not any("refund" in message for message in caplog.messages)
+
+
 def test_a_payment_during_an_outage_is_not_to_be_refunded(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     shop.harness.run(shop.harness.store.close())
     with pytest.raises(Unavailable):

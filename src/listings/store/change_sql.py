@@ -68,6 +68,10 @@ WHERE bucket = $1 AND (
     ORDER BY changes.edit_revision, number LIMIT 1) < $2
 """
 
+GET_FIRST_CHANGE = """
+SELECT edit_revision, moment FROM changes WHERE bucket = $1 AND account_id = $2 ORDER BY edit_revision, number LIMIT 1
+"""
+
 LIST_OLDEST_SETS = """
 SELECT edit_revision, moment, last_serial FROM changes
 WHERE bucket = $1 AND account_id = $2 AND number = 0

@@ -258,6 +258,8 @@ DELETE_PLAN_REQUEST = "DELETE FROM plan_requests WHERE account_id = $1"
 
 # Payments
 
+FIND_PAYMENT = "SELECT 1 FROM payments WHERE provider = $1 AND payment_id = $2"
+
 ADD_PAYMENT = """
 INSERT INTO payments (provider, payment_id, account_id, months, plan_expires_at, received_at)
 VALUES ($1, $2, $3, $4, $5, $6)

@@ -584,7 +584,7 @@ def test_a_write_without_a_session_leaves_the_store_ready(url: str) -> None:
     asyncio.run(scenario())
 
 
-def test_a_large_list_is_read_again_on_a_session_with_its_statements(url: str) -> None:
+def test_a_session_without_its_statements_is_not_used_again(url: str) -> None:
     async def scenario() -> None:
         async with open_store(url, sessions=1) as store:
             await create_alice(store)

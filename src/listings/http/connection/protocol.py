@@ -6,7 +6,6 @@ requests need no timers. Invalid HTTP gets an error in the API's format, after t
 """
 
 import fcntl
-import logging
 import socket
 import struct
 import termios
@@ -45,8 +44,6 @@ Phase: TypeAlias = Literal[
     "rejected",  # invalid, too large or too late; the error follows all pending responses
     "linger",  # the last response is sent; the client gets time to read it before the connection closes
 ]
-
-_log = logging.getLogger(__name__)
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -104,6 +101,7 @@ class HttpConnection(HttpToolsProtocol):
         """Notify the requests that have no response yet."""
         self._disconnect_all()
         super().connection_lost(exc)
+        del self._parser  # which refers to this object
         self._unsent.count(0)
 
     def pause_writing(self) -> None:

@@ -16,7 +16,8 @@ from listings.service.mail.smtp_types import MailError, OutgoingMail, SmtpServer
 
 _TIMEOUT_SECONDS = 30
 _PERMANENT = 500
-_SPECIAL_CHARACTERS = re.compile(r'[()<>\[\]:;@\\,"]+')  # RFC 5322, 3.2.3, without the dot
+# RFC 5322, 3.2.3, without the dot; and the beginning of an encoded word (RFC 2047), which Python would decode
+_SPECIAL_CHARACTERS = re.compile(r'(?:[()<>\[\]:;@\\,"]|=\?)+')
 _INVALID = (ValueError, MessageError, IndexError, AttributeError)  # raised by the email package for an unusual address
 
 
@@ -57,7 +58,7 @@ def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:
     message["To"] = Address(addr_spec=mail.recipient)
     if mail.reply_to is not None:
         message["Reply-To"] = _build_address(*mail.reply_to)
-    message["Subject"] = mail.subject
+    message["Subject"] = mail.subject.replace("=?", "= ?")
     message["Date"] = formatdate(mail.queued_at)
     message["Message-ID"] = f"<{mail.id}@{server.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic replies
@@ -66,7 +67,7 @@ def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:
 
 
 def _build_address(name: str, address: str) -> Address:
-    """Return an address with a name that needs no quotes.
+    """Return an address with a name that needs no quotes and has no encoded word.
 
     Python's email package removes the quotes when it folds a long line, and a comma then starts another address.
     """

@@ -20,8 +20,8 @@ SELECT
     CAST(current_setting('max_connections') AS integer)
         - CAST(current_setting('superuser_reserved_connections') AS integer)
         - (SELECT count(*) FROM pg_stat_activity
-           WHERE COALESCE(backend_type, 'client backend') = 'client backend' AND datid IS NOT NULL
-           AND pid <> pg_backend_pid()),
+           WHERE COALESCE(backend_type, 'client backend') = 'client backend'
+           AND datid IS NOT NULL AND usesysid IS NOT NULL AND pid <> pg_backend_pid()),
     extract(epoch FROM clock_timestamp()),
     (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database()),
     COALESCE((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity

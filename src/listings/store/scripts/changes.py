@@ -168,4 +168,13 @@ def purge(partition: Partition, oldest: int, max_sets: int) -> Script[int]:
         yield Query(change_sql.SET_PURGED, (*partition, edit_revision, last_serial))
         for statement in (revert_sql.PURGE_REVERTS, revert_sql.PURGE_CONFLICTS):
             yield Query(statement, (*partition, edit_revision))
+    else:
+        yield from _delete_remains(partition, oldest)
     return len(old)
+
+
+def _delete_remains(partition: Partition, oldest: int) -> Script[None]:
+    """Delete the rest of a change set from before `oldest` whose first rows an interrupted erasure has deleted."""
+    rows = yield Query(change_sql.GET_FIRST_CHANGE, partition)
+    if rows and rows[0][1] < oldest:
+        yield Query(change_sql.DELETE_CHANGES, (*partition, rows[0][0]))

@@ -80,6 +80,8 @@ class ScriptedHistoryStore(ScriptedStore):
         if not rows:
             return None
         account = Account(*rows[0])
+        if (yield Query(member_sql.FIND_PAYMENT, (payment.provider, payment.payment_id))):
+            return AddedPayment(account, is_new=False)
         plan_expires_at = decide(account)
         values = (payment.provider, payment.payment_id, payment.account_id, payment.months, plan_expires_at, moment)
         if not (yield Query(member_sql.ADD_PAYMENT, values)):

@@ -5,9 +5,9 @@ If the process is killed, it leaves a journal, and the next process that opens t
 There is no WAL meanwhile: SQLite checkpoints and removes it first.
 
 That is not possible if the database is damaged or needs recovery, is missing but has a WAL or a journal, or is empty
-but has a WAL. Then
-a complete copy of the backup is written next to it, the old file (unless it is empty) gets a second name, its WAL and
-journal are renamed, because they would be replayed into the new file, and the copy takes the name of the database.
+but has a WAL. Then a complete copy of the backup is written next to it, the old file (unless it is empty) gets a second
+name, its WAL and journal are renamed, because they would be replayed into the new file, and the copy takes the name of
+the database.
 """
 
 import fcntl
