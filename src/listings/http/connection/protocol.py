@@ -101,7 +101,6 @@ class HttpConnection(HttpToolsProtocol):
         """Notify the requests that have no response yet."""
         self._disconnect_all()
         super().connection_lost(exc)
-        del self._parser  # which refers to this object
         self._unsent.count(0)
 
     def pause_writing(self) -> None:
