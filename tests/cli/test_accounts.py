@@ -153,6 +153,7 @@ def test_an_email_is_stored_in_lower_case(cli: Cli, email: str, stored: str) -> 
         "alice\0@example.com",
         "\udcff@example.com",
         "a" * 243 + "@example.com",
+        "alice@=?utf-8?q?a=2ecom=2c_bob=40b=2ecom?=",
     ],
 )
 def test_an_invalid_email_is_rejected(cli: Cli, email: str) -> None:

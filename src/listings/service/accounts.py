@@ -230,7 +230,8 @@ def validate_email(email: str) -> str:
     """Return an email address in lower case. Raises Problem("invalid_request") if it is invalid."""
     email = email.strip().lower()
     local, _, domain = email.rpartition("@")
-    if not (local and domain) or len(email) > MAX_EMAIL_LENGTH or not email.isprintable() or " " in email:
+    is_encoded = "=?" in email  # as an encoded word (RFC 2047), it would be decoded in the header of a mail
+    if not (local and domain) or len(email) > MAX_EMAIL_LENGTH or not email.isprintable() or " " in email or is_encoded:
         raise Problem("invalid_request", f"{email[:40]!r} is not an email address")
     if is_erased_email(email):
         raise Problem("invalid_request", f"{email[:40]!r} is reserved for an erased account: use another address")
