@@ -12,6 +12,7 @@ from listings.contract.rate_limiter import RateLimiter
 from listings.domain.account_limits import UNLIMITED, AccountLimits
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem
+from listings.http.limits import ConnectionLimits
 from listings.ratelimit.mapped import MappedLimiter
 from listings.service import DEFAULTS, Options, ServiceInfo, Services
 from listings.service.mail.smtp_types import SmtpServer
@@ -23,7 +24,6 @@ from listings.telemetry.logs import RequestLog
 if TYPE_CHECKING:  # imported in functions, because most commands need neither HTTP nor metrics
     from listings.api.app import Application, Trace
     from listings.http.asgi import Pages
-    from listings.http.limits import ConnectionLimits
     from listings.http.server import Server
     from listings.ratelimit.redis import RedisLimiter
     from listings.ratelimit.redis_connection import Endpoint
@@ -187,10 +187,9 @@ def build_server(  # noqa: PLR0913 - most are optional
     on_start: Callable[[], None] = lambda: None,
     observers: Observers = NO_OBSERVERS,
     *,
-    limits: "ConnectionLimits | None" = None,
+    limits: ConnectionLimits | None = None,
 ) -> "Server":
     """Build the HTTP server of a service. Tests pass `limits` to change limits without a setting."""
-    from listings.http.limits import ConnectionLimits
     from listings.http.server import Server
 
     limits = (limits or ConnectionLimits())._replace(

@@ -75,7 +75,7 @@ def listings(context: click.Context, database: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code: 0 on success, 1 on failure, 2 on wrong usage."""
-    _replace_closed_streams()
+    _prepare_streams()
     code = _run(arguments)
     _discard_unwritten_output()
     return code
@@ -104,7 +104,7 @@ def describe_output_error(error: OSError) -> str:
     return f"Can't write the output: {error.strerror}"
 
 
-def _replace_closed_streams() -> None:
+def _prepare_streams() -> None:
     """Open streams that were closed before the program started: writing to stdout then fails, stderr is discarded.
 
     With PYTHONUNBUFFERED, give stdout a buffer: `_describe` recognises a failed write by the output that remains.

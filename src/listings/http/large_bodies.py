@@ -13,7 +13,7 @@ MAX_VALUES = 20_000
 """The limit for a large body. Without it, 2 MiB can hold a million values, which take up to 100 ms to decode."""
 
 _PIECE_BYTES = 64 * 1024
-# The decoder rejects deeper nesting: it accepts 9,999 levels up to Python 3.13, and up to 27,452 on 3.14.
+# The decoder rejects deeper nesting: it accepts at most 9,999 levels up to Python 3.13, and 27,452 on 3.14.
 _MAX_DEPTH = 10_000 if sys.version_info < (3, 14) else 30_000
 
 

@@ -164,20 +164,12 @@ class RequestParser:
     def on_url(self, url: bytes) -> None:
         self.target += url
         if len(self.target) > self._limits.url_bytes:
-            self._cause = Problem("uri_too_long", f"The URL must be at most {self._limits.url_bytes} bytes")
-            raise self._cause
+            raise self._fail(Problem("uri_too_long", f"The URL must be at most {self._limits.url_bytes} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        try:
-            self._add_header(name, value)
-        except Problem as problem:
-            self._cause = problem
-            raise
-
-    def _add_header(self, name: bytes, value: bytes) -> None:
         self._field_bytes += len(name) + len(value) + 4
         if len(self.headers) >= self._limits.head_fields or self._field_bytes > self._limits.head_bytes:
-            raise self._head_too_large()
+            raise self._fail(self._head_too_large())
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expects_100_continue = True
@@ -220,7 +212,7 @@ class RequestParser:
         """Reject transfer codings that make the end or content of the body ambiguous (RFC 9112, 6.1)."""
         repeated = any(name == b"transfer-encoding" for name, _ in self.headers)
         if repeated or coding.strip(b" \t").lower() != b"chunked":
-            raise _malformed('Transfer-Encoding must be "chunked", and appear only once')
+            raise self._fail(_malformed('Transfer-Encoding must be "chunked", and appear only once'))
 
     def _check_head(self) -> None:
         if self.version not in {"1.0", "1.1"}:
@@ -233,6 +225,11 @@ class RequestParser:
             if not is_host(self._host):
                 raise _malformed("The Host header must be a host, optionally with a port")
             self._valid_host = self._host
+
+    def _fail(self, problem: Problem) -> Problem:
+        """Return the problem, to be raised in a callback."""
+        self._cause = problem
+        return problem
 
     def _head_too_large(self) -> Problem:
         limits = self._limits

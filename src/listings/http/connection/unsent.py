@@ -32,7 +32,7 @@ class UnsentBytes:
         self._last_check = None
 
     def is_read_too_slowly(self, now: float, written: int, unsent: int, write_seconds: float) -> bool:
-        """Return whether the client has read too slowly over a whole write deadline. Call it several times a second.
+        """Count the unsent bytes, and return whether the client has read too slowly over a whole write deadline.
 
         `written`: the bytes written since the connection was made, of which `unsent` are not sent yet.
         """
