@@ -86,6 +86,16 @@ def test_a_search_finds_the_matching_listings(harness: Harness, alice: Person, u
     assert list_titles(get_page(harness, url)) == found
 
 
+def test_the_page_of_a_row_shows_what_the_row_shows(harness: Harness, alice: Person) -> None:
+    for number in range(4):
+        create(harness, alice, title=f"Listing {number}", price=20)
+    create(harness, alice, title="Listing without a price", price=0)
+    [link] = {str(href) for href in get_page(harness, "/").values("a", "href") if "price_max=50" in str(href)}
+    page = get_page(harness, link)
+    assert list_titles(page) == [f"Listing {number}" for number in (3, 2, 1, 0)]
+    assert "Up to $50" in page.texts
+
+
 @pytest.mark.decision("G5")
 def test_a_listing_without_a_price_comes_last_in_price_order(harness: Harness, alice: Person) -> None:
     for title, price in (("Listing ask", 0), ("Listing dear", 9), ("Listing cheap", 3)):

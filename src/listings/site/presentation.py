@@ -63,6 +63,8 @@ def price_parts(cents: int, price_type: str) -> tuple[str, str]:
 
 def format_price_range(lowest: int | None, highest: int | None) -> str:
     """Return a price range in cents with at least one end: "$100 to $500", "From $100" or "Up to $500"."""
+    if lowest == 1 and highest is not None:
+        lowest = None  # one cent only excludes listings without a price
     ends = ["" if cents is None else format_dollars(cents) for cents in (lowest, highest)]
     if all(ends):
         return " to ".join(ends)

@@ -169,7 +169,7 @@ def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Respon
 
 
 def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str:
-    """Return when a rotated key stops working. `expires_at` is that of its replacement: its own before."""
+    """Return when a rotated key stops working. `expires_at` is its own from before the rotation."""
     if not grace_seconds:
         return "The old key no longer works."
     if expires_at is not None and expires_at < now + grace_seconds:

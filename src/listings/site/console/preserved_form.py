@@ -17,9 +17,9 @@ Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 def preserve_form(page: Page) -> Page:
     """Let a signed-out seller send a form again after signing in in another tab, so that no text is lost.
 
-    The form must have no passwords and no files, because its values are part of the response. Its page must
-    show the values again if the token is of an earlier session: see `require_current_session`. A form that is too large
-    leads to the sign-in page.
+    The form must have no passwords and no files, because its values are part of the response. Its page must show
+    the values again if the token is of an earlier session: see `require_current_session`. Too large a form leads to the
+    sign-in page.
     """
 
     @wraps(page)
