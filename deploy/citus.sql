@@ -109,8 +109,8 @@ WHERE NOT success;
 -- Settings of a session apply only on the coordinator. Settings of a role also apply to its sessions on the workers,
 -- where queries are planned. multi_shard_modify_mode is for the step that indexes the market: it reads listings of all
 -- shards and then changes an account, which Citus rejects after a parallel read. lock_timeout limits the wait for a row
--- on the workers. The other settings are those of the service's sessions for searches. On the workers they apply to all statements, because Citus sends at most SET LOCAL
--- there, and only in a transaction, for which each search would need more round trips. On the coordinator, the
+-- on the workers. The other settings are those of the service's sessions for searches. On the workers they apply to all
+-- statements, because Citus sends at most SET LOCAL there, and only in a transaction, for which each search would need more round trips. On the coordinator, the
 -- service's sessions override them. statement_timeout is not set here: the service's own one already cancels statements
 -- on the workers, and a role's would cancel migrations and the copying of moved shards.
 DO $$

@@ -334,14 +334,19 @@ def test_erasing_an_account_deletes_its_change_sets(edits: Edits) -> None:
     assert edits.history(own) == ([], False)
 
 
+def erase_some_rows(edits: Edits, count: int) -> None:
+    """Disable the account, and erase rows in batches as an erasure does that stops before its last batch."""
+    account_id = edits.partition[1]
+    edits.run(edits.store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
+    edits.run(edits.store.erase_rows(account_id, count, 2_000))
+
+
 def test_no_change_set_is_missing_after_an_erasure_that_stopped(edits: Edits) -> None:
     own = edits.add()
     for price in (1, 2, 3):
         edits.change(own, price_cents=price)
-    store, account_id = edits.store, edits.partition[1]
-    edits.run(store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
-    edits.run(store.erase_rows(account_id, 2, 2_000))
-    edits.run(store.change_account(account_id, lambda _: {"disabled_at": None}))
+    erase_some_rows(edits, 2)
+    edits.run(edits.store.change_account(edits.partition[1], lambda _: {"disabled_at": None}))
     edits.change(own, price_cents=4)
     with pytest.raises(Problem, match="no longer stored"):
         edits.page(ChangePosition(0))
@@ -352,21 +357,17 @@ def test_change_sets_that_an_erasure_has_left_are_purged(edits: Edits) -> None:
     own = edits.add()
     for price in (1, 2, 3):
         edits.change(own, price_cents=price)
-    store, account_id = edits.store, edits.partition[1]
-    edits.run(store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
-    edits.run(store.erase_rows(account_id, 2, 2_000))
-    assert edits.run(store.purge_changes(range(1024), 10_000, 10)) == 1
+    erase_some_rows(edits, 2)
+    assert edits.run(edits.store.purge_changes(range(1024), 10_000, 10)) == 1
     assert edits.history(own) == ([], False)
 
 
 def test_a_part_of_a_change_set_that_an_erasure_has_left_is_purged(edits: Edits) -> None:
     ids = [edits.add() for _ in range(4)]
     edits.run_batch(*(ChangeStep(it, set_values(price_cents=7)) for it in ids))
-    store, account_id = edits.store, edits.partition[1]
-    edits.run(store.change_account(account_id, lambda _: {"disabled_at": 2_000}))
-    edits.run(store.erase_rows(account_id, 3, 2_000))
+    erase_some_rows(edits, 3)
     assert any(edits.history(it)[0] for it in ids)
-    edits.run(store.purge_changes(range(1024), 10**10, 10))
+    edits.run(edits.store.purge_changes(range(1024), 10**10, 10))
     assert not any(edits.history(it)[0] for it in ids)
 
 

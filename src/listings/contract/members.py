@@ -47,7 +47,7 @@ class SessionCutoffs(NamedTuple):
 
 
 class AttemptLimit(NamedTuple):
-    """A limit of `max_attempts` in `seconds`. `subject`: the SHA-256 hash of what it is for, such as a network."""
+    """At most `max_attempts` in `seconds`. `subject` is the SHA-256 hash of what is limited, such as a network."""
 
     subject: bytes
     max_attempts: int

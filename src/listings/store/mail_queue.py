@@ -53,7 +53,7 @@ DELETE FROM mails WHERE account_id = $1 OR recipient = (SELECT email FROM accoun
 
 
 def add(mail: NewMail | None) -> Script[None]:
-    """Queue an email. None stands for no email, for example because mail is off."""
+    """Queue an email. Do nothing if it is None, for example because mail is off."""
     if mail is not None:
         yield Query(ADD_MAIL, mail)
 

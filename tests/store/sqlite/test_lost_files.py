@@ -100,8 +100,9 @@ def test_the_wal_of_a_removed_database_outlives_the_stop(database: Path, tmp_pat
     assert len(read_titles(database)) == writes
 
 
-def test_a_backup_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path: Path) -> None:
-    older, away = tmp_path / "older", tmp_path / "away"
+def replace_while_in_use(database: Path, away: Path) -> bytes:
+    """Add 30 listings, and put an older copy in the place of the database. Return the WAL that the service keeps."""
+    older = database.with_name("older")
 
     async def use(store: SqliteStore) -> None:
         shutil.copy(database, older)
@@ -111,8 +112,13 @@ def test_a_backup_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path:
         shutil.move(older, database)
 
     run(database, use)
-    written = wal_of(database).read_bytes()
-    with suppress(Unavailable):  # the WAL may not fit to the older database
+    return wal_of(database).read_bytes()
+
+
+def test_a_backup_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    written = replace_while_in_use(database, away)
+    with suppress(Unavailable):  # the WAL does not belong to the older database
         back_up(database, tmp_path / "backup.db")
     assert wal_of(database).read_bytes() == written
     away.replace(database)
@@ -122,18 +128,8 @@ def test_a_backup_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path:
 
 
 def test_a_restore_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path: Path) -> None:
-    older, away = tmp_path / "older", tmp_path / "away"
     backup = back_up(database, tmp_path / "backup.db")
-
-    async def use(store: SqliteStore) -> None:
-        shutil.copy(database, older)
-        for number in range(30):
-            await add(store, f"Lamp {number}")
-        shutil.move(database, away)
-        shutil.move(older, database)
-
-    run(database, use)
-    written = wal_of(database).read_bytes()
+    written = replace_while_in_use(database, tmp_path / "away")
     with pytest.raises(Problem, match="needs recovery"):
         restore(database, backup)
     assert wal_of(database).read_bytes() == written

@@ -17,7 +17,9 @@ _BASE_URL = "https://market.example"  # in the samples
 
 
 def render_guide(name: str, base_url: str, about: ServiceInfo, texts: Mapping[str, str]) -> bytes:
-    """Return the page of a guide. Its samples send requests to `base_url`. `texts` replace the comments of their names.
+    """Return the page of a guide. Its samples send requests to `base_url`.
+
+    `texts` has the text for each comment `<!-- NAME -->`, by name.
 
     Raises Problem("path_not_found").
     """

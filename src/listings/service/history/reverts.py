@@ -89,8 +89,8 @@ class Reverts:
     async def preview(self, account_id: int, request: RevertRequest) -> Preview:
         """Return what a revert would do.
 
-        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to
-        undo is unfinished).
+        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo is
+        unfinished).
         """
         async with self._previews:
             return await self._compute_preview(account_id, request)

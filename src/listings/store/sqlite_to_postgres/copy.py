@@ -1,9 +1,9 @@
 """Copy a SQLite database to PostgreSQL: compare row by row, write the differences, and verify the result.
 
-The file is read from one snapshot. Both sides are read in the same order and merged, so that an interrupted copy can be
-continued, and a repeated one writes only what has changed. Because rows refer to each other, rows are deleted from the
-last table to the first and then written from the first to the last. At the end, both sides are read again and compared
-column by column.
+The file is read from one snapshot. Both sides are read in the same order and merged. So an interrupted copy can be
+continued, and a repeated copy writes only what has changed. Rows are deleted from the last table to the first, and then
+written from the first to the last, because they refer to rows of earlier tables. At the end, both sides are read again
+and compared column by column.
 """
 
 from collections.abc import AsyncIterator, Iterable
