@@ -3,7 +3,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /source
 # hadolint ignore=DL3008  # the compiler is not part of the image
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
-# With Stripe or traces: stripe or tracing.
+# With S3, Stripe or traces: s3, stripe or tracing.
 ARG REQUIREMENTS=runtime
 COPY requirements/*.txt requirements/
 RUN python -m venv --without-pip /opt/listings \

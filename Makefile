@@ -15,7 +15,7 @@ endef
 AS_USED := PYTHONPATH=$(CURDIR)/.compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev compiled run clean-data test test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots dist sbom audit format newest lock clean
+.PHONY: help setup dev compiled run clean-data test specification test-compiled test-citus clients fuzz bench bench-peers bench-scale bench-check torture check lint types imports prose screenshots dist sbom audit format newest lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -42,9 +42,9 @@ $(VENV)/.program: $(VENV)/.build-packages $(SOURCES)
 	@touch $@
 
 # For development: plain Python from src/.
-$(VENV)/.development: $(VENV)/.build-packages requirements/dev.txt pyproject.toml
+$(VENV)/.development: $(VENV)/.build-packages requirements/dev.txt pyproject.toml clients/python/pyproject.toml
 	$(PIP) --require-hashes -r requirements/dev.txt
-	$(PIP) --no-build-isolation --no-deps --editable .
+	$(PIP) --no-build-isolation --no-deps --editable . --editable clients/python
 	@rm -f $(VENV)/.program
 	@touch $@
 
@@ -80,10 +80,14 @@ test: dev  ## run every test once; COVERAGE=1 to measure branch coverage, as CI 
 	$(if $(COVERAGE),$(BIN)/coverage combine --quiet && $(BIN)/coverage report)
 	$(BIN)/python -m pytest -m timing $(call FILES_MARKED,timing)
 
+# It needs only pytest, so BASE_URL may be any server. `make test` runs it against this one.
+specification: dev  ## check a server against the specification: make specification BASE_URL=http://... API_KEY=... (docs/conformance.md)
+	@$(BIN)/python -m pytest tests/specification $(ARGS)
+
 # The tests that reach the compiled modules, on SQLite and over the server's own protocol.
 COMPILED_TESTS = tests/api tests/http tests/ratelimit tests/contract tests/domain/test_fields.py \
     tests/domain/test_image_fields.py tests/domain/test_api_keys.py tests/store/sqlite/test_write_lock.py tests/store/sqlite/test_revision_cache.py \
-    tests/cli/test_serve.py tests/cli/test_stop.py tests/workers tests/telemetry tests/conform/test_conform.py \
+    tests/cli/test_serve.py tests/cli/test_stop.py tests/workers tests/telemetry tests/test_specification.py \
     tests/site/test_middleware.py tests/torture/test_rate_limit.py tests/torture/test_linearizability.py
 
 test-compiled: dev .compiled/.built  ## run the tests that reach compiled modules over the compiled program
@@ -95,15 +99,16 @@ test-citus: dev  ## run the contract and API tests on Citus: LISTINGS_TEST_CITUS
 	@test -n "$$LISTINGS_TEST_CITUS_URL" || { echo "Set LISTINGS_TEST_CITUS_URL to a database on a Citus coordinator (docs/testing.md)"; exit 1; }
 	$(BIN)/python -m pytest $(PARALLEL) -k citus tests/contract tests/api tests/deploy
 
+# With uv, because pip can't install an extra that another package requires if hashes are required.
 .clients/.packages: requirements/clients.txt clients/package-lock.json
 	@mkdir -p .clients
 	$(PYTHON) -m venv .clients/venv
-	.clients/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.txt
+	$(BIN)/uv pip install --quiet --python .clients/venv/bin/python --require-hashes -r requirements/clients.txt
 	cp clients/package.json clients/package-lock.json .clients
 	npm ci --prefix .clients --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-clients: dev .clients/.packages  ## generate clients in four languages and run a life cycle with each; needs Go, a JDK and Node.js
+clients: dev .clients/.packages  ## generate clients in nine languages, run a life cycle with six and each tool of an MCP server; needs Go, a JDK, Node.js, PHP, Ruby
 	$(BIN)/python -m tests.generated_clients
 
 fuzz: dev  ## send more than 20,000 requests generated from the OpenAPI document; CASES=1600 for each operation
@@ -121,19 +126,23 @@ bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, abo
 bench-check: setup compiled  ## fail if a response takes more CPU instructions than recorded; needs valgrind, two minutes
 	$(AS_USED) $(BIN)/python -m bench.guard $(ARGS)
 
-torture: dev  ## kills, power cuts, full disks, floods: an hour; ARGS=--short to try it, ARGS=--write to store the result
+torture: dev  ## kills, power cuts, full disks, floods: 65 minutes; ARGS=--short to try it, ARGS=--write to store the result
 	$(BIN)/python -m tests.torture $(ARGS)
 
 screenshots: dev  ## draw the pictures of the README with Chromium
 	$(BIN)/python -m tests.site.screenshots docs
 
-# Both archives are the same bytes wherever a commit is built: they contain the commit's time, and no umask.
+# All are the same bytes wherever a commit is built: they contain the commit's time, and no umask.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/listings/__init__.py)
 
-dist: dev  ## build the source distribution and the uncompiled wheel into dist/
+BUILD = umask 022; SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) COMPILE=0 \
+    $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
+
+dist: dev  ## build the source distribution, the uncompiled wheel and that of the client into dist/
 	@rm -rf dist build
-	umask 022; SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) COMPILE=0 $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
+	$(BUILD)
+	$(BUILD) --out-dir build clients/python && mv build/*.whl dist
 
 RELEASE = .release/bin
 
@@ -153,7 +162,7 @@ audit: .release/.packages  ## compare the pinned packages with PyPI's list of kn
 	    || if grep -qE "$(UNREACHABLE)" .release/audit.log && [ -z "$(REQUIRED)" ]; \
 	    then echo "PyPI's list of vulnerabilities is unreachable: nothing was audited"; \
 	    else cat .release/audit.log; exit 1; fi
-AUDITED = $(patsubst %,-r requirements/%.txt,runtime stripe tracing)
+AUDITED = $(patsubst %,-r requirements/%.txt,runtime s3 stripe tracing)
 UNREACHABLE = could not be audited|ConnectionError|ConnectTimeout
 
 check: lint types imports prose  ## lint, spelling, types, import rules and wording
@@ -186,11 +195,12 @@ LOCK = $(BIN)/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.1
 
 newest: $(VENV)/.packages  ## install the newest packages that pyproject.toml allows, without pins or hashes
 	$(PIP) --upgrade pip
-	$(PIP) --upgrade --group build --group dev --editable .
+	$(PIP) --upgrade --group build --group dev --editable . --editable clients/python
 	@touch $(VENV)/.build-packages $(VENV)/.development
 
 lock: dev  ## pin the newest allowed dependencies that are at least a week old, with hashes
 	$(LOCK) -o requirements/runtime.txt pyproject.toml
+	$(LOCK) -o requirements/s3.txt -c requirements/runtime.txt --extra s3 pyproject.toml
 	$(LOCK) -o requirements/stripe.txt -c requirements/runtime.txt --extra stripe pyproject.toml
 	$(LOCK) -o requirements/tracing.txt -c requirements/runtime.txt --extra tracing pyproject.toml
 	$(LOCK) -o requirements/dev.txt -c requirements/runtime.txt --group dev
@@ -199,4 +209,4 @@ lock: dev  ## pin the newest allowed dependencies that are at least a week old, 
 	$(LOCK) -o requirements/release.txt -c requirements/dev.txt --group release
 
 clean:  ## delete everything that the other targets create, except the data
-	rm -rf $(VENV) .clients .release .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .import_linter_cache .hypothesis htmlcov dist src/*.egg-info
+	rm -rf $(VENV) .clients .release .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .import_linter_cache .hypothesis htmlcov dist src/*.egg-info clients/python/src/*.egg-info clients/python/build

@@ -22,7 +22,7 @@ _PACKAGE = Path("src/listings")
 _COMPILED = {
     "api": ("app", "codec", "handlers", "lists", "rate_limit_headers", "request", "response_cache", "routes"),
     "domain": ("api_keys", "fields"),
-    "http": ("asgi", "byte_budget", "eager", "uvicorn_base"),
+    "http": ("asgi", "byte_budget", "eager", "turns", "uvicorn_base"),
     "http/connection": ("exchange", "parser", "protocol", "unsent", "write_buffer"),
     "ratelimit": ("mapped", "mapped_file"),
     "store/sqlite": ("revision_cache", "write_lock"),

@@ -130,7 +130,7 @@ def _run_service(setup: Setup) -> Iterator[tuple[int, Path]]:
             yield server.port, folder
 
 
-def _run_wrk(setup: Setup, port: int, folder: Path, scenario: str, connections: int, seconds: int) -> wrk.Count:  # noqa: PLR0913, PLR0917 - options of wrk
+def _run_wrk(setup: Setup, port: int, folder: Path, scenario: str, connections: int, seconds: int) -> wrk.Count:
     return wrk.run_wrk(port, folder / scenario / "requests", connections, seconds, setup.cores[1])
 
 

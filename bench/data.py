@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from listings import maintenance, wiring
 from listings.cli.demo_market import read_sellers
-from listings.contract.store import Store
 from listings.domain import api_keys, fields
 from listings.domain.model import Caller, NewListing
 from listings.service import Services
 from listings.settings import load
+from listings.store.store import Store
 
 ACCOUNTS = 100
 ACTIVE = 100
@@ -72,7 +72,7 @@ def fill_url(address: str, folder: Path) -> tuple[Owner, ...]:
     async def work() -> tuple[Owner, ...]:
         async with wiring.open_services(settings) as services:
             owners = tuple([await _create_owner(services, number) for number in range(ACCOUNTS)])
-            await services.market.index()  # otherwise the service would do it during the measurement
+            await services.market.stamp()  # otherwise the service would do it during the measurement
             return owners
 
     return asyncio.run(work())

@@ -21,8 +21,8 @@ from bench.market_data import Seller, create_seller
 from bench.rounds import WARM_UP_SECONDS, write_requests
 from bench.scenarios import PATH
 from listings import maintenance, wiring
-from listings.contract.imports import ImportRow
 from listings.domain import api_keys, fields
+from listings.domain.imports import ImportRow
 from listings.domain.model import ImportedListing, Listing
 from listings.settings import load
 

@@ -17,7 +17,6 @@ from starlette.datastructures import QueryParams
 
 from bench import BenchmarkError, machine, market_data, servers
 from bench.command import log_progress, report_errors
-from bench.data import store_of
 from listings import maintenance, wiring
 from listings.domain.model import MarketEntry, MarketQuery
 from listings.service import Services
@@ -25,41 +24,52 @@ from listings.settings import load
 from listings.site.search import Search, read
 
 _LISTINGS_BEFORE_DEEP_PAGE = 1_800
+
+
+def _join(*ranks: int) -> str:
+    return " ".join(map(market_data.name_word, ranks))
+
+
 _SEARCHES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "no search words": {"sort": "newest"},
-        "the beginning of a word": {"q": "wor"},
-        "the beginnings of two words": {"q": "wor hun"},
-        "a misspelt word": {"q": "ctgry"},
+        "the beginning of a word": {"q": "hund"},
+        "the beginnings of two words": {"q": "hund thous"},
+        "a misspelt word": {"q": "hundreth"},
         "a word without matches": {"q": "missing"},
-        "a word in 300 listings": {"q": "word20000"},
+        "a word in 300 listings": {"q": market_data.name_word(20000)},
         "a word in 0.1% of listings": {"q": "thousandth"},
         "a word in 1%": {"q": "hundredth"},
-        "a word in most": {"q": "word0"},
+        "a word in most": {"q": market_data.name_word(0)},
         "a word in the older half": {"q": "early"},
-        "two common words": {"q": "word0 word1"},
+        "two common words": {"q": _join(0, 1)},
         "the older half and 1%": {"q": "early hundredth"},
         "two halves, never together": {"q": "even odd"},
         "the older and the newer half": {"q": "early late"},
-        "five common words": {"q": "word0 word1 word2 word3 word4"},
-        "five words in 10 to 36%": {"q": "word10 word20 word30 word40 word50"},
-        "the ten most common words": {"q": " ".join(f"word{rank}" for rank in range(10))},
-        "a word and a type": {"q": "word0", "type": "job"},
-        "a word and a category": {"q": "word0", "category": "Category 1"},
-        "a word and a region": {"q": "word0", "region": "Region 3"},
-        "a word and three filters": {"q": "word0", "type": "product", "category": "Category 30", "region": "Region 3"},
+        "five common words": {"q": _join(0, 1, 2, 3, 4)},
+        "five words in 10 to 36%": {"q": _join(10, 20, 30, 40, 50)},
+        "the ten most common words": {"q": _join(*range(10))},
+        "a word and a type": {"q": market_data.name_word(0), "type": "job"},
+        "a word and a category": {"q": market_data.name_word(0), "category": "Category 1"},
+        "a word and a region": {"q": market_data.name_word(0), "region": "Region 3"},
+        "a word and three filters": {
+            "q": market_data.name_word(0),
+            "type": "product",
+            "category": "Category 30",
+            "region": "Region 3",
+        },
         "two halves, never together, and a type": {"q": "even odd", "type": "product"},
         "a region": {"region": "Region 3"},
         "a rare type and region": {"type": "job", "region": "Region 3"},
         "a wide price range": {"price_min": "10"},
         "a narrow price range": {"price_min": "19.99", "price_max": "20.01"},
         "a price range of old listings only": {"price_min": "770000", "price_max": "770600"},
-        "a word and a price range": {"q": "word0", "price_min": "10", "price_max": "90"},
+        "a word and a price range": {"q": market_data.name_word(0), "price_min": "10", "price_max": "90"},
         "a rarer word and a price range": {"q": "hundredth", "price_min": "10", "price_max": "90"},
         "two halves, never together, and a price range": {"q": "even odd", "price_min": "10"},
     }
 )
-_PAGES = ("newest", "second page", "deep page", "price", "-price")
+_PAGES = ("best", "second newest page", "deep page", "price", "-price")
 
 
 class Times(NamedTuple):
@@ -150,13 +160,13 @@ async def _measure(market: Market, repeats: int) -> None:
 
 
 async def _measure_row(services: Services, client: Client, parameters: Mapping[str, str], repeats: int) -> list[str]:
-    newest = read(QueryParams(parameters))
+    newest = read(QueryParams({"sort": "newest", **parameters}), "")
     first = await _find_entries(services, newest, 25)
     deep = await _find_entries(services, newest, _LISTINGS_BEFORE_DEEP_PAGE)
     pages = [
-        newest,
-        newest._replace(after=first[-2].cursor) if len(first) == 25 else None,  # noqa: PLR2004 - one more than a page
-        newest._replace(after=deep[-1].cursor) if len(deep) == _LISTINGS_BEFORE_DEEP_PAGE else None,
+        newest._replace(sort="best" if newest.q else "newest"),
+        newest._replace(after=(*first[-2].cursor, "")) if len(first) == 25 else None,  # noqa: PLR2004 - one more than a page
+        newest._replace(after=(*deep[-1].cursor, "")) if len(deep) == _LISTINGS_BEFORE_DEEP_PAGE else None,
         newest._replace(sort="price"),
         newest._replace(sort="-price"),
     ]
@@ -164,7 +174,8 @@ async def _measure_row(services: Services, client: Client, parameters: Mapping[s
 
 
 async def _find_entries(services: Services, search: Search, limit: int) -> list[MarketEntry]:
-    return await store_of(services).search_market(msgspec.structs.replace(_build_query(search), limit=limit))
+    query = msgspec.structs.replace(_build_query(search), limit=limit)
+    return (await services.market.find(query)).page.entries
 
 
 def _build_query(search: Search) -> MarketQuery:

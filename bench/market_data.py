@@ -5,12 +5,16 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
+from time import process_time
 from typing import NamedTuple
 
 from bench.data import store_of
 from listings import wiring
-from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
+from listings.domain.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
 from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
+from listings.search.folders import find_root
+from listings.search.indexer import Indexer
 from listings.service import Services
 from listings.settings import Settings
 
@@ -47,9 +51,32 @@ async def fill_if_empty(settings: Settings, count: int, log_progress: Callable[[
                 for step in range(_CONCURRENT_SELLERS)
             ]
             await asyncio.gather(*(seller.import_rows(batch) for seller, batch in zip(some, rows, strict=True)))
-        log_progress(f"{count:,} listings are imported; indexing the market")
-        while await services.market.index():
+        log_progress(f"{count:,} listings are imported; numbering and indexing them")
+        while await services.market.stamp():
             pass
+        await _build_index(services, find_root(settings.file), log_progress)
+
+
+async def _build_index(services: Services, root: Path, log_progress: Callable[[str], None]) -> None:
+    indexer, began = Indexer(store_of(services), root), process_time()
+    try:
+        await indexer.update()
+    finally:
+        indexer.close()
+    log_progress(f"The index took {process_time() - began:.1f} s of processor time and has {_measure(root):,} bytes")
+
+
+def _measure(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*"))
+
+
+def name_word(rank: int) -> str:
+    """Return the word with this rank by frequency. No other word begins with it."""
+    letters = ""
+    while rank or not letters:
+        rank, letter = divmod(rank, 20)
+        letters = "bcdfghjklmnpqrstvwxz"[letter] + letters
+    return f"{letters}a"
 
 
 def build_listing(number: int, count: int) -> NewListing:
@@ -60,7 +87,7 @@ def build_listing(number: int, count: int) -> NewListing:
     """
     random_ = random.Random(number)  # noqa: S311 - not a secret
     words = random_.choices(range(_WORDS), cum_weights=_WEIGHTS, k=_WORDS_PER_TEXT)
-    text = [f"word{rank}" for rank in words]
+    text = [name_word(rank) for rank in words]
     text += [random_.choice(("even", "odd")), "early" if number < count // 2 else "late"]
     text += [word for word, share in _WORD_FREQUENCIES.items() if random_.random() < share]
     price = int(10 ** random_.uniform(2, 7)) if random_.random() < 0.5 else random_.choice(_ROUND_PRICES)  # noqa: PLR2004

@@ -57,7 +57,7 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def run_service(  # noqa: PLR0913 - options of the service
+def run_service(
     database: Path,
     folder: Path,
     core: Cores,
@@ -94,7 +94,7 @@ def run_reference(response: Response, folder: Path, core: int, *, wrapper: tuple
 
 
 @contextmanager
-def run_server(  # noqa: PLR0913 - options of a process
+def run_server(
     command: list[str],
     environment: Mapping[str, str],
     folder: Path,

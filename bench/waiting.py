@@ -64,9 +64,7 @@ class Client(NamedTuple):
 @click.option("--seconds", type=click.IntRange(1, 5), default=3, help="Duration of each step. Default: 3")
 @click.option("--database", help="URL of an empty PostgreSQL database. Default: a SQLite file")
 @click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder for test data.")
-def main(  # noqa: PLR0913 - an argument for each option
-    *, count: int, workers: int, writes: int, seconds: int, database: str | None, folder: Path | None
-) -> None:
+def main(*, count: int, workers: int, writes: int, seconds: int, database: str | None, folder: Path | None) -> None:
     """Measure clients of 100 accounts that wait for changes.
 
     \b

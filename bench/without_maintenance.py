@@ -7,5 +7,5 @@ from listings.cli import main
 from listings.service import background_tasks
 
 if __name__ == "__main__":
-    background_tasks._MINUTELY_SECONDS = 86_400  # noqa: SLF001 - it is no setting, because nobody needs another value
+    background_tasks.MINUTELY_SECONDS = 86_400  # no setting, because nobody needs another value
     main()

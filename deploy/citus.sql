@@ -13,13 +13,13 @@
 -- tables are missing.
 --
 -- Run on Citus 13.2 with a coordinator and two workers, where the black-box tests of the API passed. Not run there: the
--- indexing of the market, whose statements Citus rejected then and which have changed, multi_shard_modify_mode for the
--- role, and the conformance tests.
+-- numbering of changes for the market, whose statements have changed, multi_shard_modify_mode for the role, the
+-- contract tests, and the tables of pictures, messages, reports of listings, takedowns, operators and daily counts.
 -- tests/deploy/test_citus.py checks every name, column and signature against a migrated PostgreSQL database, and
--- `make test-citus` runs the conformance and API tests on a cluster (docs/testing.md).
+-- `make test-citus` runs the contract and API tests on a cluster (docs/testing.md).
 --
--- Local tables, on the coordinator: database_id, schema_migrations, market, market_places, market_indexer, market_spellings, view_salts
--- The market is searched across all buckets, which is fastest on a single node.
+-- Local tables, on the coordinator: database_id, schema_migrations, market_listings, market_indexer, view_salts
+-- Changes for the market are numbered across all buckets; each machine's index follows these numbers.
 
 -- Without this, psql shows a notice for each table whose rows are copied to the shards.
 SET client_min_messages = warning;
@@ -47,6 +47,12 @@ SELECT create_reference_table('email_tokens');
 SELECT create_reference_table('confirmed_emails');
 SELECT create_reference_table('closed_accounts');
 SELECT create_reference_table('payments');
+SELECT create_reference_table('listing_reports');
+SELECT create_reference_table('takedowns');
+SELECT create_reference_table('operators');
+SELECT create_reference_table('pictures');
+SELECT create_reference_table('picture_usage');
+SELECT create_reference_table('blocked_pictures');
 
 -- All rows of a bucket are in one shard, so that each query of the service needs only one shard.
 SELECT create_distributed_table('account_state', 'bucket');
@@ -56,19 +62,30 @@ SELECT create_distributed_table('listing_words', 'bucket', colocate_with => 'acc
 SELECT create_distributed_table('idempotency', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('imports', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('views', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('messages', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('account_days', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('activity', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('changes', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('lost_changes', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('reverts', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('revert_conflicts', 'bucket', colocate_with => 'account_state');
+SELECT create_distributed_table('change_groups', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('usage_hours', 'bucket', colocate_with => 'account_state');
 SELECT create_distributed_table('refusals', 'bucket', colocate_with => 'account_state');
 
 -- The coordinator's local tables still contain the rows that are now in the shards, but nothing reads them.
 SELECT truncate_local_data_after_distributing_table('refusals');
 SELECT truncate_local_data_after_distributing_table('usage_hours');
+SELECT truncate_local_data_after_distributing_table('change_groups');
 SELECT truncate_local_data_after_distributing_table('revert_conflicts');
 SELECT truncate_local_data_after_distributing_table('reverts');
+SELECT truncate_local_data_after_distributing_table('lost_changes');
 SELECT truncate_local_data_after_distributing_table('changes');
+SELECT truncate_local_data_after_distributing_table('operators');
+SELECT truncate_local_data_after_distributing_table('takedowns');
+SELECT truncate_local_data_after_distributing_table('listing_reports');
+SELECT truncate_local_data_after_distributing_table('messages');
+SELECT truncate_local_data_after_distributing_table('account_days');
 SELECT truncate_local_data_after_distributing_table('activity');
 SELECT truncate_local_data_after_distributing_table('views');
 SELECT truncate_local_data_after_distributing_table('imports');
@@ -77,6 +94,9 @@ SELECT truncate_local_data_after_distributing_table('listing_words');
 SELECT truncate_local_data_after_distributing_table('listings');
 SELECT truncate_local_data_after_distributing_table('listing_ids');
 SELECT truncate_local_data_after_distributing_table('account_state');
+SELECT truncate_local_data_after_distributing_table('blocked_pictures');
+SELECT truncate_local_data_after_distributing_table('picture_usage');
+SELECT truncate_local_data_after_distributing_table('pictures');
 SELECT truncate_local_data_after_distributing_table('payments');
 SELECT truncate_local_data_after_distributing_table('closed_accounts');
 SELECT truncate_local_data_after_distributing_table('confirmed_emails');
@@ -107,7 +127,7 @@ FROM run_command_on_shards('listings', 'ALTER TABLE %s ALTER COLUMN bucket SET (
 WHERE NOT success;
 
 -- Settings of a session apply only on the coordinator. Settings of a role also apply to its sessions on the workers,
--- where queries are planned. multi_shard_modify_mode is for the step that indexes the market: it reads listings of all
+-- where queries are planned. multi_shard_modify_mode is for the step that numbers changes: it reads listings of all
 -- shards and then changes an account, which Citus rejects after a parallel read. lock_timeout limits the wait for a row
 -- on the workers. The other settings are those of the service's sessions for searches. On the workers they apply to all
 -- statements, because Citus sends at most SET LOCAL there, and only in a transaction, for which each search would need more round trips. On the coordinator, the

@@ -26,10 +26,7 @@ FILE = Path(__file__).parent.parent / "deploy" / "citus.sql"
 _STATEMENT = re.compile(r"(?:[^;$']|'[^']*'|\$\$.*?\$\$|\$\d)+;", re.DOTALL)
 _NODES = "SELECT nodename, nodeport, groupid FROM pg_dist_node WHERE noderole = 'primary' AND isactive ORDER BY groupid"
 _TABLES = (
-    "market",
-    "market_places",
-    "market_spellings",
-    "market_indexer",
+    "market_listings",
     "views",
     "view_salts",
     "listing_words",
@@ -38,6 +35,7 @@ _TABLES = (
     "imports",
     "idempotency",
     "revert_conflicts",
+    "change_groups",
     "reverts",
     "changes",
     "activity",
@@ -55,6 +53,9 @@ _TABLES = (
     "email_tokens",
     "confirmed_emails",
     "closed_accounts",
+    "pictures",
+    "picture_usage",
+    "blocked_pictures",
     "payments",
     "account_state",
     "api_keys",
@@ -117,7 +118,7 @@ def find_problem(address: str = ADDRESS) -> str | None:
 
 def hold_background_work(patch: pytest.MonkeyPatch) -> None:
     """Keep services that start meanwhile from doing background work, which may query every shard."""
-    for interval in ("_MINUTELY_SECONDS", "_MARKET_SECONDS", "_USAGE_SECONDS", "_INDEX_SECONDS"):
+    for interval in ("MINUTELY_SECONDS", "MARKET_SECONDS", "USAGE_SECONDS", "INDEX_SECONDS"):
         patch.setattr(background_tasks, interval, 24 * 3600)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpcore2
 import httpx2
@@ -22,12 +22,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from listings import is_compiled
+from listings.http.connection import protocol
 from listings.store.postgres import pool
 from listings.store.postgres import store as postgres_store
 from tests.citus_cluster import ADDRESS, CitusCluster, find_problem, hold_background_work
 from tests.harness import TIMEOUT, Cast, DatabaseUrls, Harness, Person, RunningService, build_sqlite_url, create_member
 from tests.postgres_server import FolderDatabases, PostgresServer
 from tests.redis_server import RedisServer
+
+if TYPE_CHECKING:
+    from tests.s3_server import Bucket, S3Server
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise hundreds of subprocesses would compile every module
 os.environ.pop("PYTHONUNBUFFERED", None)  # users run the program with buffering
@@ -37,6 +41,7 @@ if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY
     os.environ["TMPDIR"] = str(_MEMORY)  # thousands of databases, none of which has to survive a power cut
     tempfile.tempdir = None  # pytest has already read the variable
 _API_TESTS = Path(__file__).parent / "api"
+collect_ignore = ["specification"]  # test_specification.py runs it as a program, as users do
 COVERAGE_OF_PROGRAMS = "COVERAGE_PROCESS_CONFIG"
 """The variable with which coverage also measures the programs that tests start."""
 
@@ -134,7 +139,7 @@ def _is_covered_elsewhere(item: pytest.Item) -> bool:
 def _long_timeouts() -> Iterator[None]:
     """Tolerate stalls of the machine: requests after a rejected one may arrive late."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("listings.http.connection.protocol._DISCARD_SECONDS", TIMEOUT / 2)
+        patch.setattr(protocol, "DISCARD_SECONDS", TIMEOUT / 2)
         yield
 
 
@@ -276,6 +281,23 @@ def redis_server() -> Iterator[RedisServer]:
     """One Redis for all tests, with keys separated by database id; tests must not stop or change it."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator["S3Server"]:
+    """One S3 for all tests, each of which has a prefix of its own."""
+    from tests.s3_server import S3Server  # noqa: PLC0415 - few tests need it
+
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: "S3Server", monkeypatch: pytest.MonkeyPatch) -> "Bucket":
+    """A bucket without pictures, which the environment gives access to."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_server.create_bucket()
 
 
 @pytest.fixture

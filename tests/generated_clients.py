@@ -27,6 +27,7 @@ DOCUMENT = WORK / "openapi.json"
 NODE_PROGRAMS = WORK / "node_modules" / ".bin"
 BASE_URL = "https://market.example"
 DEBIAN_GO_PACKAGES = "/usr/share/gocode"
+DEBIAN_PHP_PACKAGES = "/usr/share/php"
 DEBIAN_ANNOTATIONS = "/usr/share/java/geronimo-annotation-1.3-spec.jar"
 ONLY_SOURCES = (
     "--global-property=apis,models,supportingFiles,apiDocs=false,modelDocs=false,apiTests=false,modelTests=false"
@@ -93,6 +94,32 @@ def check_java(people: dict[str, str]) -> None:
     run("java", "-cp", path, "Main", variables=people)
 
 
+def generate(language: str, folder: Path, options: str) -> None:
+    """Run openapi-generator."""
+    arguments = ("-g", language, "-i", DOCUMENT, "-o", folder, f"--additional-properties={options}")
+    run("openapi-generator-cli", "generate", *arguments, ONLY_SOURCES)
+
+
+def check_php(people: dict[str, str]) -> None:
+    """Run openapi-generator for PHP, with Debian's package of Guzzle."""
+    generate("php", WORK / "php", "invokerPackage=Shop,srcBasePath=lib")
+    path = f"include_path={DEBIAN_PHP_PACKAGES}"
+    run("php", "-d", path, PROGRAMS / "php" / "main.php", variables={"CLIENT": f"{WORK}/php"} | people)
+
+
+def check_ruby(people: dict[str, str]) -> None:
+    """Run openapi-generator for Ruby, with Debian's package of Typhoeus."""
+    generate("ruby", WORK / "ruby", "gemName=shop_client,moduleName=Shop")
+    run("ruby", "-I", WORK / "ruby" / "lib", PROGRAMS / "ruby" / "main.rb", variables=people)
+
+
+def check_others(_people: dict[str, str]) -> None:
+    """Generate clients in the languages that are not run here."""
+    for language in ("csharp", "kotlin", "rust"):
+        generate(language, WORK / language, "hideGenerationTimestamp=true")
+        assert list((WORK / language).rglob("*BatchResult*")) or list((WORK / language).rglob("batch_result*"))
+
+
 def check_attrs(people: dict[str, str]) -> None:
     """Run openapi-python-client."""
     folder = WORK / "attrs"
@@ -110,12 +137,20 @@ def check_pydantic(people: dict[str, str]) -> None:
     check_python(folder, "pydantic_client.py", people)
 
 
+def check_mcp(_people: dict[str, str]) -> None:
+    """Run FastMCP: an MCP server from the document, each tool of which is called, more often than the limit allows."""
+    with tempfile.TemporaryDirectory() as folder, RunningService(Path(folder), rate_limit="0") as running:
+        variables = {"LISTINGS_URL": running.base_url, "ALICE_KEY": running.cast().alice.key, "DOCUMENT": str(DOCUMENT)}
+        run("python", PROGRAMS / "python_generated" / "mcp_server.py", variables=variables)
+
+
 def check_python(folder: Path, program: str, people: dict[str, str]) -> None:
     """Check the types of a program and run it."""
     path = {"MYPYPATH": str(folder), "PYTHONPATH": str(folder)}
     checker = [sys.executable, "-m", "mypy", "--config-file=", "--strict", f"--cache-dir={WORK}/mypy"]
-    run(*checker, f"--python-executable={WORK}/venv/bin/python", PROGRAMS / "python" / program, variables=path)
-    run("python", PROGRAMS / "python" / program, variables=path | people)
+    file = PROGRAMS / "python_generated" / program
+    run(*checker, f"--python-executable={WORK}/venv/bin/python", file, variables=path)
+    run("python", file, variables=path | people)
 
 
 def check_typescript(people: dict[str, str]) -> None:
@@ -132,16 +167,28 @@ def check_guides(_people: dict[str, str]) -> None:
     go = {"GO111MODULE": "off", "GOFLAGS": "", "GOCACHE": f"{WORK}/go/cache"}
     for name in list_titles():
         with tempfile.TemporaryDirectory() as folder:
-            run_samples(name, Path(folder), {"go", "javascript"}, go)
+            run_samples(name, Path(folder), {"go", "javascript", "php"}, go)
 
 
 Check: TypeAlias = Callable[[dict[str, str]], None]
-CHECKS: tuple[Check, ...] = (lint, check_go, check_java, check_attrs, check_pydantic, check_typescript, check_guides)
+CHECKS: tuple[Check, ...] = (
+    lint,
+    check_go,
+    check_java,
+    check_php,
+    check_ruby,
+    check_others,
+    check_attrs,
+    check_pydantic,
+    check_mcp,
+    check_typescript,
+    check_guides,
+)
 
 
 def main() -> None:
     """Run every check against a service of its own, with fresh accounts for each."""
-    for name in ("go", "java", "attrs", "pydantic", "typescript"):
+    for name in ("go", "java", "php", "ruby", "csharp", "kotlin", "rust", "attrs", "pydantic", "typescript"):
         shutil.rmtree(WORK / name, ignore_errors=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -151,7 +198,7 @@ def main() -> None:
         for check in CHECKS:
             keys = {f"{name.upper()}_KEY": person.key for name, person in running.cast()._asdict().items()}
             start = time.monotonic()
-            check({"LISTINGS_URL": running.base_url, **keys})
+            check({"LISTINGS_URL": running.base_url, "UNKNOWN_VALUES": str(PROGRAMS / "unknown_values.json"), **keys})
             sys.stdout.write(f"{check.__name__}: {time.monotonic() - start:.0f} s\n")
             sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Run the samples of the served guides, and compare what they print with the page."""
+"""Run the samples of the served guides, and compare their output with the page."""
 
 import html
 import os
@@ -12,13 +12,15 @@ from typing import NamedTuple
 import httpx2
 
 from tests.harness import TIMEOUT, RunningService
+from tests.pictures import photo
 
 _PRE = re.compile(r'<pre tabindex="0"><code(?: class="language-(\w+)")?>(.*?)</code></pre>', re.DOTALL)
 _OUTPUTS = {"json", "text"}
-_FILES = {"go": "go", "javascript": "mjs", "python": "py", "sh": "sh"}
+_FILES = {"go": "go", "javascript": "mjs", "php": "php", "python": "py", "sh": "sh"}
 _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "go": ("go", "run"),
     "javascript": ("node",),
+    "php": ("php",),
     "python": (sys.executable, "-W", "error"),
     "sh": ("bash", "-e", "-o", "pipefail"),
 }
@@ -67,9 +69,10 @@ def build_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_sample(name: str, sample: Sample, folder: Path, environment: Mapping[str, str]) -> str:
-    """Save the sample in a file with the name of its guide, run it and return what it prints."""
+    """Save the sample in a file with the name of its guide, run it and return its output."""
     file = folder / f"{name}.{_FILES[sample.language]}"
     file.write_text(sample.code, "utf-8")
+    (folder / "photo.jpg").write_bytes(photo())
     command = [*_COMMANDS[sample.language], str(file)]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False

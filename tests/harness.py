@@ -22,14 +22,16 @@ import uvloop
 from bench.data import store_of
 from listings import maintenance, service, wiring
 from listings.api.app import Application
-from listings.contract.store import Store
 from listings.domain import api_keys
 from listings.domain.model import Account
 from listings.http.limits import ConnectionLimits
 from listings.http.server import bind_socket, format_base_url
+from listings.search.folders import find_root
+from listings.search.indexer import Indexer
 from listings.service import Options, Services
 from listings.service.members.passwords import Cost, Passwords
 from listings.settings import Settings, load
+from listings.store.store import Store
 from tests.sqlite_database import create_database
 
 T = TypeVar("T")
@@ -58,6 +60,17 @@ class Person(NamedTuple):
     account: Account
     key: str
     key_id: int
+
+
+async def index_market(services: Services, settings: Settings) -> None:
+    """Number all changes, and follow them with the index of searches."""
+    while await services.market.stamp():
+        pass
+    indexer = Indexer(store_of(services), find_root(settings.file), services.clock)
+    try:
+        await indexer.update()
+    finally:
+        indexer.close()
 
 
 class Cast(NamedTuple):
@@ -187,8 +200,13 @@ class Harness:
 
     def replace_services(self, **options: Any) -> None:
         """Replace the services by ones with these options, over the same store."""
+        options = {"index_folder": find_root(self.settings.file), **options}
         self.services = Services(self.store, self.services.limiter, self.clock, Options(**options))
         self.application = wiring.build_application(self.services, self.settings)
+
+    def index_market(self) -> None:
+        """Bring the market's index up to date."""
+        self.run(index_market(self.services, self.settings))
 
     def person(self, name: str, plan_ends_in: float = 12 * MONTH) -> Person:
         return self.run(create_person(self.services, name, plan_ends_in))
@@ -265,6 +283,8 @@ async def fetch(
     async def receive() -> dict[str, Any]:
         if meanwhile is not None and len(waiting) == 1:
             await meanwhile()
+        if complete and not waiting:
+            await asyncio.Event().wait()  # the client stays connected
         return waiting.pop(0) if waiting else {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
@@ -292,10 +312,17 @@ class RunningService:
     """The service on a real socket, in a thread of this process, started like `listings serve`."""
 
     def __init__(
-        self, folder: Path, *, plain: bool = False, limits: ConnectionLimits | None = None, **flags: str
+        self,
+        folder: Path,
+        *,
+        plain: bool = False,
+        rehearses: bool = False,
+        limits: ConnectionLimits | None = None,
+        **flags: str,
     ) -> None:
         self.settings = load_test_settings(folder, **flags)
         self._plain = plain
+        self._rehearses = rehearses
         self._limits = limits
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
@@ -310,7 +337,7 @@ class RunningService:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._stop)
+        self.stop()
         self._thread.join(TIMEOUT)
         assert not self._thread.is_alive(), self._format_stacks()
 
@@ -337,12 +364,17 @@ class RunningService:
     def connection_count(self) -> int:
         return self._server.connection_count
 
+    def count_waiting_bytes(self) -> int:
+        """Return the bytes of requests that wait behind others."""
+        return self._server.shared.waiting_bytes
+
     def replace_application(self, application: Any) -> None:
         """Serve another application from now on; it needs the method `serve(exchange)`."""
         self._server.config.loaded_app = application
 
-    def _stop(self) -> None:
-        self._server.should_exit = True
+    def stop(self) -> None:
+        """Shut down gracefully, as on a signal, without waiting for the end."""
+        self._loop.call_soon_threadsafe(self._server.stop)
 
     def _work(self) -> None:
         with (
@@ -362,4 +394,6 @@ class RunningService:
             )
             if self._plain:
                 self._server.config.app = cast("Any", PlainAsgi(cast("Any", self._server.config.app)))
+            if self._rehearses:
+                wiring.rehearse_faults(self._server)
             await self._server.serve([listener])

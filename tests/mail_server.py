@@ -29,15 +29,14 @@ class Mailbox:
         self.messages: list[EmailMessage] = []
         self.recipients: list[str] = []
         self.refusals: list[str] = []
-        self.delays = {"DATA": 0.0, "QUIT": 0.0}
+        self.delays = {"RCPT": 0.0, "DATA": 0.0, "QUIT": 0.0}
         self.received: list[str] = []
         self.url = ""
 
     @property
     def text(self) -> str:
         """The text of the last mail."""
-        content: str = self.messages[-1].get_content()
-        return content
+        return read_text(self.messages[-1])
 
     @property
     def subjects(self) -> list[str]:
@@ -49,11 +48,27 @@ class Mailbox:
         return str(re.findall(r"https://market\.example(/\S+)", self.text)[-1])
 
 
+def read_text(message: EmailMessage, kind: str = "plain") -> str:
+    """Return a mail's text, or its HTML."""
+    body = message.get_body((kind,))
+    assert body is not None
+    content: str = body.get_content()
+    return content
+
+
 class _Handler:
     """Receives the server's mail. It is a class of its own, because aiosmtpd reads all its attributes."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
+
+    async def handle_RCPT(  # noqa: N802 - aiosmtpd's name and arguments
+        self, _server: Any, _session: Any, envelope: Any, address: str, options: list[str]
+    ) -> str:
+        await self._delay("RCPT")
+        envelope.rcpt_tos.append(address)
+        envelope.rcpt_options += options
+        return "250 OK"
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802 - aiosmtpd's name
         if self._mailbox.refusals:

@@ -1,5 +1,6 @@
 """Open files and threads of a running process, from /proc. Those that end while they are listed are left out."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,3 +22,25 @@ def _read_each(folder: Path, read: Callable[[Path], str]) -> dict[Path, str]:
         with suppress(FileNotFoundError, ProcessLookupError):
             found[entry] = read(entry)
     return found
+
+
+def is_indexer(pid: int, parent: int) -> bool:
+    """Return whether a child process keeps the search index current, instead of serving requests."""
+    while (command := _read_command(pid)) in {b"", _read_command(parent)} and not has_ended(pid):
+        time.sleep(0.001)  # it has not executed its program yet, or is just about to
+    return b"listings.cli.indexer" in command
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process is gone, or only waits for its parent to read its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _read_command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

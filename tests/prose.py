@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 HITS_PER_WORD = 2 / 1_000
 MIN_BUDGET = 2  # hits that a short page may have
 
-_FOLDERS = ("src", "tests", "bench")
+_FOLDERS = ("src", "tests", "bench", "clients/python/src")
 _PAGES = (
     "*.md",
     ".github/**/*.md",
@@ -25,13 +25,14 @@ _PAGES = (
     "src/**/*.toml",
     "tests/**/*.md",
     "bench/**/*.md",
+    "clients/**/*.md",
 )
 _TEMPLATES = "src/listings/**/templates/**/*.html"
 _TEXTS = "src/**/*.toml"
 _PATTERN_FILES = {ROOT / "tests/prose.py", ROOT / "tests/test_prose.py"}  # they quote what the check looks for
 _EXCLUDED = _PATTERN_FILES | {ROOT / "docs/specification.md"}  # word for word as given
 _COMMENTS_ONLY = (ROOT / "bench/peers/django", ROOT / "bench/peers/fastapi")  # in the style of those frameworks
-_QUOTING = ROOT / "src/listings/conform"  # its checks quote the specification
+_QUOTING = ROOT / "tests/specification"  # its cases quote the specification
 _MIN_WORDS = 4  # shorter strings are names and labels
 
 _GAP = "·"  # replaces code, so that the words on both sides do not form a phrase
@@ -247,7 +248,7 @@ _SPLITTERS: dict[str, Callable[[str], Iterator[Piece]]] = {
 }
 
 
-_QUOTATION = re.compile(r"^@\w+\.add\(.*?\)$", re.DOTALL | re.MULTILINE)
+_QUOTATION = re.compile(r"^@sentence\(.*?\)$", re.DOTALL | re.MULTILINE)
 
 
 def _split_file(path: Path) -> Iterator[Piece]:

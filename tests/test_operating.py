@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.commands import DEADLINE, PROGRAM, Program, clean_environment
+from tests.cli.commands import PROGRAM, Program, clean_environment
 from tests.cli.crowds import until
 from tests.postgres_server import USER, PostgresServer, find_programs
 
@@ -143,7 +143,7 @@ def test_the_commands_for_the_copy_to_postgresql_work(
     with postgres.bare_database() as url:
         url_file.write_text(url, "utf-8")
         assert re.search(r"accounts +1\n", run(copy.replace("/etc/listings/database-url", str(url_file)), folder))
-        assert re.search(r"schema +ok", run(doctor, folder, **settings))
+        assert re.search(r"schema +ok", run(doctor, folder, LISTINGS_PORT="0", **settings))
         assert "alice@example.com" in run("listings account list", folder, **settings)
 
 
@@ -195,14 +195,11 @@ def use_folder(script: str, target: Path) -> str:
     return script.replace("/opt/listings", str(target)).replace("python3 ", f"{sys.executable} ")
 
 
-def serve_and_stop(program: Path, folder: Path) -> None:
-    with subprocess.Popen(
-        [program, "serve", "--port", "0"], cwd=folder, env=clean_environment(), stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("Listings is running at http://127.0.0.1:")
-        process.terminate()
-        assert process.wait(DEADLINE) == 0
+def serve_and_stop(command: Path, folder: Path) -> None:
+    program = Program(folder)
+    program.command = (command,)
+    with program.serve() as service:
+        assert service.stop().code == 0
 
 
 @pytest.mark.uncovered

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.uncovered
 
 HOME = Path(__file__).parent.parent
 README = (HOME / "README.md").read_text("utf-8")
-MAX_LINES = 130
 WITH_STATUS = """curl() { command curl "$@" -w '\\n%{http_code}\\n'; }\n"""
 
 
@@ -72,12 +71,3 @@ def test_links_between_pages_are_not_broken() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?://)([^)#]+)", (HOME / page).read_text("utf-8")):
             assert ((HOME / page).parent / target).exists(), (page, target)
-
-
-def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= MAX_LINES
-
-
-@pytest.mark.parametrize("folder", ["src", "tests", "bench", "deploy", "docs"])
-def test_the_readme_describes_every_folder(folder: str) -> None:
-    assert re.search(rf"^\| `{folder}/", README, re.MULTILINE)

@@ -34,7 +34,7 @@ _COLUMNS = (
 )
 
 
-def format_report(  # noqa: PLR0913 - all parts of the report
+def format_report(
     cells: list[Cell],
     candidates: tuple[Candidate, ...],
     plan: Plan,

@@ -7,10 +7,10 @@ from typing import Any
 import asyncpg
 
 from listings.cli import main
-from listings.contract.listings import AddResult
-from listings.contract.revisions import Revisions
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
+from listings.domain.listings import AddResult
 from listings.domain.model import Listing, bucket_of
+from listings.domain.revisions import Revisions
 from listings.store import sql
 from listings.store.postgres import store
 from listings.store.postgres.pool import PoolLimits, Rows

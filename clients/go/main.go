@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -25,6 +26,7 @@ func main() {
 	runBatch(alice, id)
 	deleteAndRestore(alice, id)
 	readErrors(id)
+	decodeUnknownValues()
 	fmt.Println("go: the life cycle is complete")
 }
 
@@ -107,30 +109,53 @@ func replay(ctx context.Context) {
 
 func runBatch(ctx context.Context, id int64) {
 	add := listings.NewCreateOperation("create", *listings.NewListingCreate("Chair", "Oak."))
-	reference := "chair"
-	add.SetRef(listings.OperationRef{String: &reference})
+	add.SetRef("chair")
 	change := listings.NewListingUpdate()
 	change.SetRegion("Otago")
 	stool := listings.NewListingPut("stool")
 	stool.SetTitle("Stool")
 	stool.SetContent("Oak.")
+	update := listings.NewUpdateOperation("update", *change)
+	update.SetId(id)
+	remove := listings.NewDeleteOperation("delete")
+	remove.SetId(1)
 	put := listings.PutOperationAsBatchOperation(listings.NewPutOperation("put", *stool))
 	batch := listings.NewBatch([]listings.BatchOperation{
 		listings.CreateOperationAsBatchOperation(add),
-		listings.UpdateOperationAsBatchOperation(listings.NewUpdateOperation("update", id, *change)),
-		listings.DeleteOperationAsBatchOperation(listings.NewDeleteOperation("delete", 1)),
+		listings.UpdateOperationAsBatchOperation(update),
+		listings.DeleteOperationAsBatchOperation(remove),
 		put,
 		put,
 	})
 	answer, _, err := client.ListingsAPI.RunBatch(ctx).Batch(*batch).Execute()
 	must(err)
-	made, changed, failed := answer.Results[0].CreateResult, answer.Results[1].ChangeResult, answer.Results[2].FailedResult
-	check(made != nil && made.Body.Id > 0 && *made.Ref.String == "chair", "the create: %+v", answer.Results[0])
-	check(changed != nil && changed.Status == 200, "the update: %+v", answer.Results[1])
-	check(failed != nil && failed.Body.Error == "Listing not found", "the delete: %+v", answer.Results[2])
-	first, second := answer.Results[3].CreateResult, answer.Results[4].ChangeResult
-	check(first != nil && *first.Op == listings.CREATE, "the first put: %+v", answer.Results[3])
-	check(second != nil && *second.Op == listings.UPDATE && *second.Id == first.Body.Id, "the second put: %+v", second)
+	made, changed, failed := answer.Results[0], answer.Results[1], answer.Results[2]
+	check(made.Status == 201 && *made.Body.Id > 0 && made.Ref == "chair", "the create: %+v", made)
+	check(changed.Status == 200 && *changed.Body.Message == "listing updated", "the update: %+v", changed)
+	check(*failed.Code == string(listings.LISTING_NOT_FOUND) && *failed.Body.Error != "", "the delete: %+v", failed)
+	first, second := answer.Results[3], answer.Results[4]
+	check(*first.Op == "create", "the first put: %+v", first)
+	check(*second.Op == "update" && *second.Id == *first.Body.Id, "the second put: %+v", second)
+	planned, _, err := client.ListingsAPI.RunBatch(ctx).Batch(*batch).DryRun(true).Execute()
+	must(err)
+	check(*planned.Results[0].Body.Message == "listing would be created", "the dry run: %+v", planned.Results[0])
+	whole, _, err := client.ListingsAPI.CreateListing(ctx).
+		ListingCreate(*listings.NewListingCreate("Shelf", "Oak.")).Prefer("return=representation").Execute()
+	must(err)
+	check(whole.AdditionalProperties["title"] == "Shelf", "the representation: %+v", whole)
+}
+
+// decodeUnknownValues reads codes, actors and kinds that a later version of the service may add.
+func decodeUnknownValues() {
+	content, err := os.ReadFile(os.Getenv("UNKNOWN_VALUES"))
+	must(err)
+	var known struct {
+		Batch   listings.BatchResults
+		Changes listings.ChangeSets
+	}
+	must(json.Unmarshal(content, &known))
+	check(*known.Batch.Results[0].Code == "teapot", "the batch: %+v", known.Batch)
+	check(known.Changes.ChangeSets[0].Actor.Type == "agent", "the changes: %+v", known.Changes)
 }
 
 func deleteAndRestore(ctx context.Context, id int64) {
@@ -163,7 +188,7 @@ func readErrors(id int64) {
 func expect(response *http.Response, err error, status int, code listings.ErrorCode) {
 	failure, ok := err.(*listings.GenericOpenAPIError)
 	check(ok, "%v is no error of the API", err)
-	body, ok := failure.Model().(listings.ApiError)
+	body, ok := failure.Model().(listings.ErrorBody)
 	check(ok && body.Error != "", "the body is %s", failure.Body())
 	check(response.StatusCode == status, "the status is %d instead of %d", response.StatusCode, status)
 	found := response.Header.Get("X-Error-Code")

@@ -1,4 +1,7 @@
 // One life cycle with the client that openapi-generator makes for Java, over java.net.http.
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.File;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -26,6 +29,7 @@ public class Main {
         runBatch(id);
         deleteAndRestore(id);
         readErrors(id);
+        decodeUnknownValues();
         System.out.println("java: the life cycle is complete");
     }
 
@@ -64,25 +68,23 @@ public class Main {
         ApiResponse<Listing> before = read(id);
         String tag = before.getHeaders().get("etag").get(0);
         ListingUpdate change = new ListingUpdate().price(1100.5);
-        alice.updateListing(id, change, null, null, tag, null, null);
+        alice.updateListing(id, change, null, null, tag, null, null, null);
         Listing after = read(id).getData();
         Listing expected = before.getData().price(1100.5).updatedAt(after.getUpdatedAt());
         check(after.equals(expected), "another field moved: " + after);
-        expect(412, ErrorCode.PRECONDITION_FAILED, () -> alice.updateListing(id, change, null, null, tag, null, null));
+        expect(412, ErrorCode.PRECONDITION_FAILED, () -> alice.updateListing(id, change, null, null, tag, null, null, null));
     }
 
     static void replay() throws ApiException {
         ListingCreate lamp = new ListingCreate().title("Lamp").content("Brass.");
-        ApiResponse<Created> first = alice.createListingWithHttpInfo(lamp, null, null, "lamp-1", null);
-        ApiResponse<Created> second = alice.createListingWithHttpInfo(lamp, null, null, "lamp-1", null);
+        ApiResponse<Created> first = alice.createListingWithHttpInfo(lamp, null, "lamp-1", null, null);
+        ApiResponse<Created> second = alice.createListingWithHttpInfo(lamp, null, "lamp-1", null, null);
         check(first.getData().equals(second.getData()), "another listing was created");
         check(second.getHeaders().containsKey("idempotent-replayed"), "the create was not replayed");
     }
 
     static void runBatch(long id) throws ApiException {
-        OperationRef chair = new OperationRef();
-        chair.setActualInstance("chair");
-        CreateOperation create = new CreateOperation().op(CreateOperation.OpEnum.CREATE).ref(chair)
+        CreateOperation create = new CreateOperation().op(CreateOperation.OpEnum.CREATE).ref("chair")
                 .listing(new ListingCreate().title("Chair").content("Oak."));
         UpdateOperation update = new UpdateOperation().op(UpdateOperation.OpEnum.UPDATE).id(id)
                 .changes(new ListingUpdate().region("Otago"));
@@ -92,22 +94,34 @@ public class Main {
         Batch batch = new Batch().operations(List.of(
                 new BatchOperation(create), new BatchOperation(update), new BatchOperation(delete),
                 new BatchOperation(put), new BatchOperation(put)));
-        List<BatchResult> results = alice.runBatch(batch, null, null, null, null, null).getResults();
-        CreateResult made = (CreateResult) results.get(0).getActualInstance();
-        check(made.getBody().getId() > 0 && made.getRef().getActualInstance().equals("chair"), "the create: " + made);
-        check(results.get(1).getActualInstance() instanceof ChangeResult, "the update: " + results.get(1));
-        FailedResult failed = (FailedResult) results.get(2).getActualInstance();
-        check(failed.getBody().getError().equals("Listing not found"), "the delete: " + failed);
-        CreateResult first = (CreateResult) results.get(3).getActualInstance();
-        ChangeResult second = (ChangeResult) results.get(4).getActualInstance();
-        check(first.getOp() == PutOutcome.CREATE && second.getOp() == PutOutcome.UPDATE
+        List<BatchResult> results = alice.runBatch(batch, null, null, null, null, null, null).getResults();
+        BatchResult made = results.get(0), failed = results.get(2), first = results.get(3), second = results.get(4);
+        check(made.getBody().getId() > 0 && made.getRef().equals("chair"), "the create: " + made);
+        check(results.get(1).getBody().getMessage().equals("listing updated"), "the update: " + results.get(1));
+        check(failed.getCode().equals("listing_not_found") && failed.getBody().getError() != null, "the delete: " + failed);
+        check(first.getOp().equals("create") && second.getOp().equals("update")
                 && first.getId().equals(second.getId()), "the puts: " + first + second);
+        BatchResult planned = alice.runBatch(batch, true, null, null, null, null, null).getResults().get(0);
+        check(planned.getBody().getMessage().equals("listing would be created"), "the dry run: " + planned);
+        ListingCreate shelf = new ListingCreate().title("Shelf").content("Oak.");
+        Created whole = alice.createListing(shelf, "return=representation", null, null, null);
+        check(whole.getAdditionalProperty("title").equals("Shelf"), "the representation: " + whole);
+    }
+
+    /** Read codes, actors and kinds that a later version of the service may add. */
+    static void decodeUnknownValues() throws Exception {
+        ObjectMapper mapper = new ApiClient().getObjectMapper();
+        JsonNode known = mapper.readTree(new File(System.getenv("UNKNOWN_VALUES")));
+        BatchResults batch = mapper.treeToValue(known.get("batch"), BatchResults.class);
+        check(batch.getResults().get(0).getCode().equals("teapot"), "the batch: " + batch);
+        ChangeSets changes = mapper.treeToValue(known.get("changes"), ChangeSets.class);
+        check(changes.getChangeSets().get(0).getActor().getType().equals("agent"), "the changes: " + changes);
     }
 
     static void deleteAndRestore(long id) throws Exception {
-        alice.deleteListing(id, null, null, null, null, null);
+        alice.deleteListing(id, null, null, null, null, null, null);
         expect(404, ErrorCode.LISTING_NOT_FOUND, () -> read(id));
-        alice.restoreListing(id, null, null, null, null, null);
+        alice.restoreListing(id, null, null, null, null, null, null);
         check(!read(id).getData().getIsActive(), "a restored listing is active");
     }
 
@@ -131,7 +145,7 @@ public class Main {
         try {
             call.run();
         } catch (ApiException error) {
-            ApiError body = new ApiClient().getObjectMapper().readValue(error.getResponseBody(), ApiError.class);
+            ErrorBody body = new ApiClient().getObjectMapper().readValue(error.getResponseBody(), ErrorBody.class);
             check(!body.getError().isEmpty(), "the body is " + body);
             check(error.getCode() == status, "the status is " + error.getCode() + " instead of " + status);
             String found = error.getResponseHeaders().firstValue("X-Error-Code").orElse("");

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,11 +16,10 @@ from listings.domain.postgres_url import PostgresUrl
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.mapped_file import LogFile, list_log_files
 from listings.settings import Settings
-from listings.store.migrations import Migration
+from listings.store.migrations import Migration, require_equal_schema
 from listings.store.sqlite import connections
-from listings.store.sqlite.maintenance import backup, inspection, migrate, restore, snapshot
+from listings.store.sqlite.maintenance import backup, compact, inspection, migrate, restore, snapshot, wal_readers
 from listings.store.sqlite.maintenance.inspection import Inspection
-from listings.store.sqlite.maintenance.restore import Restored
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.wiring import build_redis_endpoint, build_redis_limiter, create_data_folder
 
@@ -40,7 +40,6 @@ T = TypeVar("T")
 
 _IN_POSTGRES = "The data is in PostgreSQL"
 _SCAN_SECONDS, _STARTUP_SCAN_SECONDS = 2.0, 0.2
-ORPHANED_WAL_ADVICE = connections.ORPHANED_WAL_ADVICE
 _COPY_TIMEOUT_MS = 5_000  # longer than for requests, because nobody is waiting
 
 
@@ -114,11 +113,41 @@ def back_up_database(settings: Settings, file: Path, *, force: bool, progress: P
     return backup.back_up(settings.database, file, force=force, progress=progress)
 
 
-def restore_database(settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress) -> Restored:
-    """Restore the database from a backup."""
+def restore_database(
+    settings: Settings, file: Path, *, force: bool, progress: Progress = ignore_progress
+) -> Path | None:
+    """Restore the database from a backup. Return the new path of the previous one."""
     if isinstance(settings.database, PostgresUrl):
-        raise Problem("restore_refused", f"{_IN_POSTGRES}: restore it with `pg_restore`")
+        raise Problem("restore_refused", f"{_IN_POSTGRES}: restore it with `pg_restore`, then run `listings restored`")
     return restore.restore(settings.database, file, force=force, progress=progress)
+
+
+def require_schema(settings: Settings) -> None:
+    """Raise Problem("schema_mismatch") if the schema in PostgreSQL was altered. Every start checks that of SQLite."""
+    if isinstance(settings.database, PostgresUrl):
+        require_equal_schema(inspect_postgres(settings).differences)
+
+
+def finish_restore(settings: Settings, last_listing_id: int | None) -> None:
+    """Finish the restore of a PostgreSQL database. See `store.postgres.restored`."""
+    if not isinstance(settings.database, PostgresUrl):
+        raise Problem("restore_refused", "The data is in SQLite: `listings restore` has done this already")
+    from listings.store.postgres import restored
+
+    _run_in_thread(restored.finish(settings.database, last_listing_id))
+
+
+def compact_database(settings: Settings, progress: Progress = ignore_progress) -> None:
+    """Return the free pages of the SQLite file to the file system."""
+    if isinstance(settings.database, PostgresUrl):
+        raise Problem("backup_refused", f"{_IN_POSTGRES}, which reuses free space: see VACUUM in its documentation")
+    compact.compact(settings.database, progress)
+
+
+def find_copies(settings: Settings) -> list[Path]:
+    """Return the copies that migrations and restores have made of the SQLite file."""
+    real = settings.file.resolve()
+    return sorted(file for file in real.parent.glob(f"{escape(real.name)}.before-*") if file.is_file())
 
 
 def copy_database(settings: Settings, target: PostgresUrl, *, dry_run: bool, progress: Progress) -> "CopyResult":
@@ -162,9 +191,19 @@ async def _copy_rate_limits(source: Settings, target: Settings, database_id: str
     return keys
 
 
-def inspect_database(settings: Settings) -> Inspection:
-    """Inspect the SQLite database without changing it."""
-    return inspection.inspect(settings.file)
+def inspect_database(settings: Settings, *, is_full: bool) -> Inspection:
+    """Inspect the SQLite database without changing it, and if `is_full`, all of its pages."""
+    return inspection.inspect(settings.file, is_full=is_full)
+
+
+def find_old_readers(settings: Settings) -> list[wal_readers.Reader] | None:
+    """Return the processes that keep a snapshot of the SQLite database open, or None if the system does not tell."""
+    return wal_readers.find_old_readers(settings.file)
+
+
+def get_last_backup(settings: Settings) -> int | None:
+    """Return the time of the last checked backup of the SQLite database, in seconds since 1970."""
+    return backup.get_last_backup(settings.file)
 
 
 def inspect_postgres(settings: Settings) -> "PostgresInspection":
@@ -180,14 +219,14 @@ def get_sqlite_version() -> str:
     return connections.get_sqlite_version()
 
 
-def find_orphaned_wal(settings: Settings) -> Path | None:
-    """Return the WAL or journal whose database is missing or empty, or None."""
-    return connections.find_orphaned_wal(settings.file)
+def require_recovered(settings: Settings) -> None:
+    """Raise Unavailable if the database must be recovered before the service can start. Raises OSError."""
+    connections.require_no_recovery_marker(settings.file)
 
 
-def describe_recovery(settings: Settings) -> tuple[str, str] | None:
-    """Return why the database must be recovered before the service can start, and how, or None."""
-    return connections.describe_recovery(settings.file)
+def require_database_file(settings: Settings) -> None:
+    """Raise Problem("database_missing") if there is no database, or only the WAL or the journal of one."""
+    connections.require_database_file(settings.file)
 
 
 def get_free_bytes(settings: Settings) -> tuple[int, int]:

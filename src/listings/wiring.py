@@ -1,34 +1,50 @@
 """Build store, rate limiter, service, application and server from settings."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from listings.contract.rate_limiter import RateLimiter
 from listings.domain.account_limits import UNLIMITED, AccountLimits
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem
+from listings.domain.rate_limiter import RateLimiter
 from listings.http.limits import ConnectionLimits
 from listings.ratelimit.mapped import MappedLimiter
+from listings.search.folders import find_root
 from listings.service import DEFAULTS, Options, ServiceInfo, Services
 from listings.service.mail.smtp_types import SmtpServer
 from listings.service.payments.provider import ManualPayments, PaymentProvider
-from listings.settings import RedisAddress, Settings
+from listings.service.pictures import PictureOptions
+from listings.service.pictures.files import PictureFiles
+from listings.service.pictures.folder import PictureFolder
+from listings.settings import BucketUrl, RedisAddress, Settings
+from listings.store.sqlite.connections import open_without_writes
+from listings.store.sqlite.index_steps import MarketReads
+from listings.store.sqlite.maintenance import backup
 from listings.store.sqlite.store import SqliteStore
 from listings.telemetry.logs import RequestLog
 
 if TYPE_CHECKING:  # imported in functions, because most commands need neither HTTP nor metrics
     from listings.api.app import Application, Trace
     from listings.http.asgi import Pages
+    from listings.http.body_files import BodyFolder
     from listings.http.server import Server
     from listings.ratelimit.redis import RedisLimiter
     from listings.ratelimit.redis_connection import Endpoint
+    from listings.search.comparison import Comparison
     from listings.store.postgres.store import PostgresStore
     from listings.telemetry.metrics import Metrics
+
+_PAGE_SIZE = 1_000  # names of pictures
+
+_log = logging.getLogger(__name__)
 
 _WORKER_ACCEPT_BATCH_SIZE = 4  # connections per loop iteration; with more, other workers would get too few
 
@@ -55,7 +71,9 @@ def open_observers(settings: Settings, *, listening: bool = True) -> Iterator[Ob
         if settings.metrics_address is not None:
             from listings.telemetry.metrics import Metrics
 
-            metrics = stack.enter_context(closing(Metrics(settings.file)))
+            file = settings.database
+            get_last_backup = partial(backup.get_last_backup, file) if isinstance(file, Path) else None
+            metrics = stack.enter_context(closing(Metrics(settings.file, get_last_backup)))
             if listening:
                 metrics.listen(*settings.metrics_address)
         yield Observers(metrics, trace)
@@ -73,28 +91,37 @@ async def open_services(
 
     On exit, store the counts that are still in memory. `background`: whether it runs the background tasks.
     """
-    options = Options(
-        about=_describe_service(settings),
-        market_open=settings.site,
-        payments=_build_payments(settings),
-        change_days=settings.change_days,
-        mail_server=build_mail_server(settings),
-        on_mail=metrics.record_mail if metrics is not None else DEFAULTS.on_mail,
-    )
+    options = build_options(settings, metrics)
     store = _build_store(settings, metrics)
     async with AsyncExitStack() as stack:
         await store.open()
         stack.push_async_callback(store.close)
         if metrics is not None:
             metrics.watch_writes(lambda: store.writes_waiting)
+            if not isinstance(store, SqliteStore):
+                metrics.watch_sessions(store.count_sessions)
         limiter = _build_limiter(settings, await store.get_database_id(), metrics)
         if limiter is not None:
             stack.push_async_callback(limiter.close)
         services = Services(store, limiter, clock, options)
+        if metrics is not None:
+            metrics.watch_market(services.market.measure_lag)
+        stack.callback(services.close)
         stack.push_async_callback(services.write_pending)
         if background:
             await stack.enter_async_context(_run_background_tasks(services))
         yield services
+
+
+@asynccontextmanager
+async def open_store(settings: Settings) -> AsyncIterator["SqliteStore | PostgresStore"]:
+    """Open the store alone, with one connection, for a process that only reads it."""
+    store = _build_store(replace(settings, database_connections=2), None)
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
 
 
 @asynccontextmanager
@@ -105,6 +132,69 @@ async def _run_background_tasks(services: Services) -> AsyncIterator[None]:
     finally:
         background_tasks.cancel()
         await asyncio.wait([background_tasks])  # a cancelled task puts unsaved counts back, for write_pending
+
+
+async def compare_index(settings: Settings) -> "Comparison | None":
+    """Compare a sample of listings with the search index, or return None if there is none. Raises ValueError."""
+    from listings.search.comparison import compare
+
+    if isinstance(settings.database, Path):
+        with closing(open_without_writes(settings.database)) as connection:
+            return await compare(MarketReads(connection), find_root(settings.file))
+    async with open_store(settings) as store:
+        return await compare(store, find_root(settings.file))
+
+
+async def find_missing_pictures(settings: Settings, count: int) -> list[str]:
+    """Return the names of at most `count` pictures of which a file is missing. Raises Problem, OSError."""
+    files, missing = build_picture_files(settings), list[str]()
+    if isinstance(settings.database, Path):
+        with closing(open_without_writes(settings.database)) as connection:
+            found = (name for (name,) in connection.execute("SELECT name FROM pictures ORDER BY name"))
+            while len(missing) < count and (names := list(islice(found, _PAGE_SIZE))):
+                missing += files.find_missing(names)
+        return missing[:count]
+    after = ""
+    async with open_store(settings) as store:
+        while len(missing) < count and (names := await store.page_picture_names(after, _PAGE_SIZE)):
+            missing += files.find_missing(names)
+            after = names[-1]
+    return missing[:count]
+
+
+def build_picture_files(settings: Settings) -> PictureFiles:
+    """Build the folder or the bucket of pictures. Raises Problem("invalid_setting")."""
+    url = settings.media_url
+    if not isinstance(url, BucketUrl):
+        return PictureFolder(settings.media_folder)
+    try:
+        from listings.service.pictures.bucket import PictureBucket
+    except ImportError:
+        raise Problem(
+            "invalid_setting",
+            "LISTINGS_MEDIA_URL is s3://, which needs obstore: install the packages in requirements/s3.txt",
+        ) from None
+    if not settings.media_base_url:
+        raise Problem("invalid_setting", "LISTINGS_MEDIA_URL is s3://, which needs LISTINGS_MEDIA_BASE_URL: set it")
+    return PictureBucket(settings.media_folder, url.bucket, url.prefix, settings.media_base_url)
+
+
+def build_options(settings: Settings, metrics: "Metrics | None" = None) -> Options:
+    """Build the options of the service. Raises Problem("invalid_setting") if one lacks a library or another setting."""
+    return Options(
+        about=_describe_service(settings),
+        market_open=settings.site,
+        index_folder=find_root(settings.file),
+        payments=_build_payments(settings),
+        change_days=settings.change_days,
+        deleted_days=settings.deleted_days,
+        message_days=settings.message_days,
+        trial_days=settings.trial_days,
+        pictures=PictureOptions(build_picture_files(settings), settings.max_account_picture_bytes or UNLIMITED),
+        mail_server=build_mail_server(settings),
+        on_mail=metrics.record_mail if metrics is not None else DEFAULTS.on_mail,
+        on_state=metrics.record_state if metrics is not None else None,
+    )
 
 
 def _describe_service(settings: Settings) -> ServiceInfo:
@@ -120,7 +210,11 @@ def _describe_service(settings: Settings) -> ServiceInfo:
 
 
 def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore | PostgresStore":
-    limits = AccountLimits(settings.max_account_listings or UNLIMITED, settings.max_account_bytes or UNLIMITED)
+    limits = AccountLimits(
+        settings.max_account_listings or UNLIMITED,
+        settings.max_account_bytes or UNLIMITED,
+        settings.max_account_stored_bytes,
+    )
     if isinstance(settings.database, Path):
         return SqliteStore(settings.database, metrics.record_batch if metrics is not None else None, limits)
     from listings.store.postgres.pool import PoolLimits
@@ -147,22 +241,40 @@ def build_application(
 ) -> "Application":
     """Build the ASGI application of a service."""
     from listings.api import app
+    from listings.http.body_files import LISTS, REQUESTS, UPLOADS, BodyFolder
     from listings.site.lazy import LazyPages
 
+    body_folder = BodyFolder(settings.file.parent, REQUESTS)
+    uploads = BodyFolder(_create_upload_folder(settings), UPLOADS)
     options = app.Options(
         cors_origins=settings.cors_origins,
-        max_body_bytes=settings.max_body_bytes,
         max_cache_bytes=settings.list_cache_bytes,
-        file_folder=settings.file.parent,
+        list_folder=BodyFolder(settings.file.parent, LISTS),
+        body_folder=body_folder,
+        upload_folder=uploads,
         request_log=request_log,
         on_response=observers.metrics.record_response if observers.metrics is not None else None,
         trace=observers.trace,
-        pages=LazyPages(partial(_build_pages, services, settings)) if settings.site else None,
+        pages=LazyPages(partial(_build_pages, services, settings, body_folder, uploads)) if settings.site else None,
     )
     return app.Application(services, options)
 
 
-def _build_pages(services: Services, settings: Settings) -> "Pages":
+def _create_upload_folder(settings: Settings) -> Path:
+    """Return the folder for pictures that are being received. If it can't be created, log why: uploads get 503."""
+    files = build_picture_files(settings)
+    try:
+        files.create()
+    except OSError as error:
+        _log.warning(
+            "The folder %s can't be created: %s: uploads of pictures get 503", files.drafts.parent, error.strerror
+        )
+    return files.drafts
+
+
+def _build_pages(
+    services: Services, settings: Settings, body_folder: "BodyFolder", upload_folder: "BodyFolder"
+) -> "Pages":
     from listings.site import app
     from listings.site.context import Brand, SiteOptions
 
@@ -172,15 +284,17 @@ def _build_pages(services: Services, settings: Settings) -> "Pages":
         services,
         SiteOptions(
             base_url=settings.base_url,
+            operator_page=settings.operator_page,
             exact_locations=settings.exact_locations,
             trusted_proxies=settings.trusted_proxies,
-            max_body_bytes=settings.max_body_bytes,
+            body_folder=body_folder,
+            upload_folder=upload_folder,
             brand=brand,
         ),
     )
 
 
-def build_server(  # noqa: PLR0913 - most are optional
+def build_server(
     services: Services,
     settings: Settings,
     request_log: RequestLog | None = None,
@@ -192,9 +306,7 @@ def build_server(  # noqa: PLR0913 - most are optional
     """Build the HTTP server of a service. Tests pass `limits` to change limits without a setting."""
     from listings.http.server import Server
 
-    limits = (limits or ConnectionLimits())._replace(
-        idle_seconds=settings.idle_timeout, connections=settings.max_connections
-    )
+    limits = (limits or ConnectionLimits())._replace(connections=settings.max_connections)
     if settings.workers > 1:
         limits = limits._replace(accept_batch_size=_WORKER_ACCEPT_BATCH_SIZE)
     server = Server(
@@ -207,6 +319,13 @@ def build_server(  # noqa: PLR0913 - most are optional
     if observers.metrics is not None:
         observers.metrics.watch_connections(lambda: server.connection_count, settings.max_connections)
     return server
+
+
+def rehearse_faults(server: "Server") -> None:
+    """Make a server that has not started cause the faults that requests ask for."""
+    from listings.api.rehearsal import Rehearsal
+
+    server.config.app = cast("Any", Rehearsal(cast("Any", server.config.app)))
 
 
 @contextmanager

@@ -38,7 +38,7 @@ ALL_FIELDS: dict[str, Any] = {name: field.example for name, field in FIELDS.item
     "type": "rental",
     "category": "Bicycles",
     "images": ["https://pictures.example/2.jpg", "/uploads/1.jpg"],
-    "price": 19.99,
+    "price": 999_999_999.99,  # more cents than 32 bits
     "price_type": "per_night",
     "location": "12 Cuba Street",
     "latitude": -41.29,

@@ -116,41 +116,10 @@ MALFORMED = {
     "bare_infinity": b"Infinity",
 }
 
-INVALID_FIELDS: list[tuple[str, object]] = [
-    ("price", False),
-    ("price", "NaN"),
-    ("price", []),
-    ("price", -1e-3),
+INVALID_FIELDS: list[tuple[str, object]] = [  # each rule is tested in tests/domain
     ("price", 999_999_999.991),
-    ("price", 1_000_000_000),
-    ("price", 1e300),
-    ("latitude", {}),
-    ("latitude", 90.000001),
-    ("longitude", ""),
-    ("longitude", -1e300),
-    ("title", 0),
-    ("title", None),
     ("title", " "),
-    ("title", "😀" * 256),
-    ("content", False),
-    ("content", None),
-    ("content", "x" * 100_001),
-    ("category", []),
-    ("region", {}),
-    ("district", "x" * 101),
-    ("location", "x" * 256),
-    ("type", "FIXED"),
-    ("type", False),
-    ("price_type", {}),
-    ("is_active", 0.0),
-    ("is_active", "false"),
-    ("images", {}),
-    ("images", [[]]),
-    ("images", ["https://user@a.example"]),
     ("images", ["javascript:alert(1)"]),
-    ("images", ["https://a.example/\t"]),
-    ("images", ["1.jpg"] * 51),
-    ("images", ["x" * 2049]),
 ]
 
 

@@ -110,3 +110,24 @@ def test_one_of_two_batches_with_the_same_tag_is_applied(alice: Client) -> None:
         responses = sorted((one.result() for one in sent), key=lambda response: response.status_code)
         assert [response.status_code for response in responses] == [200, 412]
         assert responses[0].headers["ETag"] == get_state_tag(alice, edits + 1)
+
+
+@pytest.mark.decision("G48")
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("query", ["", "?status=all", "?count=true&sort=price"])
+def test_the_etag_of_a_list_is_that_of_its_rows_beside_a_busy_writer(alice: Client, query: str) -> None:
+    own = alice.create()
+
+    def write() -> None:
+        for edits in range(2, 102):
+            alice.patch(f"/{own}", json={"price": edits})
+
+    with ThreadPoolExecutor(1) as pool:
+        writes = pool.submit(write)
+        found = [alice.get(query)]
+        while not writes.done():
+            found.append(alice.get(query))
+        writes.result()
+    for response in found[1:]:
+        edits = round(response.json()["listings"][0]["price"])
+        assert response.headers["ETag"].startswith(f"{get_state_tag(alice, max(edits, 1))[:-1]}-")

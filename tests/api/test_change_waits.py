@@ -15,6 +15,7 @@ import pytest
 from listings.domain.api_keys import digest
 from listings.domain.errors import Unavailable
 from listings.service import Services
+from listings.service.history import change_waits
 from listings.service.history.change_waits import MAX_WAITS, Poll
 from tests.api.helpers import LISTINGS
 from tests.harness import TIMEOUT, Harness, Person, RunningService
@@ -207,7 +208,7 @@ def test_a_wait_continues_after_a_failed_query(harness: Harness, monkeypatch: py
         await harness.services.change_waits.wait(caller, Poll(0, 1, TIMEOUT, 0), asyncio.Event().wait)
 
     monkeypatch.setattr(harness.store, "list_edit_revisions", read)
-    monkeypatch.setattr("listings.service.history.change_waits._RETRY_SECONDS", 0)
+    monkeypatch.setattr(change_waits, "RETRY_SECONDS", 0)
     harness.run(wait())
     assert answers == []
 

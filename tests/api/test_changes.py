@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from listings.contract.listings import MAX_LIST_BYTES
+from listings.domain.listings import MAX_LIST_BYTES
 from listings.service import Services
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply
@@ -76,10 +76,11 @@ def test_the_feed_has_each_write_once_with_the_fields_before_and_after(alice: Se
         }
     )
     record = alice.write("GET", f"/{lamp}?include=all,external_id")
-    read_only = {"id", "view_count", "created_at", "updated_at"}
-    settable = {name: value for name, value in record.items() if name not in read_only}
+    as_created = {name: value for name, value in record.items() if name not in {"id", "view_count"}}
+    as_created |= {"price": 12.5, "images": ["/1.jpg"], "is_active": True, "external_id": "SKU 1", "deleted_at": None}
+    as_created["updated_at"] = created["time"]
     assert created["time"] == record["created_at"]
-    assert created["changes"] == [{"id": lamp, "external_id": "SKU 2", "before": None, "after": settable}]
+    assert created["changes"] == [{"id": lamp, "external_id": "SKU 2", "before": None, "after": as_created}]
     assert updated["changes"][0]["before"] == {"price": 12.5, "images": ["/1.jpg"], "is_active": True}
     assert updated["changes"][0]["after"] == {"price": 10.0, "images": [], "is_active": False}
     assert deleted["changes"][0]["before"] == {"deleted_at": None}
@@ -172,3 +173,45 @@ def test_a_change_set_that_is_larger_than_a_page_is_whole(alice: Seller) -> None
     packed = alice.fetch("GET", CHANGES, headers={"Accept-Encoding": "gzip, identity;q=0"})
     assert packed.headers["content-encoding"] == "gzip"
     assert json.loads(gzip.decompress(packed.body)) == body
+
+
+@pytest.mark.decision("G45")
+@pytest.mark.every_engine
+def test_the_feed_is_limited_to_a_time(alice: Seller) -> None:
+    lamp = alice.create()
+    for price in (1, 2):
+        alice.harness.clock.advance(60)
+        alice.write("PATCH", f"/{lamp}", {"price": price})
+        alice.create()
+    times = [one["time"] for one in alice.changes()["change_sets"]]
+    assert (times[1], times[3]) == (times[2], times[4])
+
+    def read(query: str) -> tuple[list[int], int, bool]:
+        page = alice.changes(query)
+        return [one["id"] for one in page["change_sets"]], page["last"], page["more"]
+
+    assert read(f"?since={times[1]}") == ([2, 3, 4, 5], 5, False)
+    assert read(f"?since={times[1]}&after=3") == ([4, 5], 5, False)
+    assert read(f"?until={times[1]}") == ([1, 2, 3], 3, False)
+    assert read(f"?until={times[1]}&limit=2") == ([1, 2], 2, True)
+    assert read(f"?until={times[1]}&after=2&timeout=30") == ([3], 3, False)
+    assert read(f"?until={times[1]}&after=3") == ([], 3, False)
+    assert read(f"?since={times[1]}&until={times[2]}") == ([2, 3], 3, False)
+    assert read("?since=2100-01-01") == ([], 5, False)
+    assert read("?since=2000-01-01&until=2001-01-01") == ([], 0, False)
+    assert alice.fetch("GET", f"{CHANGES}?since=yesterday").status == 400
+
+
+@pytest.mark.decision("G45")
+@pytest.mark.every_engine
+def test_a_time_from_which_changes_are_no_longer_stored_is_410(alice: Seller) -> None:
+    lamp = alice.create()
+    alice.write("PATCH", f"/{lamp}", {"price": 1})
+    purged = alice.changes()["change_sets"][1]["time"]
+    alice.harness.clock.advance(60)
+    alice.write("PATCH", f"/{lamp}", {"price": 2})
+    kept = alice.changes("?after=2")["change_sets"][0]["time"]
+    alice.harness.run(alice.harness.store.purge_changes(range(1024), int(alice.harness.clock()) - 5, 10))
+    assert [one["id"] for one in alice.changes(f"?since={kept}")["change_sets"]] == [3]
+    reply = alice.fetch("GET", f"{CHANGES}?since={purged}")
+    assert (reply.status, reply.headers["x-error-code"]) == (410, "changes_gone")

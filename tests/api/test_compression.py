@@ -51,7 +51,6 @@ def assert_plain(reply: Reply) -> None:
 
 
 @pytest.mark.decision("G41")
-@pytest.mark.every_engine
 def test_a_body_is_the_plain_one_compressed(harness: Harness, alice: Person, path: str) -> None:
     for target in (LISTINGS, f"{LISTINGS}?limit=5", path, f"{path}?include=all"):
         plain = harness.fetch("GET", target, key=alice.key)

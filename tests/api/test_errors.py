@@ -9,10 +9,12 @@ import pytest
 
 from listings.api.app import Application
 from listings.api.docs.texts import ERROR_DOCS
+from listings.api.images import IMAGES_PATH
 from listings.domain import api_keys
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import STATUS, Code
 from listings.domain.model import Caller
+from listings.domain.pictures import find_name
 from listings.http.limits import ConnectionLimits
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
@@ -21,6 +23,7 @@ from listings.store.sqlite.store import SqliteStore
 from tests.api.helpers import LISTINGS
 from tests.harness import Cast, Harness, Reply, RunningService, fetch
 from tests.http.raw import Connection
+from tests.pictures import photo
 
 TOO_LARGE = b" " * (2 * 1024 * 1024 + 1)
 VALID = {"title": "Bicycle", "content": "Two wheels."}
@@ -102,6 +105,12 @@ def use_closed_store(harness: Harness, key: str, method: str = "GET") -> Reply:
 def reuse_idempotency_key(harness: Harness, key: str) -> Reply:
     harness.fetch("POST", LISTINGS, key=key, json=VALID, headers=KEYED)
     return harness.fetch("POST", LISTINGS, key=key, json={**VALID, "price": 5}, headers=KEYED)
+
+
+def delete_used(harness: Harness, key: str) -> Reply:
+    url = harness.fetch("POST", IMAGES_PATH, key=key, body=photo()).json()["url"]
+    harness.fetch("POST", LISTINGS, key=key, json={**VALID, "images": [url]})
+    return harness.fetch("DELETE", f"{IMAGES_PATH}/{find_name(url)}", key=key)
 
 
 def take_external_id(harness: Harness, key: str) -> Reply:
@@ -206,6 +215,15 @@ FAILURES: dict[str, tuple[Code, Provoke]] = {
         "account_full",
         lambda harness, cast: fill_account(harness, cast.alice.key, "?dry_run=true"),
     ),
+    "upload of a PDF": (
+        "invalid_image",
+        lambda harness, cast: harness.fetch("POST", IMAGES_PATH, key=cast.alice.key, body=b"%PDF-1.7"),
+    ),
+    "unknown picture": (
+        "image_not_found",
+        lambda harness, cast: harness.fetch("DELETE", f"{IMAGES_PATH}/unknown", key=cast.alice.key),
+    ),
+    "deletion of a picture in use": ("image_in_use", lambda harness, cast: delete_used(harness, cast.alice.key)),
     "external id of another listing": (
         "external_id_taken",
         lambda harness, cast: take_external_id(harness, cast.alice.key),

@@ -69,7 +69,7 @@ def test_a_clash_names_the_listing_that_has_the_external_id(alice: Client, bob: 
         ):
             assert_error(response, 409, "external_id_taken", message(external_id, listing))
         results = run(alice, {"op": "update", "id": own, "changes": {"external_id": "sku-17"}}, query=query)
-        error = {"error": message("sku-17", holder)}
+        error = {"error": f"changes.{message('sku-17', holder)}"}
         assert results == [{"status": 409, "code": "external_id_taken", "body": error}]
     assert get_state(alice) == before
     assert alice.post(json={**LAMP, "external_id": "sku-19"}, headers=key).status_code == 201
@@ -139,17 +139,17 @@ def test_a_put_of_a_deleted_listing_creates_one(alice: Client) -> None:
 
 def test_a_put_is_checked_as_the_create_or_the_update_that_it_is(alice: Client) -> None:
     listing = alice.create(external_id="sku-17")
-    required = "title is required; content is required"
-    price = 'price must be a number, got "5": remove the quotes'
+    required = "listing.title is required; listing.content is required"
+    price = 'listing.price must be a number, got "5": remove the quotes'
     unknown = "No listing has the external_id"
     cases: list[tuple[dict[str, Any], int, str]] = [
         (put(external_id="sku-17", price="5"), 400, price),
-        (put(external_id="sku-18", price="5"), 400, f"{required}; {price}"),
-        (put(external_id="sku-18"), 400, required),
-        (put(external_id="sku-17", title=None), 400, "title must be a string, got null"),
+        (put(external_id="sku-18", price="5"), 400, f'{unknown} "sku-18": {required}; {price}'),
+        (put(external_id="sku-18"), 400, f'{unknown} "sku-18": {required}'),
+        (put(external_id="sku-17", title=None), 400, "listing.title must be a string, got null"),
         (put(**LAMP), 400, "listing.external_id is required"),
         (put(external_id=None, **LAMP), 400, "listing.external_id is required"),
-        (put(external_id=17, **LAMP), 400, "external_id must be a string, got a number"),
+        (put(external_id=17, **LAMP), 400, "listing.external_id must be a string, got a number"),
         ({"op": "put"}, 400, "listing is required"),
         ({**put(external_id="sku-18", **LAMP), "if_match": "*"}, 412, f'{unknown} "sku-18"'),
         ({**put(external_id="sku-18", **LAMP), "if_match": '"v1.0"'}, 412, f'{unknown} "sku-18"'),
@@ -168,7 +168,7 @@ def test_a_put_names_its_ignored_fields(alice: Client) -> None:
     assert response.headers["X-Ignored-Fields"] == "colour, id, size"
     results = run(alice, *operations, **STRICT)
     assert [result["body"]["error"] for result in results] == [
-        '"colour" is not a field that can be set',
+        '"listing.colour" is not a field that can be set',
         '"id" is not a field of this operation',
     ]
 
@@ -178,3 +178,49 @@ def test_a_repeated_batch_of_puts_returns_its_first_results(alice: Client) -> No
     first = run(alice, *operations, **{"Idempotency-Key": "k"})
     assert run(alice, *operations, **{"Idempotency-Key": "k"}) == first
     assert first[0]["op"] == "create"
+
+
+# Instead of the id
+
+
+@pytest.mark.every_engine
+@pytest.mark.decision("G43")
+def test_an_external_id_names_the_listing_of_an_update_and_a_delete(alice: Client, bob: Client) -> None:
+    own, foreign = alice.create(external_id="a/1"), bob.create(external_id="bob")
+    missing = {"status": 404, "code": "listing_not_found"}
+    operations = [
+        {"op": "update", "external_id": "a/1", "changes": {"price": 5}, "if_match": '"v1.0"'},
+        {"op": "update", "external_id": "a/1", "changes": {"price": 6}, "if_match": '"v1.0"'},
+        {"op": "update", "external_id": "bob", "changes": {"price": 5}},
+        {"op": "delete", "external_id": "zz"},
+        {"op": "delete", "external_id": "a/1", "ref": "gone"},
+        {"op": "delete", "external_id": "a/1"},
+    ]
+    planned = run(alice, *operations, query="?dry_run=true")
+    assert (planned[0]["after"], planned[4]["after"]["is_active"]) == ({"price": 5.0}, False)
+    results = run(alice, *operations)
+    assert [result["status"] for result in results] == [200, 412, 404, 404, 200, 404]
+    assert [result["status"] for result in planned] == [200, 412, 404, 404, 200, 404]
+    assert results[0] == {"status": 200, "etag": '"v2.0"', "body": {"message": "listing updated"}}
+    assert results[3] == missing | {"body": {"error": 'No listing has the external_id "zz"'}}
+    assert results[4] == {"ref": "gone", "status": 200, "etag": '"v3.0"', "body": {"message": "listing deleted"}}
+    assert_not_found(alice.get(f"/{own}"))
+    assert bob.read(foreign)["price"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "id is required"),
+        ({"id": 1, "external_id": "a"}, "Send either id or external_id, not both"),
+        ({"external_id": None}, "external_id must be a string, got null"),
+        ({"external_id": 5}, "external_id must be a string, got a number"),
+        ({"external_id": ""}, "external_id must have 1 to 255 characters, got 0"),
+    ],
+)
+def test_an_invalid_name_of_a_listing_fails_alone(alice: Client, fields: dict[str, Any], message: str) -> None:
+    for operation in ({"op": "update", "changes": {}}, {"op": "delete"}):
+        (result,) = run(alice, operation | fields)
+        assert (result["status"], result["body"]["error"]) == (400, message)
+    (result,) = run(alice, {"op": "restore", "external_id": "a"})
+    assert (result["status"], result["body"]["error"]) == (400, "id is required")

@@ -16,6 +16,7 @@ import pytest
 from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
+from listings.service import listings as service_listings
 from tests.api.helpers import LISTINGS, assert_error, get_ids, with_key
 from tests.cli.commands import DEADLINE
 from tests.conftest import Client
@@ -54,7 +55,6 @@ def test_a_repeated_request_gets_the_first_response_again(alice: Client) -> None
     assert count(alice) == 1
 
 
-@pytest.mark.every_engine
 def test_a_replay_changes_nothing(alice: Client) -> None:
     create(alice, "k1")
     before = alice.get()
@@ -68,7 +68,6 @@ def test_a_replay_names_the_ignored_fields_again(alice: Client) -> None:
 
 
 @pytest.mark.decision("G36")
-@pytest.mark.every_engine
 @pytest.mark.parametrize("change", [{"price": 0}, {"title": "lamp"}, {"colour": "red"}])
 def test_another_body_with_the_same_key_is_rejected(alice: Client, change: dict[str, Any]) -> None:
     create(alice, "k1")
@@ -79,13 +78,11 @@ def test_another_body_with_the_same_key_is_rejected(alice: Client, change: dict[
     assert create(alice, "k1").status_code == 201
 
 
-@pytest.mark.every_engine
 def test_other_keys_and_no_key_create_other_listings(alice: Client) -> None:
     responses = [create(alice, key) for key in ("k1", "K1", "k1 ;", "k")] + [alice.post(json=LAMP) for _ in range(2)]
     assert len({response.json()["id"] for response in responses}) == 6
 
 
-@pytest.mark.every_engine
 def test_another_account_has_its_own_keys(alice: Client, bob: Client) -> None:
     first, other = create(alice, "k1"), create(bob, "k1", {**LAMP, "price": 5})
     assert (first.status_code, other.status_code) == (201, 201)
@@ -93,7 +90,6 @@ def test_another_account_has_its_own_keys(alice: Client, bob: Client) -> None:
     assert "Idempotent-Replayed" not in other.headers
 
 
-@pytest.mark.every_engine
 def test_all_api_keys_of_an_account_share_its_idempotency_keys(harness: Harness) -> None:
     alice = harness.person("alice")
     second = harness.run(harness.services.keys.add(alice.account, "second", "another-system-0123456789")).secret
@@ -132,7 +128,6 @@ def test_an_empty_key_counts_as_not_sent(alice: Client) -> None:
 
 
 @pytest.mark.decision("G36")
-@pytest.mark.every_engine
 @pytest.mark.parametrize("key", ["k1", "x" * 300, '""'])
 def test_idempotent_writes_ignore_the_key(alice: Client, key: str) -> None:
     path = f"/{alice.create()}"
@@ -144,7 +139,6 @@ def test_idempotent_writes_ignore_the_key(alice: Client, key: str) -> None:
     assert [alice.post(f"{path}/restore", headers=with_key(key)).status_code for _ in range(2)] == [200, 200]
 
 
-@pytest.mark.every_engine
 def test_a_listing_deleted_since_is_not_created_again(alice: Client) -> None:
     first = create(alice, "k1")
     alice.delete(f"/{first.json()['id']}")
@@ -211,7 +205,6 @@ def test_a_key_is_stored_for_24_hours(harness: Harness) -> None:
     assert send().body == later.body
 
 
-@pytest.mark.every_engine
 def test_a_key_is_free_for_another_body_after_24_hours(harness: Harness) -> None:
     alice = harness.person("alice")
     harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=KEY)
@@ -229,7 +222,7 @@ def test_the_purge_deletes_keys_that_are_a_day_old(harness: Harness) -> None:
 
 
 def test_the_purge_deletes_many_keys_in_batches(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.service.listings._PURGE_BATCH_SIZE", 2)
+    monkeypatch.setattr(service_listings, "PURGE_BATCH_SIZE", 2)
     alice = harness.person("alice")
     for number in range(5):
         harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=with_key(f"k{number}"))
@@ -259,7 +252,6 @@ def test_a_key_outlives_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.decision("G36")
-@pytest.mark.every_engine
 @pytest.mark.parametrize(
     ("request_options", "status"),
     [
@@ -278,7 +270,6 @@ def test_a_rejected_request_stores_no_key(harness: Harness, request_options: dic
     assert (valid.status, "idempotent-replayed" in valid.headers) == (201, False)
 
 
-@pytest.mark.every_engine
 def test_a_request_without_a_plan_stores_no_key(harness: Harness) -> None:
     charlie = harness.cast().charlie
     assert harness.fetch("POST", LISTINGS, key=charlie.key, json=LAMP, headers=KEY).status == 403
@@ -287,7 +278,6 @@ def test_a_request_without_a_plan_stores_no_key(harness: Harness) -> None:
     assert (valid.status, "idempotent-replayed" in valid.headers) == (201, False)
 
 
-@pytest.mark.every_engine
 def test_a_request_beyond_the_rate_limit_stores_no_key(harness: Harness) -> None:
     alice = harness.person("alice")
     limited = Application(Services(harness.store, MemoryLimiter(1, 60, harness.clock), harness.clock))
@@ -360,3 +350,19 @@ def test_a_retry_after_a_kill_creates_each_listing_once(tmp_path: Path) -> None:
             service.kill()
         assert Counter(read_titles(service.database)) == {f"Lamp {number}": 1 for number in range(6)}
     assert all(replayed[number] for number in range(1, 6, 2))
+
+
+@pytest.mark.decision("G36")
+def test_a_key_without_an_effect_is_named_like_an_ignored_parameter(alice: Client) -> None:
+    path, headers = f"/{alice.create()}", with_key("k")
+    responses = [
+        alice.patch(path, json={"price": 5}, headers=headers),
+        alice.get(path, headers=headers),
+        alice.get(headers=headers),
+        alice.delete(path, headers=headers),
+        alice.post(f"{path}/restore", headers=headers),
+    ]
+    assert {response.headers.get("X-Ignored-Parameters") for response in responses} == {"Idempotency-Key"}
+    assert alice.get("?colour=red", headers=headers).headers["X-Ignored-Parameters"] == "colour, Idempotency-Key"
+    for accepted in (alice.post(json={"title": "t", "content": "c"}, headers=headers), alice.get(headers=with_key(""))):
+        assert "X-Ignored-Parameters" not in accepted.headers

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from listings.api import body_files, codec, lists
+from listings.api import codec, lists
 from listings.api.app import Application, Options
-from listings.contract.listings import LargeListError
+from listings.domain.listings import LargeListError
 from listings.domain.model import Caller, Listing, NewListing, bucket_of
+from listings.http import body_files
+from listings.http.body_files import LISTS, BodyFolder, Usage
 from listings.store.sqlite import database, store
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
@@ -42,7 +44,7 @@ def request(harness: Harness, person: Person, query: str = "", method: str = "GE
 
 
 def list_listings(harness: Harness, person: Person) -> list[Listing]:
-    return harness.run(harness.store.list_listings(bucket_of(person.account.id), person.account.id))
+    return harness.run(harness.store.list_listings(bucket_of(person.account.id), person.account.id)).listings
 
 
 def count_files(folder: Path) -> int:
@@ -120,11 +122,11 @@ def test_the_timer_of_a_list_does_not_forget_the_next_one(harness: Harness) -> N
     create_lamps(harness, alice)
     lists_ = harness.application._lists  # noqa: SLF001 - instead of waiting
     harness.run(request(harness, alice))
-    ((key, first),) = lists_._large.items()  # noqa: SLF001
+    ((key, first),) = lists_._shared.items()  # noqa: SLF001
     lists_.clear()
     harness.run(request(harness, alice))
     lists_._expire(key, first)  # noqa: SLF001
-    assert lists_._large[key] is not first  # noqa: SLF001
+    assert lists_._shared[key] is not first  # noqa: SLF001
 
 
 @pytest.mark.as_written
@@ -138,7 +140,7 @@ def test_a_list_forgotten_while_it_is_written_uses_no_room_afterwards(harness: H
         reading = asyncio.create_task(request(harness, alice))
         while not folder.total.files:  # noqa: ASYNC110 - the thread sends no event
             await asyncio.sleep(0)
-        ((_, large),) = lists_._large.items()  # noqa: SLF001
+        ((_, large),) = lists_._shared.items()  # noqa: SLF001
         reading.cancel()
         lists_.clear()
         await large.task
@@ -165,7 +167,8 @@ def test_after_a_slow_list_an_account_has_less_time_on_the_event_loop(
 ) -> None:
     alice, bob = harness.person("alice"), harness.person("bob")
     for person, seconds in ((alice, 3600.0), (bob, 0.0)):
-        create_lamps(harness, person, 1)
+        for _ in range(30):  # the time is checked after some rows
+            create_lamps(harness, person, 1)
         with monkeypatch.context() as patch:
             patch.setattr(database, "_MAX_READ_SECONDS", -1.0)
             patch.setattr(database, "_MAX_WAIT_SECONDS", -1.0)
@@ -177,10 +180,10 @@ def test_after_a_slow_list_an_account_has_less_time_on_the_event_loop(
         patch.setattr(database, "_SHORT_READ_SECONDS", -1.0)
         with pytest.raises(LargeListError):
             list_listings(harness, alice)
-        assert len(list_listings(harness, bob)) == 1
+        assert len(list_listings(harness, bob)) == 30
         patch.setattr(database, "_SHORT_READ_SECONDS", 60.0)
-        assert len(list_listings(harness, alice)) == 1
-    assert len(harness.fetch("GET", LISTINGS, key=alice.key).json()["listings"]) == 1
+        assert len(list_listings(harness, alice)) == 30
+    assert len(harness.fetch("GET", LISTINGS, key=alice.key).json()["listings"]) == 30
 
 
 @ENGINES
@@ -192,11 +195,15 @@ def test_an_edit_is_seen_by_the_next_request(harness: Harness) -> None:
         assert harness.fetch("GET", LISTINGS, key=alice.key).json()["listings"][3]["title"] == title
 
 
+def use_folder(harness: Harness, path: Path, size: int = LISTS.owner.size, files: int = LISTS.owner.files) -> None:
+    """Limit the files of each account."""
+    folder = BodyFolder(path, LISTS._replace(owner=Usage(size, files)))
+    harness.application = Application(harness.services, Options(list_folder=folder))
+
+
 def test_without_room_on_the_disk_a_large_list_is_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Harness(tmp_path) as harness:
-        harness.application = Application(
-            harness.services, Options(file_folder=tmp_path, max_file_bytes=2 * 1024 * 1024)
-        )
+        use_folder(harness, tmp_path, size=1 << 20)
         alice, bob = harness.person("alice"), harness.person("bob")
         create_lamps(harness, alice, 30)  # 1.4 MB
         create_lamps(harness, bob)
@@ -211,12 +218,12 @@ def test_without_room_on_the_disk_a_large_list_is_503(tmp_path: Path, monkeypatc
 
 
 def test_another_account_has_room_while_one_reads_slowly(harness: Harness, tmp_path: Path) -> None:
-    harness.application = Application(harness.services, Options(file_folder=tmp_path, max_file_bytes=4 << 20))
+    use_folder(harness, tmp_path, size=2 << 20)
     alice, bob = harness.person("alice"), harness.person("bob")
     create_lamps(harness, alice, 30)  # 1.4 MB
     create_lamps(harness, bob)
     reply = harness.run(request(harness, alice))
-    (large,) = harness.application._lists._large.values()  # noqa: SLF001 - instead of a slow client
+    (large,) = harness.application._lists._shared.values()  # noqa: SLF001 - instead of a slow client
     large.file.acquire()
     refused = harness.run(request(harness, alice, "?sort=title"))
     assert (reply.status, refused.status, refused.headers["retry-after"]) == (200, 503, "10")
@@ -248,10 +255,9 @@ def create_large_change_set(harness: Harness, person: Person) -> None:
 
 @pytest.mark.parametrize("is_gzip", [False, True])
 def test_change_sets_count_towards_the_files_of_their_account(
-    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_gzip: bool
+    harness: Harness, tmp_path: Path, *, is_gzip: bool
 ) -> None:
-    monkeypatch.setattr(body_files, "_MAX_FILES_PER_ACCOUNT", 2)
-    harness.application = Application(harness.services, Options(file_folder=tmp_path))
+    use_folder(harness, tmp_path, files=2)
     alice, bob = harness.person("alice"), harness.person("bob")
     for person in (alice, bob):
         create_large_change_set(harness, person)
@@ -267,11 +273,8 @@ def test_change_sets_count_towards_the_files_of_their_account(
     assert harness.fetch("GET", CHANGES, key=alice.key).status == 200
 
 
-def test_complete_lists_make_room_for_change_sets(
-    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(body_files, "_MAX_FILES_PER_ACCOUNT", 1)
-    harness.application = Application(harness.services, Options(file_folder=tmp_path))
+def test_complete_lists_make_room_for_change_sets(harness: Harness, tmp_path: Path) -> None:
+    use_folder(harness, tmp_path, files=1)
     alice = harness.person("alice")
     create_large_change_set(harness, alice)
     assert harness.run(request(harness, alice)).status == 200
@@ -326,9 +329,9 @@ def test_a_shared_list_is_cached_only_for_its_own_revision(harness: Harness, mon
 
     async def share_a_list() -> None:
         caller = await harness.services.access.authenticate(alice.key)
-        async with lists_._locks.setdefault(alice.account.id, asyncio.Lock()):  # noqa: SLF001
+        async with lists_._queue.acquire(alice.account.id):  # noqa: SLF001
             first = asyncio.create_task(request(harness, alice))
-            while not lists_._waiting:  # noqa: ASYNC110, SLF001 - it sends no event
+            while not any(shared.is_waiting for shared in lists_._shared.values()):  # noqa: ASYNC110, SLF001 - it sends no event
                 await asyncio.sleep(0)
             await harness.services.listings.create(caller, NewListing(title="Stand", content="Brass."))
             second = asyncio.create_task(request(harness, alice))
@@ -355,6 +358,6 @@ def test_a_list_in_pieces_is_encoded_like_one(harness: Harness) -> None:
     ids = create_lamps(harness, alice, 3)
     listings = [harness.run(harness.store.get_listing(listing_id)) for listing_id in ids]
     records = [listing for listing in listings if listing is not None]
-    pieces = codec.encode_records(records[:1], frozenset()), codec.encode_records(records[1:], frozenset())
-    assert codec.LIST_BEGIN + b",".join(pieces) + codec.LIST_END == codec.encode_list(records)
-    assert json.loads(codec.encode_list(records))["listings"][0]["id"] == ids[0]
+    pieces = (codec.encode_records(part, "", frozenset()) for part in (records[:1], records[1:]))
+    assert codec.LIST_BEGIN + b",".join(pieces) + codec.LIST_END == codec.encode_list(records, "")
+    assert json.loads(codec.encode_list(records, ""))["listings"][0]["id"] == ids[0]

@@ -54,7 +54,6 @@ def shop(alice: Client) -> Shop:
 
 
 @pytest.mark.decision("G17")
-@pytest.mark.every_engine
 @pytest.mark.parametrize(
     ("query", "names"),
     [
@@ -96,6 +95,8 @@ def shop(alice: Client) -> Shop:
         ("updated_since=2020-01-01T00:00:00.123Z", "ride bike café desk"),  # JavaScript's toISOString
         ("updated_since=2020-01-01T00:00:00.123456%2B00:00", "ride bike café desk"),  # Python's isoformat
         ("updated_since=9999-12-31T23:59:59.999999+00:00", ""),
+        ("updated_since=9999-12-31T23:59:59-13:00", ""),
+        ("updated_since=0001-01-01T00:00:00%2B13:00", "ride bike café desk"),
         ("updated_since=9999-12-31%2023:59:59", ""),
         ("updated_since=0001-01-01", "ride bike café desk"),
         ("sort=id", "desk café bike ride"),
@@ -113,7 +114,6 @@ def shop(alice: Client) -> Shop:
         ("status=deleted&category=Bikes&price_max=1&q=oak&updated_since=2020-01-01", "gone"),
         ("&&limit=1&", "ride"),
         ("lim%69t=1", "ride"),
-        ("Limit=1", "ride bike café desk"),
         ("colour=red&limit=1&%FF=%FF", "ride"),
     ],
 )
@@ -121,7 +121,6 @@ def test_a_valid_query_finds_the_matching_listings(shop: Shop, query: str, names
     assert shop.find(query) == names
 
 
-@pytest.mark.every_engine
 def test_updated_since_includes_its_own_second(harness: Harness) -> None:
     key = create_lamps(harness).key
     harness.clock.advance(60)
@@ -171,7 +170,8 @@ BAD_VALUES = {
     "updated_since=yesterday": f'{INVALID_TIME}, got "yesterday"',
     "updated_since=2026-02-30": f'{INVALID_TIME}, got "2026-02-30"',
     "updated_since=2026-02-03T24:00:00": f'{INVALID_TIME}, got "2026-02-03T24:00:00"',
-    "updated_since=2026-02-03T10:00:00%2B13:00": f'{INVALID_TIME}, got "2026-02-03T10:00:00+13:00"',
+    "updated_since=2026-02-03T10:00:00%2B24:00": f'{INVALID_TIME}, got "2026-02-03T10:00:00+24:00"',
+    "updated_since=2026-02-03%2B13:00": f'{INVALID_TIME}, got "2026-02-03+13:00"',
     "updated_since=1790000000": f'{INVALID_TIME}, got "1790000000"',
     "sort=colour": f'{INVALID_SORT}, got "colour"',
     "sort=--id": f'{INVALID_SORT}, got "--id"',
@@ -210,7 +210,7 @@ def test_raw_bytes_that_are_not_ascii_are_rejected(alice: Client, running: Runni
 @pytest.mark.decision("G17")
 def test_unknown_parameters_are_named(alice: Client) -> None:
     for query, names in {
-        "page=2&limit=5&Limit=1&page=3": "page, Limit",
+        "page=1&limit=5&offset=0&pages=3&page=x": "page, offset, pages",
         "dry_run=true": "dry_run",
         "%C3%A9%2C=&=1": '%C3%A9%2C, ""',
         "%FF=1": "%3F",
@@ -248,7 +248,6 @@ def test_known_parameters_are_not_named_as_ignored(alice: Client) -> None:
 def test_strict_handling_rejects_unknown_parameters(alice: Client) -> None:
     for query, message in {
         "colour=red": '"colour" is not a known parameter',
-        "limit=1&Limit=1": '"Limit" is not a known parameter',
         "colour=red&size=0&colour=blue": '"colour" is not a known parameter; "size" is not a known parameter',
         "%FF=1": '"?" is not a known parameter',
         "%ED%A0%80=1": '"???" is not a known parameter',
@@ -273,7 +272,6 @@ def test_strict_handling_accepts_known_parameters(shop: Shop) -> None:
 
 
 @pytest.mark.decision("G1")
-@pytest.mark.every_engine
 def test_included_fields_follow_the_fourteen(alice: Client) -> None:
     listing = alice.create(**HIDDEN)
     for include, names in {
@@ -291,13 +289,11 @@ def test_included_fields_follow_the_fourteen(alice: Client) -> None:
         assert {name: one[name] for name in names} == {name: HIDDEN.get(name) for name in names}
 
 
-@pytest.mark.every_engine
 def test_coordinates_that_were_never_given_are_null(alice: Client) -> None:
     record = alice.get(f"/{alice.create()}?include=all").json()
     assert (record["district"], record["latitude"], record["longitude"]) == ("", None, None)
 
 
-@pytest.mark.every_engine
 def test_deleted_listings_have_their_time_of_deletion(harness: Harness) -> None:
     key = create_lamps(harness).key
     harness.clock.advance(60)

@@ -28,6 +28,8 @@ UNKNOWN_PATHS = [
     "/api/v1/",
     "/api/v1/listing",
     "/api/v1/listingsx",
+    "/api/v1/keys",
+    "/api/v1/webhooks",
     "/api/v1/listings.json",
     "/api/v1/listings//",
     "/api/v1/listings//1025",
@@ -52,7 +54,7 @@ UNKNOWN_PATHS = [
 # Paths
 
 
-@pytest.mark.decision("G21", "G33")
+@pytest.mark.decision("G21", "G33", "G34")
 def test_an_unknown_path_is_404_with_any_method(harness: Harness) -> None:
     for path in UNKNOWN_PATHS:
         for method in ("GET", "POST", "DELETE", "OPTIONS", "BREW"):
@@ -112,9 +114,16 @@ def test_an_invalid_id_is_404_with_every_method(harness: Harness) -> None:
         "1e3",
     ]
     for segment in segments:
-        for method in ("GET", "PUT", "DELETE"):
-            reply = harness.fetch(method, f"{LISTINGS}/{segment}", key=key, body=b"{}")
+        for method, end in (("GET", ""), ("PUT", ""), ("DELETE", ""), ("POST", "/restore")):
+            reply = harness.fetch(method, f"{LISTINGS}/{segment}{end}", key=key, body=b"{}")
             assert (segment, reply.status, reply.json()) == (segment, 404, {"error": "Listing not found"})
+
+
+def test_an_external_id_in_the_path_gets_a_hint(alice: Client) -> None:
+    for method in ("GET", "PATCH", "DELETE"):
+        response = alice.request(method, "/sku-17", **({} if method != "PATCH" else {"json": {}}))
+        message = "Listing not found: ids are integers; find a listing by your own id with ?external_id="
+        assert (response.status_code, response.json()) == (404, {"error": message})
 
 
 def test_the_health_check_needs_no_key(http: httpx2.Client) -> None:

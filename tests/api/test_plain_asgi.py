@@ -61,17 +61,25 @@ REQUESTS = {
     "restore": Request(200, "POST", LISTINGS + "/{deleted}/restore"),
     "delete": Request(200, "DELETE", LISTINGS + "/{deleted}"),
     "changes": Request(200, "GET", "/api/v1/changes?limit=0"),
+    "groups": Request(200, "GET", "/api/v1/changes/groups"),
     "history": Request(200, "GET", LISTINGS + "/{deleted}/changes?before=1"),
     "revert": Request(200, "POST", "/api/v1/changes/revert", b'{"change": 1}'),
     "missing revert": Request(404, "GET", "/api/v1/changes/reverts/{own}"),
+    "pictures": Request(200, "GET", "/api/v1/images"),
+    "upload": Request(400, "POST", "/api/v1/images", b"no picture"),
+    "missing picture": Request(404, "DELETE", "/api/v1/images/{own}"),
+    "missing file": Request(404, "GET", "/media/{file}", who=""),
+    "key": Request(200, "GET", "/api/v1/key"),
     "rate limit": Request(200, "GET", "/api/v1/rate_limit"),
     "health": Request(200, "GET", "/healthz", who=""),
     "readiness": Request(200, "GET", "/readyz", who=""),
     "document": Request(200, "GET", "/openapi.json", who=""),
     "unchanged document": Request(304, "GET", "/openapi.json", headers={"If-None-Match": "*"}, who=""),
+    "overview": Request(200, "GET", "/llms.txt", who=""),
     "reference page": Request(200, "GET", "/docs", who=""),
     "style sheet": Request(200, "GET", "/docs/reference.css", who=""),
     "script": Request(200, "GET", "/docs/reference.js", who=""),
+    "font": Request(200, "GET", "/docs/inter.woff2", who=""),
     "guide": Request(200, "GET", "/docs/{guide}", who=""),
     "missing key": Request(401, "GET", LISTINGS, who=""),
     "unknown key": Request(401, "HEAD", LISTINGS, who="unknown"),
@@ -119,7 +127,7 @@ class Sender:
         headers: dict[str, Any] = {"Host": "shop.example", "X-Request-Id": "same", **request.headers}
         if request.who:
             headers["X-API-Key"] = self._keys[request.who]
-        path = request.path.format(**self._ids, guide="errors")
+        path = request.path.format(**self._ids, guide="errors", file="x.jpg")
         return self._http.request(request.method, path, content=request.body, headers=headers)
 
 

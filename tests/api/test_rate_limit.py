@@ -18,6 +18,8 @@ pytestmark = pytest.mark.uncovered
 
 HEADERS = ("ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 
+HINT = "; a batch of up to 100 writes counts as one request"
+
 
 class LimitedApplication:
     """The application with a limiter that uses the clock of the harness."""
@@ -193,7 +195,7 @@ def test_a_rejected_request_says_when_to_try_again(five_a_minute: LimitedApplica
     reply = five_a_minute.fetch(five_a_minute.alice)
     assert (reply.status, reply.json()) == (
         429,
-        {"error": "Rate limit of 5 requests per 60 seconds exceeded: try again in 48 seconds"},
+        {"error": f"Rate limit of 5 requests per 60 seconds exceeded: try again in 48 seconds{HINT}"},
     )
     assert reply.headers["x-error-code"] == "rate_limited"
     assert reply.headers["retry-after"] == "48"
@@ -276,13 +278,13 @@ def test_the_error_names_the_default_hour(harness: Harness) -> None:
     statuses = Counter(application.fetch(application.alice).status for _ in range(1001))
     assert statuses == {200: 1000, 429: 1}
     reply = application.fetch(application.alice)
-    assert reply.json() == {"error": "Rate limit of 1000 requests per hour exceeded: try again in 3600 seconds"}
+    assert reply.json() == {"error": f"Rate limit of 1000 requests per hour exceeded: try again in 3600 seconds{HINT}"}
 
 
 def test_the_error_has_the_singular_of_one(harness: Harness) -> None:
     application = LimitedApplication(harness, 1, 1)
     replies = [application.fetch(application.alice) for _ in range(2)]
-    assert replies[1].json() == {"error": "Rate limit of 1 request per 1 second exceeded: try again in 1 second"}
+    assert replies[1].json() == {"error": f"Rate limit of 1 request per 1 second exceeded: try again in 1 second{HINT}"}
 
 
 def test_another_limit_can_be_set(small: Harness) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from listings.domain.errors import Unavailable
 from listings.domain.timestamps import format_timestamp
+from listings.store.market import stamps
+from listings.store.sqlite.writer import transaction
 from tests.cli.crowds import until
 from tests.harness import Harness
 from tests.postgres_server import PostgresServer
@@ -58,7 +60,7 @@ def test_writes_that_fail_are_not_ready_until_one_succeeds(harness: Harness, mon
 
     alice = harness.person("alice")
     with monkeypatch.context() as patch:
-        patch.setattr("listings.store.sqlite.writer.transaction._run_without_savepoints", fail)
+        patch.setattr(transaction, "run_without_savepoints", fail)
         new = {"title": "Lamp", "content": "Bright."}
         assert harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 503
         assert [harness.fetch("GET", "/readyz").status for _ in range(2)] == [503, 503]
@@ -116,11 +118,11 @@ def test_a_market_that_cannot_be_indexed_is_reported(harness: Harness, monkeypat
     alice = harness.person("alice")
     harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Bright."})
     with monkeypatch.context() as patch:
-        patch.setattr("listings.store.scripts.market_index.LAST_ENTRY", "SELECT nothing")
+        patch.setattr(stamps, "GET_STATE", "SELECT nothing")
         with pytest.raises(Unavailable):
-            harness.run(harness.services.market.index())
-    degraded = [f"the market has not been indexed since {format_timestamp(harness.clock())}"]
+            harness.index_market()
+    degraded = [f"the market has not been updated since {format_timestamp(harness.clock())}"]
     response = harness.fetch("GET", "/readyz")
     assert (response.status, response.json()) == (200, {"status": "ready", "degraded": degraded})
-    harness.run(harness.services.market.index())
+    harness.index_market()
     assert harness.fetch("GET", "/readyz").json() == {"status": "ready"}

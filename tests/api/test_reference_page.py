@@ -69,8 +69,8 @@ def test_every_form_control_has_a_label(parsed: ParsedPage) -> None:
     assert sorted(map(str, parsed.labels)) == sorted(map(str, parsed.controls))
 
 
-def test_values_with_commas_are_separated_by_semicolons() -> None:
-    assert "one of handling=strict; return=representation; handling=strict, return=representation" in PAGE
+def test_known_values_of_a_response_are_listed_as_examples() -> None:
+    assert "string, such as running, finished, planned" in PAGE
 
 
 def test_every_link_leads_into_the_page_or_to_the_service(parsed: ParsedPage) -> None:
@@ -78,7 +78,7 @@ def test_every_link_leads_into_the_page_or_to_the_service(parsed: ParsedPage) ->
     assert inner <= set(parsed.ids)
     outer = {link.partition("#")[0] for link in parsed.links if not link.startswith("#")}
     guides = {f"/docs/{name}" for name in list_titles()}
-    assert outer == {*FILES, *guides, "/openapi.json", "data:,", "/", "/console/keys", "/sign-in"}
+    assert outer == {*FILES, "/docs/inter.woff2", *guides, "/openapi.json", "data:,", "/", "/console/keys", "/sign-in"}
 
 
 def test_there_are_no_inline_styles_or_scripts(parsed: ParsedPage) -> None:
@@ -123,6 +123,24 @@ def test_samples_use_the_host_of_the_request(harness: Harness, host: str, base_u
     assert "<script>" not in text
 
 
+@pytest.mark.parametrize("path", ["/docs", "/docs/quick-start"])
+def test_eight_hosts_get_their_samples_and_others_those_of_an_example(harness: Harness, path: str) -> None:
+    hosts = [f"shop{number}.example" for number in range(9)] * 2
+    pages = [harness.fetch("GET", path, headers={"Host": host}).body.decode() for host in hosts]
+    named = [f"http://{host}" in page for host, page in zip(hosts, pages, strict=True)]
+    assert named == [*[True] * 8, False] * 2
+    assert "http://market.example" in pages[8]
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+@pytest.mark.parametrize("path", ["/docs", "/docs/undo", "/docs/reference.css", "/docs/reference.js", "/openapi.json"])
+def test_all_responses_share_one_body(harness: Harness, path: str, encoding: str) -> None:
+    headers = {"Host": "shop.example", "Accept-Encoding": encoding}
+    first, second = (harness.fetch("GET", path, headers=headers) for _ in range(2))
+    assert first.headers.get("content-encoding", "identity") == encoding
+    assert first.body is second.body
+
+
 def test_the_etag_depends_on_the_host(harness: Harness) -> None:
     etags = {harness.fetch("GET", "/docs", headers={"Host": host}).headers["etag"] for host in ("a", "b")}
     assert len(etags) == 2
@@ -143,13 +161,16 @@ def test_the_policy_blocks_external_resources(http: httpx2.Client) -> None:
         "default-src": "'none'",
         "script-src": "'self'",
         "style-src": "'self'",
+        "font-src": "'self'",
         "img-src": "'self' data:",
         "connect-src": "'self'",
-        "form-action": "'none'",
+        "form-action": "'self'",
         "base-uri": "'none'",
         "frame-ancestors": "'none'",
     }
-    assert not re.search(r"https?:|url\(|@import", http.get("/docs/reference.css").text)
+    style = http.get("/docs/reference.css").text
+    assert re.findall(r"https?:|url\([^)]*\)|@import", style) == ['url("inter.woff2")']
+    assert http.get("/docs/inter.woff2").headers["content-type"] == "font/woff2"
 
 
 def test_text_is_escaped_and_backquotes_mark_code() -> None:
@@ -160,7 +181,7 @@ def test_text_is_escaped_and_backquotes_mark_code() -> None:
 
 @pytest.mark.parametrize("body", [None, {"title": 'It\'s "here"', "is_active": True, "latitude": None}])
 def test_the_samples_are_valid(body: object) -> None:
-    operation = Operation("POST", "/api/v1/listings/{id}", {"security": [{"ApiKey": []}]}, [], {}, None, body)
+    operation = Operation("POST", "/api/v1/listings/{id}", {"security": [{"ApiKey": []}]}, [], [], {}, None, body)
     templates = build_environment("http://shop.example").get_template("samples.html").module
     curl, python, script = (
         html.unescape(getattr(templates, language)(operation)) for language in ("curl", "python", "javascript")

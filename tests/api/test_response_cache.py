@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import asyncpg
 import pytest
 
 from listings.api.codec import Response
 from listings.api.response_cache import WHOLE_LIST, ResponseCache
-from listings.contract.revisions import RevisionStore
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person
 from tests.postgres_server import PostgresServer
@@ -32,7 +32,8 @@ def fetch_titles(harness: Harness, person: Person, listing_id: int) -> list[Any]
 
 
 def build_cache(max_bytes: int) -> ResponseCache:
-    return ResponseCache(cast("RevisionStore", None), max_bytes)  # `find` and `store` do not use it
+    services: Any = SimpleNamespace(revisions=None)  # `find` and `store` do not use them
+    return ResponseCache(services, max_bytes)
 
 
 def build_response(size: int = 100) -> Response:

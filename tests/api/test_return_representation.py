@@ -10,7 +10,6 @@ APPLIED = "return=representation"
 
 
 @pytest.mark.decision("G15")
-@pytest.mark.every_engine
 def test_a_create_returns_the_record(alice: Client) -> None:
     response = alice.post(json=ALL_FIELDS, headers=WHOLE)
     path = f"/{response.json()['id']}"

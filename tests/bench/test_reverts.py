@@ -4,20 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.reverts import Figures, summarize
 from tests.bench.programs import run_program
-
-
-def test_the_figures_are_summarized_by_their_medians() -> None:
-    rounds = [
-        Figures(seconds, {"get one": seconds, "create": 4.0}, {"get one": 6.0, "create": 7.0})
-        for seconds in (2.0, 9.0, 3.0)
-    ]
-    assert summarize(99_000, rounds) == (
-        "Reverting 99,000 listings takes 3.0 s.\n"
-        "p99 of others (get one): 3.0 ms, and 6.0 during reverts (target: at most double).\n"
-        "p99 of others (create): 4.0 ms, and 7.0 during reverts (target: at most double)."
-    )
 
 
 @pytest.mark.uncovered

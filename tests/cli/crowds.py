@@ -11,6 +11,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from tests.cli.commands import DEADLINE, Serving
 from tests.http.raw import Connection, request
+from tests.processes import has_ended, is_indexer
 
 T = TypeVar("T")
 
@@ -117,19 +118,13 @@ class Worker(NamedTuple):
 
     @property
     def is_running(self) -> bool:
-        return Path(f"/proc/{self.pid}").exists() and self._state() != "Z"
-
-    def _state(self) -> str:
-        try:
-            return Path(f"/proc/{self.pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return "Z"
+        return not has_ended(self.pid)
 
 
 def list_workers(serving: Serving) -> set[Worker]:
     """Return the current workers, including those that are starting or stopping."""
     tasks = Path(f"/proc/{serving.process.pid}/task").iterdir()
-    pids = [int(pid) for task in tasks for pid in _children(task)]
+    pids = [int(pid) for task in tasks for pid in _children(task) if not is_indexer(int(pid), serving.process.pid)]
     return {worker for worker in map(Worker, pids) if worker.is_running}
 
 

@@ -1,8 +1,6 @@
-"""`listings export`: every listing of an account in a file, even after interruptions."""
+"""`listings export`: every listing of an account in a file."""
 
 import csv
-import json
-import os
 import random
 import re
 import signal
@@ -10,13 +8,12 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
-import apsw
 import pytest
 
-from listings.cli.resumable_file import Origin, PartialFile, Progress
+from listings.cli.output import create_file
 from listings.domain.errors import Problem
 from tests.cli import terminal
-from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, clean_environment
+from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Serving, clean_environment
 from tests.cli.transfers import PAST, kill_in_the_middle, read_lines, row, run, write_lines
 from tests.store import databases
 
@@ -73,16 +70,20 @@ def test_jsonl_contains_every_listing_as_in_the_api(cli: Cli, alice: Data, listi
         "region": "",
         "is_active": True,
         "view_count": 7,
-        **PAST,
+        "created_at": PAST["created_at"],
+        "updated_at": exported[0]["updated_at"],
         "district": "",
         "latitude": None,
         "longitude": None,
         "deleted_at": None,
         "external_id": None,
+        "version": exported[0]["version"],
     }
+    assert re.fullmatch("v1-[0-9a-f]{12}", exported[0]["version"])
     assert [
-        {name: listing[name] for name in given} for listing, given in zip(exported, listings, strict=True)
-    ] == listings
+        {name: listing[name] for name in given if name != "updated_at"}
+        for listing, given in zip(exported, listings, strict=True)
+    ] == [{name: value for name, value in given.items() if name != "updated_at"} for given in listings]
     assert [listing["is_active"] for listing in exported] == [True, False, False, True, True]
 
 
@@ -92,7 +93,7 @@ def test_csv_can_be_opened_in_a_spreadsheet(cli: Cli) -> None:
     data = (cli.folder / "out.csv").read_bytes()
     assert data.startswith(b"\xef\xbb\xbfid,title,content,type,category,images,price,price_type,location,region,")
     rows = list(csv.DictReader(data.decode("utf-8-sig").splitlines(keepends=True)))
-    assert rows[0]["images"] == "https://a.example/1.jpg b.jpg"
+    assert rows[0]["images"] == '["https://a.example/1.jpg","b.jpg"]'
     assert [row["price"] for row in rows] == ["0.30", "0.00", "0.00", "0.00", "999999999.99"]
     assert (rows[1]["is_active"], rows[1]["latitude"], rows[1]["longitude"]) == ("false", "'-41.5", "174.5")
     assert (rows[2]["deleted_at"], rows[0]["deleted_at"], rows[0]["latitude"]) == ("2026-01-01 00:00:00", "", "")
@@ -145,7 +146,9 @@ def test_an_existing_file_is_overwritten_only_with_force(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("listings")
 def test_an_unwritable_file_is_a_one_line_error(cli: Cli) -> None:
-    assert cli.get_error("export", "1", "missing/out.csv") == "missing/out.csv can't be used: No such file or directory"
+    assert (
+        cli.get_error("export", "1", "missing/out.csv") == "missing/out.csv can't be written: No such file or directory"
+    )
     (cli.folder / "folder.csv").mkdir()
     error = cli.get_error("export", "1", "folder.csv", "--force")
     assert error == "folder.csv is not a regular file: choose another name"
@@ -153,8 +156,6 @@ def test_an_unwritable_file_is_a_one_line_error(cli: Cli) -> None:
     (cli.folder / "loop.csv").symlink_to("loop.csv")
     assert "loop.csv can't be written: " in cli.get_error("export", "1", "loop.csv")
     assert list(cli.folder.glob("*.part*")) == []
-    (cli.folder / "out.csv.part").symlink_to("elsewhere")
-    assert "out.csv can't be used" in cli.get_error("export", "1", "out.csv")
 
 
 @pytest.mark.usefixtures("alice")
@@ -167,139 +168,35 @@ def test_an_unknown_account_is_rejected_and_leaves_no_file(cli: Cli) -> None:
 # Interruptions
 
 
-def get_size(part: Path) -> int:
-    """Return the size of a partial file, or 0 if it was renamed to its target."""
-    try:
-        return part.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def read_exported(progress: Path) -> int:
-    """Return the number of listings in a progress file, or 0 if it does not exist."""
-    return int(json.loads(progress.read_bytes())["listings"]) if progress.exists() else 0
-
-
 @pytest.mark.uncovered
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_a_repeatedly_killed_export_produces_the_same_file(full: Path, ending: str) -> None:
-    part = full / f"killed.{ending}.part"
-    rng = random.Random(ending)
-    interrupted = 0
-    for _ in range(10):
-        arguments = ("export", "1", f"killed.{ending}")
-        if kill_in_the_middle(full, arguments, lambda: get_size(part), rng) != 0:
-            interrupted += 1
-        elif interrupted:
-            break
-        else:
-            (full / f"killed.{ending}").unlink()  # it ended before it could be killed
-    if not (full / f"killed.{ending}").exists():
-        assert run(full, "export", "1", f"killed.{ending}") == 0
-    assert interrupted
-    assert (full / f"killed.{ending}").read_bytes() == (full / f"whole.{ending}").read_bytes()
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_export_leaves_no_file_that_looks_complete(full: Path, number: signal.Signals) -> None:
+    file, part = full / "stopped.csv", full / "stopped.csv.part"
+    rng = random.Random(number)
+    while kill_in_the_middle(full, ("export", "1", "stopped.csv"), part.exists, rng, number) == 0:
+        file.unlink()  # it ended before it could be killed
+    assert not file.exists()
+    assert part.exists() is (number == signal.SIGKILL)
+    assert run(full, "export", "1", "stopped.csv") == 0
+    assert file.read_bytes() == (full / "whole.csv").read_bytes()
     assert not part.exists()
+    file.unlink()
 
 
-def test_after_ctrl_c_the_same_command_continues(full: Path) -> None:
-    part = full / "stopped.csv.part"
-    rng = random.Random(1)
-    while (
-        kill_in_the_middle(full, ("export", "1", "stopped.csv"), part.exists, rng, signal.SIGINT) == 0
-        or read_exported(part.with_name("stopped.csv.part.json")) == 0
-    ):
-        (full / "stopped.csv").unlink(missing_ok=True)
-    progress = json.loads(part.with_name("stopped.csv.part.json").read_bytes())
-    outcome = Program(full).run("export", "1", "stopped.csv", "--json")
-    message = f"Continuing after listing {progress['last_id']}, with {progress['listings']:,} listings exported\n"
-    assert (outcome.code, outcome.err, json.loads(outcome.out)["listings"]) == (0, message, MANY)
-    assert (full / "stopped.csv").read_bytes() == (full / "whole.csv").read_bytes()
-
-
-def leave_part(cli: Cli, **other: object) -> None:
-    """Leave the files of an export that was interrupted after one listing; `other` changes its origin."""
-    cli.run_ok("export", "1", "out.jsonl")
-    whole = (cli.folder / "out.jsonl").read_bytes()
-    (cli.folder / "out.jsonl").unlink()
-    one = whole.splitlines(keepends=True)[0]
-    with closing(apsw.Connection(str(cli.folder / "data/listings.db"))) as connection:
-        ((database_id,),) = connection.execute("SELECT id FROM database_id").fetchall()
-    origin = {"account_id": 1, "database_id": database_id, "format": "jsonl"}
-    progress = {"origin": origin | other, "bytes": len(one), "listings": 1, "last_id": 1025}
-    (cli.folder / "out.jsonl.part").write_bytes(one.replace(b"Listing", b"LISTING") + b"half a li")
-    (cli.folder / "out.jsonl.part.json").write_text(json.dumps(progress))
-
-
-@pytest.mark.usefixtures("listings")
-def test_data_after_the_saved_progress_is_discarded(cli: Cli) -> None:
-    leave_part(cli)
-    outcome = cli.run_ok("export", "1", "out.jsonl", "--json")
-    assert json.loads(outcome.out)["listings"] == 5
-    assert outcome.err == "Continuing after listing 1025, with 1 listing exported\n"
-    titles = [listing["title"] for listing in read_lines(cli.folder / "out.jsonl")]
-    assert titles == ["LISTING 1", "Listing 2", "Listing 3", "Listing 4", "Listing 5"]
-
-
-@pytest.mark.usefixtures("listings")
-@pytest.mark.parametrize(
-    "other", [{"account_id": 2}, {"database_id": "0" * 32}, {"format": "csv"}], ids=["account", "database", "format"]
-)
-def test_a_partial_file_of_another_export_is_discarded(cli: Cli, other: Data) -> None:
-    leave_part(cli, **other)
-    assert cli.run_ok("export", "1", "out.jsonl").err == ""
-    titles = [listing["title"] for listing in read_lines(cli.folder / "out.jsonl")]
-    assert titles == [f"Listing {number}" for number in range(1, 6)]
-
-
-@pytest.mark.usefixtures("listings")
-@pytest.mark.parametrize("progress", [b"", b"{}", b"[1]", b"\xff"])
-def test_unreadable_progress_is_discarded(cli: Cli, progress: bytes) -> None:
-    leave_part(cli)
-    (cli.folder / "out.jsonl.part.json").write_bytes(progress)
-    assert cli.run_ok("export", "1", "out.jsonl").err == ""
-    assert len(read_lines(cli.folder / "out.jsonl")) == 5
-
-
-@pytest.mark.usefixtures("listings")
-def test_a_partial_file_shorter_than_its_progress_is_discarded(cli: Cli) -> None:
-    leave_part(cli)
-    (cli.folder / "out.jsonl.part").write_bytes(b"lost in a power cut")
-    assert cli.run_ok("export", "1", "out.jsonl").err == ""
-    assert len(read_lines(cli.folder / "out.jsonl")) == 5
-
-
-def test_the_file_of_another_export_is_not_overwritten(tmp_path: Path) -> None:
-    file, origin = tmp_path / "out.csv", Origin(1, "0" * 32, "csv")
-    with PartialFile(file, origin, force=False) as part:
-        part.write(b"whole\n")
-        part.finish()
-    with pytest.raises(Problem, match="exists: choose another name"):
-        PartialFile(file, origin, force=False)
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("out.csv", b"whole\n")]
-
-
-def test_a_file_created_during_an_export_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_file_created_during_an_export_is_overwritten_only_with_force(tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
-    with PartialFile(file, Origin(1, "0" * 32, "csv"), force=False) as part:
-        part.write(b"exported\n", 1, 1025)
-        file.write_text("written by another program\n")
-        with pytest.raises(Problem, match="exists"):
-            part.finish()
-    assert file.read_text() == "written by another program\n"
-    assert (tmp_path / "out.csv.part").read_text() == "exported\n"
 
+    def export(*, overwrite: bool) -> None:
+        file.unlink(missing_ok=True)
+        with create_file(file, overwrite=overwrite) as part:
+            part.write(b"exported")
+            file.write_text("written by another program")
 
-def test_an_export_killed_before_it_saves_leaves_no_data_for_an_older_one(tmp_path: Path) -> None:
-    file, alice, bob = tmp_path / "out.csv", Origin(1, "0" * 32, "csv"), Origin(2, "0" * 32, "csv")
-    with PartialFile(file, alice, force=False) as part:
-        part.write(b"alice\n", 1, 1025)
-        part.save()
-    part = PartialFile(file, bob, force=False)
-    part.write(b"bob's listing\n", 1, 2050)
-    os.fsync(part._file.fileno())  # noqa: SLF001 - a killed process saves no progress
-    part._file.close()  # noqa: SLF001
-    with PartialFile(file, alice, force=False) as part:
-        assert part.progress == Progress(alice)
+    with pytest.raises(Problem, match="can't be written: File exists"):
+        export(overwrite=False)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "written by another program")]
+    export(overwrite=True)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.csv", "exported")]
 
 
 def test_two_exports_cannot_write_the_same_file(full: Path) -> None:
@@ -311,8 +208,8 @@ def test_two_exports_cannot_write_the_same_file(full: Path) -> None:
     ends = sorted((process.wait(DEADLINE), process.communicate()[1].decode()) for process in processes)
     assert ends[0][0] == 0
     assert ends[1] in {
-        (1, f"listings: Another export is writing {full}/two.csv: wait until it ends\n"),
-        (1, f"listings: {full}/two.csv exists: choose another name, or overwrite it with --force\n"),
+        (1, "listings: two.csv can't be written: Another process is writing this file\n"),
+        (1, "listings: two.csv can't be written: File exists\n"),
         (1, "listings: two.csv exists: choose another name, or overwrite it with --force\n"),
     }
     assert (full / "two.csv").read_bytes() == (full / "whole.csv").read_bytes()

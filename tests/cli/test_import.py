@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from listings.contract.imports import Position
-from listings.service.transfer.file_formats import ImportFile
-from listings.service.transfer.rows import Row
 from tests.cli.commands import Cli, Data, Program
 from tests.cli.transfers import (
     PAST,
@@ -20,12 +17,14 @@ from tests.cli.transfers import (
     kill_in_the_middle,
     measure_memory,
     query,
+    read_lines,
     row,
     start,
     stored,
     stored_without_times,
     write_lines,
 )
+from tests.pictures import photo
 from tests.store import databases
 
 pytestmark = pytest.mark.usefixtures("alice")
@@ -83,9 +82,12 @@ def test_a_row_without_id_does_not_use_the_id_of_a_later_row(cli: Cli) -> None:
 def test_ids_of_other_accounts_and_invalid_ids_are_rejected(cli: Cli, bob: Data) -> None:
     cli.run_ok("import", str(bob["id"]), write_lines(cli, "bobs.jsonl", row(1)))
     ids = [1026, 1, 1023, 2**52 + 1025, 0, -1025, "1025", 1025.0, True, []]
-    data, messages = run_import(
-        cli, "1", write_lines(cli, "rows.jsonl", *(row(2, id=number) for number in ids)), code=1
+    file = write_lines(cli, "rows.jsonl", *(row(2, id=number) for number in ids))
+    advice = "use --ids new to import all as new, or --ids match"
+    assert f"ids of another shop or account, such as 1026 in line 1: {advice}" in cli.get_usage_error(
+        "import", "1", file
     )
+    data, messages = run_import(cli, "1", file, "--ids", "match", code=1)
     assert counts(data) == (0, 0, 0, 10)
     assert messages.splitlines()[:-1] == [
         "rows.jsonl:1: id 1026 is invalid in this account: remove it, or import every row as a new listing",
@@ -113,39 +115,47 @@ def test_another_account_in_the_bucket_is_not_changed(cli: Cli) -> None:
     assert query(cli.folder, "SELECT account_id, title FROM listings") == [(1025, "Listing 1"), (1, "Listing 3")]
 
 
-def test_new_ids_creates_a_listing_for_every_row(cli: Cli, bob: Data) -> None:
-    imported(cli, row(1), row(2))
+def test_ids_new_creates_a_listing_for_every_row_and_keeps_its_id(cli: Cli, bob: Data) -> None:
+    imported(cli, row(1), row(2, external_id="b"))
     cli.run_ok("export", "1", "out.csv")
-    data, _ = run_import(cli, str(bob["id"]), "out.csv", "--new-ids")
+    data, _ = run_import(cli, str(bob["id"]), "out.csv", "--ids", "new")
     assert counts(data) == (2, 0, 0, 0)
-    data, _ = run_import(cli, "1", "out.csv", "--new-ids")
-    assert counts(data) == (2, 0, 0, 0)
-    assert sorted(titles(cli)) == [1025, 1026, 2049, 2050, 3073, 4097]
+    assert query(cli.folder, "SELECT external_id FROM listings WHERE account_id = 2") == [("1025",), ("b",)]
+    data, _ = run_import(cli, "1", "out.csv", "--ids", "new")
+    assert counts(data) == (1, 0, 1, 0)
+    assert sorted(titles(cli)) == [1025, 1026, 2049, 2050, 3073]
 
 
 @pytest.mark.decision("G43")
 def test_an_external_id_identifies_a_listing_without_id(cli: Cli) -> None:
     rows = [row(1, external_id="a"), row(2, external_id="b"), row(3, external_id="a"), row(4, id=1025, external_id="b")]
     rows += [row(5, external_id="c", deleted_at="2026-01-01 00:00:00"), row(6, external_id="")]
+    rows += [row(7, external_id="d")]
     file = write_lines(cli, "rows.jsonl", *rows)
     dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
     done, messages_again = run_import(cli, "1", file, code=1)
-    assert counts(done) == (3, 1, 0, 2)
-    assert 'external_id "b" belongs to listing 3073: use another one' in messages_again
-    assert counts(dry_run) == (4, 1, 0, 1)  # without the changes of earlier rows
+    assert counts(done) == counts(dry_run) == (2, 0, 0, 5)
+    assert 'rows.jsonl:1: external_id "a" is in lines 1 and 3: use it in one row only' in messages
+    assert 'rows.jsonl:4: external_id "b" is in lines 2 and 4: use it in one row only' in messages_again
     assert "rows.jsonl:6: external_id must have 1 to 255 characters, got 0" in messages
-    assert titles(cli) == {2049: "Listing 3", 3073: "Listing 2", 4097: "Listing 5"}
-    sync = [row(3, external_id="a"), row(2, external_id="b", price=5)]
-    for expected in ((0, 1, 1, 0), (0, 0, 2, 0)):
+    assert titles(cli) == {2049: "Listing 5", 3073: "Listing 7"}
+    sync = [row(7, external_id="d"), row(2, external_id="b", price=5)]
+    for expected in ((1, 0, 1, 0), (0, 0, 2, 0)):
         file = write_lines(cli, "sync.jsonl", *sync)
         for options in (["--dry-run"], []):
-            assert counts(run_import(cli, "1", file, "--again", "--new-ids", *options)[0]) == expected
+            assert counts(run_import(cli, "1", file, "--again", *options)[0]) == expected
 
 
-def test_deleted_at_deletes_and_restores(cli: Cli) -> None:
+def test_deleted_at_restores_only_with_the_version_of_the_deletion(cli: Cli) -> None:
     imported(cli, row(1), row(2, deleted_at="2026-01-01 00:00:00"))
+    cli.run_ok("export", "1", "out.jsonl")
+    version = read_lines(cli.folder / "out.jsonl")[1]["version"]
     changes: list[Data] = [{"id": 1025, "deleted_at": "2026-01-02 00:00:00"}, {"id": 2049, "deleted_at": None}]
-    assert imported(cli, *changes, name="changes.jsonl") == (0, 2, 0, 0)
+    data, _ = run_import(cli, "1", write_lines(cli, "changes.jsonl", *changes))
+    assert (data["deleted"], data["restored"], data["unchanged"]) == (1, 0, 1)
+    changes = [{"id": 2049, "deleted_at": None, "version": version}]
+    data, _ = run_import(cli, "1", write_lines(cli, "restored.jsonl", *changes))
+    assert (data["deleted"], data["restored"], data["unchanged"]) == (0, 1, 0)
     assert query(cli.folder, "SELECT is_active, deleted_at FROM listings") == [(0, 1_767_312_000), (0, None)]
 
 
@@ -173,11 +183,12 @@ def test_an_account_can_be_imported_into_a_new_database(cli: Cli, tmp_path: Path
     before = stored(cli.folder)
     assert counts(run_import(cli, "1", f"out.{ending}")[0]) == (0, 0, 3, 0)
     assert stored(cli.folder) == before
+    before = stored(cli.folder, "updated_at")
     (tmp_path / "data").rename(tmp_path / "lost")
     cli.run_ok("migrate")
     cli.account("alice")
     assert counts(run_import(cli, "1", f"out.{ending}")[0]) == (3, 0, 0, 0)
-    assert stored(cli.folder) == before
+    assert stored(cli.folder, "updated_at") == before
     assert imported(cli, row(4)) == (1, 0, 0, 0)
     assert titles(cli)[4097] == "Listing 4"
 
@@ -219,17 +230,16 @@ def test_invalid_rows_are_reported_with_their_line_and_skipped(cli: Cli) -> None
     assert outcome.code == 1
     assert (
         outcome.out
-        == "account_id  1\nfile        rows.csv\ncreated     2\nupdated     0\nunchanged   0\nrejected    3\n"
-        "import_id   1\n"
+        == "account_id  1\nfile        rows.csv\ncreated     3\nupdated     0\nrestored    0\ndeleted     0\n"
+        "unchanged   0\nconflicts   0\nrejected    2\nimport_id   1\n"
     )
     messages = outcome.err.splitlines()
-    assert messages[:3] == [
+    assert messages[:2] == [
         "rows.csv: 'surprise' is not a column of a listing and is ignored",
         'rows.csv:5: price must be a number, got "abc"',
-        "rows.csv:6: This row has 2 columns, but the header has 5",
     ]
-    assert messages[3].startswith("rows.csv:7: title is required; created_at must be a time like 2")
-    assert query(cli.folder, "SELECT title, content FROM listings") == [("A", "two\r\nlines"), ("D", "d")]
+    assert messages[2].startswith("rows.csv:7: title is required; created_at must be a time like 2")
+    assert query(cli.folder, "SELECT title, content FROM listings") == [("A", "two\r\nlines"), ("C", "c"), ("D", "d")]
 
 
 def test_lines_that_are_not_json_are_rejected_one_by_one(cli: Cli) -> None:
@@ -268,7 +278,7 @@ def test_control_characters_are_not_printed(cli: Cli) -> None:
 def test_an_invalid_file_is_rejected_as_a_whole(cli: Cli, name: str, content: bytes, error_message: str) -> None:
     (cli.folder / name).write_bytes(content)
     assert cli.get_error("import", "1", name) == error_message
-    assert cli.get_error("import", "1", name, "--new-ids", "--dry-run") == error_message
+    assert cli.get_error("import", "1", name, "--ids", "new", "--dry-run") == error_message
     assert query(cli.folder, "SELECT * FROM imports WHERE finished_at IS NOT NULL") == []
 
 
@@ -289,44 +299,53 @@ def test_wrong_usage_and_unreadable_files_are_reported(cli: Cli) -> None:
 def test_a_dry_run_prints_the_same_and_writes_nothing(cli: Cli) -> None:
     imported(cli, row(1), row(2))
     before = stored(cli.folder)
-    rows: list[Data | str] = [row(1, id=1025), row(9, id=2049), row(3), row(4, id=7169), {"id": 7169, "title": "x"}]
+    rows: list[Data | str] = [row(1, id=1025), row(9, id=2049), row(3), row(4, id=7169), {"id": 8193, "title": "x"}]
     rows += [row(5, id=1026), "{"]
     file = write_lines(cli, "more.jsonl", *rows)
-    dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
+    dry_run, messages = run_import(cli, "1", file, "--ids", "match", "--dry-run", code=1)
     assert stored(cli.folder) == before
     assert messages.endswith("This was a dry run: nothing was written\n")
     assert query(cli.folder, "SELECT last FROM listing_ids") == [(2,)]
-    done, messages_again = run_import(cli, "1", file, code=1)
+    done, messages_again = run_import(cli, "1", file, "--ids", "match", code=1)
     assert dry_run["import_id"] is None
     assert done == {**dry_run, "import_id": 2}
-    assert counts(done) == (2, 2, 1, 2)
+    assert counts(done) == (2, 1, 1, 3)
     assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
-
-
-def test_a_dry_run_reads_the_file_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = []
-    rows = ImportFile.rows
-
-    def record(file: ImportFile, start: Position) -> Iterator[Row]:
-        starts.append(start)
-        return rows(file, start)
-
-    monkeypatch.setattr(ImportFile, "rows", record)
-    run_import(cli, "1", write_lines(cli, "rows.jsonl", row(1)), "--dry-run")
-    assert starts == [Position()]
 
 
 def test_a_dry_run_rejects_rows_for_which_there_is_no_room(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported(cli, row(1), row(2))  # 22 bytes each
-    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_LISTINGS", "3")
-    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_BYTES", "70")
-    rows = [row(3), row(4), {"id": 1025, "deleted_at": "2026-01-01 00:00:00"}, row(5)]
-    file = write_lines(cli, "more.jsonl", *rows, *({"id": 2049, "content": "x" * length} for length in (16, 15)))
+    imported(cli, row(1), row(2), row(6))  # 22 bytes each
+    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_LISTINGS", "4")
+    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_BYTES", "92")
+    rows = [row(3), {"id": 1025, "deleted_at": "2026-01-01 00:00:00"}, row(4)]
+    file = write_lines(cli, "more.jsonl", *rows, {"id": 2049, "content": "x" * 16}, {"id": 3073, "content": "x" * 15})
     dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
     done, messages_again = run_import(cli, "1", file, code=1)
     assert done == {**dry_run, "import_id": 2}
-    assert counts(done) == (2, 2, 0, 2)
+    assert (*counts(done), done["deleted"]) == (2, 1, 0, 1, 1)
     assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
+
+
+def test_an_import_stops_before_a_listing_for_which_there_is_no_room(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_LISTINGS", "10")
+    file = write_lines(cli, "new.jsonl", *map(row, range(1, 21)))
+    for arguments in (("--dry-run",), (), ()):
+        outcome = cli("import", "1", file, *arguments)
+        assert outcome.code == 1
+        assert outcome.err.splitlines()[-1] == (
+            "listings: Stopped before line 11: An account can have at most 10 listings: delete some first, or raise its"
+            " limits; then import the same file again, which continues there"
+        )
+    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_LISTINGS", "20")
+    done, _ = run_import(cli, "1", file)
+    assert counts(done) == (20, 0, 0, 0)
+
+
+def test_at_most_a_hundred_invalid_rows_are_reported(cli: Cli) -> None:
+    file = write_lines(cli, "new.jsonl", *({"title": "A"} for _ in range(150)))
+    _, messages = run_import(cli, "1", file, code=1)
+    assert messages.count("content is required") == 100
+    assert messages.endswith("new.jsonl: 50 more rows are invalid\n")
 
 
 # Importing a file again
@@ -342,7 +361,7 @@ def test_a_file_is_imported_once_without_again(cli: Cli) -> None:
     (cli.folder / "copy.jsonl").write_bytes((cli.folder / file).read_bytes())
     assert "--again" in cli.get_error("import", "1", "copy.jsonl")
     assert counts(run_import(cli, "1", file, "--again")[0]) == (1, 0, 0, 0)
-    assert counts(run_import(cli, "1", file, "--new-ids")[0]) == (1, 0, 0, 0)
+    assert counts(run_import(cli, "1", file, "--ids", "new")[0]) == (1, 0, 0, 0)
     assert len(titles(cli)) == 3
 
 
@@ -490,3 +509,35 @@ def test_export_and_import_use_little_memory(large: Path, ending: str) -> None:
     assert measure_memory(large, "import", "1", file, "--dry-run") < MAX_MEMORY_KIB
     assert measure_memory(large, "import", "1", file) < MAX_MEMORY_KIB
     (large / file).unlink()
+
+
+# Pictures
+
+
+def test_the_pictures_of_a_folder_are_uploaded_first(cli: Cli) -> None:
+    folder = cli.folder / "photos"
+    folder.mkdir()
+    (folder / "bike.JPG").write_bytes(photo(1))
+    (folder / "broken.png").write_bytes(b"no picture")
+    (folder / "notes.txt").write_text("not a picture", "utf-8")
+    (cli.folder / "rows.csv").write_text("title,content,images\nBike,c,bike.jpg\nLamp,c,broken.png\n", "utf-8")
+    chosen = ["1", "rows.csv", "--pictures", "photos"]
+    for options, rows, pictures in ((["--dry-run"], 0, 0), ([], 1, 1)):
+        data, messages = run_import(cli, *chosen, *options, code=1)
+        assert counts(data) == (1, 0, 0, 1)
+        assert "photos/broken.png: The picture must be JPEG, PNG or WebP" in messages
+        assert (
+            'rows.csv:3: images[0] must be a URL or the file name of an uploaded picture, got "broken.png"' in messages
+        )
+        assert "notes.txt" not in messages
+        assert query(cli.folder, "SELECT count(*) FROM listings") == [(rows,)]
+        assert query(cli.folder, "SELECT count(*) FROM pictures") == [(pictures,)]
+    ((name, file_name),) = query(cli.folder, "SELECT name, file_name FROM pictures")
+    assert file_name == "bike.JPG"
+    assert query(cli.folder, "SELECT images FROM listings") == [(f'["/media/{name}.jpg"]',)]
+    assert len(list((cli.folder / "data/media").rglob(f"{name}*"))) == 4
+
+
+def test_a_folder_of_pictures_must_exist(cli: Cli) -> None:
+    (cli.folder / "rows.csv").write_text("title,content\nBike,c\n", "utf-8")
+    assert cli("import", "1", "rows.csv", "--pictures", "photos").code == 2

@@ -74,10 +74,11 @@ def test_a_killed_revert_continues_and_reverts_each_listing_once(
 def count_deletions(http: httpx2.Client, revert_id: int) -> int:
     """Return the number of listings that the revert deleted, each of which must be in one change set only."""
     found: list[int] = []
-    after, more = revert_id - 1, True
+    after, more = 0, True
     while more:
         page = http.get(f"/api/v1/changes?after={after}&limit=1000").json()
-        found += [change["id"] for one in page["change_sets"] for change in one["changes"]]
+        own = [one for one in page["change_sets"] if one.get("revert") == revert_id]
+        found += [change["id"] for one in own for change in one["changes"]]
         after, more = page["last"], page["more"]
     assert len(set(found)) == len(found)
     return len(found)

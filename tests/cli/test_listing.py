@@ -106,6 +106,21 @@ def test_changes_by_the_operator_are_logged(
     assert cli.data("show", str(listing_id))["state"] == "inactive"
 
 
+@pytest.mark.decision("G59")
+def test_a_listing_is_taken_down_and_lifted(cli: Cli, alice: Data, key: str, service: Serving) -> None:
+    listing_id = service.create(key)
+    down = cli.data("takedown", "add", str(listing_id), "--reason", "A copy")
+    assert (down["listing_id"], down["account_id"], down["reason"]) == (listing_id, alice["id"], "A copy")
+    assert down["operator"]
+    assert service.http.get(f"/listings/{listing_id}").status_code == 404
+    assert service.read(key, listing_id).json()["is_active"] is True
+    assert cli.data("takedown", "list") == down
+    assert cli.data("takedown", "lift", str(listing_id)) == down
+    assert service.http.get(f"/listings/{listing_id}").status_code == 200
+    assert cli.run_ok("takedown", "list", "--json").out == ""
+    assert cli.get_error("takedown", "lift", str(listing_id)) == f"Listing {listing_id} is not taken down"
+
+
 @pytest.mark.parametrize("command", ["show", "delete", "undelete"])
 def test_an_unknown_listing_is_rejected(cli: Cli, alice: Data, command: str) -> None:  # noqa: ARG001 - creates the database
     assert cli.get_error(command, "1025") == "There is no listing with the id 1025"

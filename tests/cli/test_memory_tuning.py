@@ -41,9 +41,9 @@ def test_full_collections_are_rare_and_young_cycles_are_freed() -> None:
 _START_THREADS = """
 import sys, threading
 from pathlib import Path
-from listings.cli.memory_tuning import limit_malloc_arenas
+from listings.cli.memory_tuning import limit_malloc
 if sys.argv[1] == "limited":
-    limit_malloc_arenas()
+    limit_malloc()
 barrier = threading.Barrier(9)
 def allocate():
     data = bytearray(10_000)  # too large for Python's own allocator

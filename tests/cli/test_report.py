@@ -30,6 +30,9 @@ def test_the_report_counts_what_a_service_stores(cli: Cli, alice: Data, service:
         "plan_requests": 0,
         "queued_mails": 0,
         "given_up_mails": 0,
+        "stored_bytes": len("BicycleTwo wheels.[]"),
+        "picture_bytes": 0,
+        "largest_accounts": {str(alice["id"]): len("BicycleTwo wheels.[]")},
         "database_mib": 1,
         "free_disk_mib": report["free_disk_mib"],
     }

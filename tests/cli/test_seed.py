@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from listings.cli import seed as seeding
-from listings.contract.history import CONSOLE, Actor
 from listings.domain import api_keys
 from listings.domain.errors import Problem
+from listings.domain.history import CONSOLE, Actor
 from listings.domain.model import Account
 from listings.service import Services
 from tests.cli.commands import Cli, Data, Program, Serving
@@ -131,7 +131,7 @@ def test_accounts_are_stored_as_in_the_file(seeded: Serving) -> None:
 
 
 def test_keys_are_not_stored_in_plain_text(seeded: Serving) -> None:
-    files = [file for file in (seeded.folder / "data").iterdir() if "limits" not in file.name]
+    files = [file for file in (seeded.folder / "data").iterdir() if file.is_file() and "limits" not in file.name]
     assert all(ALICE_KEY.encode() not in file.read_bytes() for file in files)
 
 

@@ -67,7 +67,6 @@ def test_an_invalid_value_is_reported_and_the_others_are_parse_rows(cli: Cli, mo
 
 def test_unknown_variables_are_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     known = (
-        "LISTINGS_CONFORM_KEY",
         "LISTINGS_TEST_COMPILED",
         "LISTINGS_COPY_TO",
         "LISTINGS_COPY_TO_FILE",
@@ -79,9 +78,18 @@ def test_unknown_variables_are_reported(cli: Cli, monkeypatch: pytest.MonkeyPatc
     assert lines == [f"{name} is not a setting and is ignored" for name in ("LISTINGS_HOST_FILE", "LISTINGS_RATELIMIT")]
 
 
-def test_a_data_folder_without_effect_is_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LISTINGS_DATA_FOLDER", "elsewhere")
-    warning = "LISTINGS_DATA_FOLDER has no effect with SQLite: all files are next to the database"
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("LISTINGS_DATA_FOLDER", "elsewhere", "with SQLite: all files are next to the database"),
+        ("LISTINGS_MEDIA_BASE_URL", "https://cdn.example", "without s3:// in LISTINGS_MEDIA_URL"),
+    ],
+)
+def test_a_setting_without_effect_is_reported(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, reason: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    warning = f"{name} has no effect {reason}"
     assert cli.run_ok("settings").err == f"{warning}\n"
     assert warning in cli("doctor").out
     assert warning in cli("serve", "--seed", "missing.json").err

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from listings.contract.history import OPERATOR
-from listings.contract.reverts import MAX_FIRST_LISTINGS, RevertRequest
 from listings.domain import timestamps
+from listings.domain.history import OPERATOR
+from listings.domain.reverts import MAX_FIRST_LISTINGS, RevertRequest
 from listings.service import Services
 from tests.cli.commands import Cli
 from tests.harness import Harness, Person
@@ -38,13 +38,13 @@ def test_change_sets_are_listed_and_one_is_undone(cli: Cli, alice: Person) -> No
     ]
     assert rows[0]["by"].endswith(f"(key {alice.key_id})")
     planned = cli.data("account", "undo", account, "--change", "3", "--dry-run")
-    assert planned == {"id": None, "reverted": 1, "unchanged": 0, "conflicts": 0, "complete": True}
+    assert planned == {"id": None, "reverted": 1, "unchanged": 0, "conflicts": 0}
     dry_run = cli.run_ok("account", "undo", account, "--change", "3", "--dry-run")
     assert dry_run.err == "This was a dry run: nothing was written\n"
     done = cli.data("account", "undo", account, "--change", "3", "--yes")
-    assert done == {"id": 4, "reverted": 1, "unchanged": 0, "conflicts": 0}
+    assert done == {"id": 1, "reverted": 1, "unchanged": 0, "conflicts": 0}
     last = cli.data("account", "changes", account, "--last", "1")
-    assert (last["by"], last["kind"], last["part_of"]) == ("operator", "reverted", 4)
+    assert (last["by"], last["kind"], last["part_of"]) == ("operator", "reverted", 1)
 
 
 def test_the_writes_of_a_key_are_undone(cli: Cli, alice: Person) -> None:

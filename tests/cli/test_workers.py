@@ -16,7 +16,7 @@ from typing import NamedTuple
 import httpx2
 import pytest
 
-from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving, clean_environment, demo_environment
+from tests.cli.commands import DEADLINE, PROGRAM, Outcome, Program, Serving, clean_environment, demo_environment
 from tests.cli.crowds import PATH, ClientGroup, Worker, connections_to_each, list_workers, until
 from tests.cli.test_memory_tuning import MAX_RESERVED, read_reserved_bytes
 from tests.cli.test_stop import READINESS, attempts, stored_ids, wait_until_refused
@@ -256,7 +256,7 @@ def test_a_worker_that_cannot_start_is_retried_once_a_second(many: Many) -> None
     many.url_file.write_text("invalid", "utf-8")
     started = time.monotonic()
     os.kill(min(many.workers).pid, signal.SIGKILL)
-    lines = many.log.until("A replacement could not start: LISTINGS_DATABASE_URL_FILE must be", 4)
+    lines = many.log.until("A worker could not start; trying again: LISTINGS_DATABASE_URL_FILE must be", 4)
     assert len(lines) <= 4 + (time.monotonic() - started)
     assert many.serving.http.get("/healthz").status_code == 200
     many.url_file.write_text(DATABASE_URL, "utf-8")
@@ -349,10 +349,29 @@ def test_a_reload_waits_for_requests_in_progress(many: Many) -> None:
     assert {response.json()["id"] for response in responses} <= many.stored_ids()
 
 
+def reload_by_command(serving: Serving) -> Outcome:
+    return Program(serving.folder).run("reload", str(serving.process.pid))
+
+
+def test_the_command_waits_until_all_workers_are_replaced(many: Many) -> None:
+    old = many.workers
+    assert reload_by_command(many.serving) == Outcome(0, "", "Reloaded\n")
+    assert not old & many.workers
+    assert len(many.workers) == 2
+
+
+def test_only_a_service_with_the_same_settings_is_reloaded(many: Many) -> None:
+    for pid in (os.getpid(), 2**22 + 1):
+        outcome = Program(many.serving.folder).run("reload", str(pid))
+        assert outcome == Outcome(1, "", f"listings: No service with these settings has the process ID {pid}\n")
+
+
 def test_a_failed_reload_keeps_the_old_workers(many: Many) -> None:
     old = many.workers
     many.url_file.write_text("invalid", "utf-8")
-    many.serving.process.send_signal(signal.SIGHUP)
+    outcome = reload_by_command(many.serving)
+    assert outcome.code == 1
+    assert outcome.err.startswith("listings: The service was not reloaded: LISTINGS_DATABASE_URL_FILE must be")
     (line,) = many.log.until("Reload aborted")
     assert "keeping the current workers: LISTINGS_DATABASE_URL_FILE must be" in line
     until(lambda: many.workers == old)
@@ -425,7 +444,8 @@ def test_a_signal_after_the_terminal_was_closed_interrupts_no_request(tmp_path: 
 
 def test_a_single_process_logs_that_it_cannot_reload(tmp_path: Path) -> None:
     with Program(tmp_path).serve() as serving:
-        serving.process.send_signal(signal.SIGHUP)
+        outcome = reload_by_command(serving)
+        assert (outcome.code, "restart it, or set LISTINGS_WORKERS" in outcome.err) == (1, True)
         assert "restart it, or set LISTINGS_WORKERS" in _read_log_line(serving)
         assert serving.http.get("/healthz").status_code == 200
 
@@ -470,7 +490,8 @@ def test_stops_under_load_lose_no_write_and_leave_no_files(program: Program, key
     assert not any(worker.is_running for worker in workers)
     assert {error.split("(")[0] for error in clients.errors} <= {"ConnectionRefusedError"}
     assert set(clients.created) <= stored_ids(program.folder)
-    assert {file.name for file in (program.folder / "data").iterdir()} == {"listings.db", "listings.db.lock"}
+    left = {file.name for file in (program.folder / "data").iterdir()} - {"listings.db.search"}
+    assert left == {"listings.db", "listings.db.lock", "media"}
 
 
 def test_no_worker_is_ready_during_the_stop(program: Program) -> None:
@@ -555,10 +576,11 @@ def test_every_worker_shows_the_counts_of_the_others(many: Many) -> None:
     cookie = sign_in(many.serving, "bob@demo.example", demo["CONSOLE_PASSWORD"])  # no other test uses this account
     with connections_to_each(many.serving) as connections:
         workers = [of_worker[0] for of_worker in connections]
+        before = read_count(workers[0], cookie)
         for worker in workers * 3:
             assert worker.send(request("GET", PATH, demo["OTHER_API_KEY"])).read_response().status == 200
         started = time.monotonic()
-        until(lambda: [read_count(worker, cookie) for worker in workers] == [6, 6])
+        until(lambda: [read_count(worker, cookie) for worker in workers] == [before + 6] * 2)
         assert time.monotonic() - started < 30  # counts of few keys are stored every two seconds
 
 
@@ -578,5 +600,5 @@ def read_count(worker: Connection, cookie: str) -> int:
     headers = (b"Accept: text/html", b"Cookie: " + cookie.encode())
     page = worker.send(request("GET", "/console/usage", None, *headers)).read_response()
     assert page.status == 200
-    match = re.search(r">200</span></th><td>OK</td><td class=\"right\">(\d+)<", page.body.decode())
-    return int(match[1]) if match is not None else 0
+    match = re.search(r">200</span></th><td>OK</td><td class=\"right\">([\d,]+)<", page.body.decode())
+    return int(match[1].replace(",", "")) if match is not None else 0

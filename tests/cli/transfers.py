@@ -42,10 +42,10 @@ def query(folder: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         return connection.execute(statement, values).fetchall()
 
 
-def stored(folder: Path) -> list[tuple[Any, ...]]:
+def stored(folder: Path, *without: str) -> list[tuple[Any, ...]]:
     """Return all listings with all columns except market_version, which the indexer sets in the background."""
     names = query(folder, "SELECT name FROM pragma_table_info('listings') WHERE name <> 'market_version'")
-    columns = ", ".join(name for (name,) in names)
+    columns = ", ".join(name for (name,) in names if name not in without)
     return query(folder, f"SELECT {columns} FROM listings ORDER BY id")  # noqa: S608 - columns of the schema
 
 

@@ -11,10 +11,9 @@ from uuid import uuid4
 import apsw
 import pytest
 
-from listings.contract.rate_limiter import RateLimiter
-from listings.contract.store import Store
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import Account
+from listings.domain.rate_limiter import RateLimiter
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.mapped_file import MachineClock
 from listings.ratelimit.memory import MemoryLimiter
@@ -24,6 +23,7 @@ from listings.store.postgres.store import PostgresStore
 from listings.store.sqlite import database
 from listings.store.sqlite.database import Database
 from listings.store.sqlite.store import SqliteStore
+from listings.store.store import Store
 from tests.citus_cluster import ADDRESS
 from tests.redis_server import RedisServer
 from tests.sqlite_database import create_database

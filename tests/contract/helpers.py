@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from listings.contract.listings import AddStep, Found
-from listings.contract.mail import NewMail
-from listings.contract.store import Store
 from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
+from listings.domain.listings import AddStep, Found
+from listings.domain.mail import NewMail
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 
 CREATED = "2026-11-21 10:00:00"
@@ -54,7 +54,7 @@ async def find_all(store: Store, account_id: int, query: ListingQuery) -> list[L
 
 def list_ids(run: Run, store: Store, account: Account) -> list[int]:
     """Return the ids of the account's active listings."""
-    return [listing.id for listing in run(store.list_listings(bucket_of(account.id), account.id))]
+    return [listing.id for listing in run(store.list_listings(bucket_of(account.id), account.id)).listings]
 
 
 def page_ids(run: Run, store: Store, account: Account, after_id: int = 0, count: int = 100) -> list[int]:

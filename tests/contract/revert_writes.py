@@ -1,18 +1,12 @@
 """The writes of the tests of reverts."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from listings.contract.history import Actor
-from listings.contract.listings import IdempotencyRecord
-from listings.contract.reverts import (
-    Revert,
-    RevertConflict,
-    RevertPosition,
-    RevertRequest,
-    RevertScan,
-    RevertStep,
-)
+from listings.domain.history import Actor
+from listings.domain.listings import Batch, IdempotencyRecord, Step
 from listings.domain.model import Listing
+from listings.domain.reverts import Revert, RevertConflict, RevertPosition, RevertRequest, RevertStep
 from tests.contract.test_changes import CREATED_MOMENT, Edits
 
 BOT, OWNER = Actor(7, 1_500), Actor(8, 1_600)
@@ -31,15 +25,20 @@ class Reverts(Edits):
     def delete(self, listing_id: int, actor: Actor = BOT) -> None:
         self.change(listing_id, actor, is_active=False, deleted_at=1_500)
 
-    def scan(self, request: RevertRequest) -> tuple[Any, RevertScan]:
+    def run_batch_as(self, actor: Actor, steps: Sequence[Step]) -> list[Any]:
+        batch = Batch(steps, atomic=False, dry_run=False, encode=str)
+        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, actor))
+        return results
+
+    def scan(self, request: RevertRequest) -> tuple[Any, RevertStep]:
         """Return the scope of a request, and everything in it."""
-        scope = self.run(self.store.find_revert_scope(*self.partition, request))
-        position, found = RevertPosition(scope.last + 1, 0), []
+        scope, _ = self.run(self.store.find_revert_scope(*self.partition, request))
+        position, found = RevertPosition(scope.last), []
         while True:
             scan = self.run(self.store.scan_revert(*self.partition, scope, position))
             found += scan.candidates
             if scan.is_last:
-                return scope, RevertScan(found, scan.end, is_last=True)
+                return scope, RevertStep(RevertPosition(scope.last), found, scan.end, is_last=True)
             position = scan.end
 
     def begin(
@@ -47,20 +46,27 @@ class Reverts(Edits):
         request: RevertRequest = ALL_OF_BOT,
         count: int | None = None,
         idempotency: IdempotencyRecord | None = None,
+        now: int = NOW,
     ) -> Any:
-        scope, (candidates, end, is_last) = self.scan(request)
-        step = RevertStep(RevertPosition(scope.last + 1, 0), candidates, end, is_last)
+        return self.begin_scanned(*self.scan(request), count, idempotency, now)
+
+    def begin_scanned(
+        self,
+        scope: Any,
+        step: RevertStep,
+        count: int | None = None,
+        idempotency: IdempotencyRecord | None = None,
+        now: int = NOW,
+    ) -> Any:
         if count is not None:
-            step = step._replace(
-                candidates=candidates[:count], end=RevertPosition(*candidates[count - 1][:2]), is_last=False
-            )
-        actor = Actor(9, NOW)
+            end = RevertPosition(*step.candidates[count - 1][:2])
+            step = step._replace(candidates=step.candidates[:count], end=end, is_last=False)
+        actor = Actor(9, now)
         revert: Revert = self.run(self.store.begin_revert(*self.partition, scope, step, actor, idempotency))
         return revert
 
     def advance(self, revert: Revert, worker: bytes = WORKER, now: int = NOW) -> Revert | None:
-        scan = self.run(self.store.scan_revert(*self.partition, revert.scope, revert.position))
-        step = RevertStep(revert.position, scan.candidates, scan.end, scan.is_last)
+        step = self.run(self.store.scan_revert(*self.partition, revert.scope, revert.position))
         advanced: Revert | None = self.run(self.store.advance_revert(revert.key, step, worker, now))
         return advanced
 

@@ -1,4 +1,4 @@
-"""The limits of an account: guarantees of every store (`listings.contract.listings.ListingStore`)."""
+"""The limits of an account: guarantees of every store (`listings.store.store.Store`)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import AddStep, Batch, ChangeStep, StepResult
-from listings.contract.store import Store
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem
+from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.domain.listings import AddStep, Batch, ChangeStep, StepResult
 from listings.domain.model import Account, ImportedListing, ListingCounts, NewListing, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import ENGINES, Run, open_store
 from tests.contract.helpers import CREATED, FULL, MINIMAL, set_values
 
@@ -137,7 +137,7 @@ def test_text_beyond_the_bytes_is_rejected(make_seller: Callable[..., Seller]) -
 def test_an_account_beyond_the_bytes_can_lengthen_a_text(make_seller: Callable[..., Seller]) -> None:
     larger = make_seller()
     listing_id = larger.add(LONG)
-    larger.store.engine.limits = AccountLimits(listings=0, text_bytes=10)  # type: ignore[attr-defined]
+    larger.store.engine.limits = AccountLimits(listings=0, text_bytes=10)
     larger.change(listing_id, set_values(title=f"{LONG.title} with more"))
     assert larger.run_batch(AddStep(MINIMAL, CREATED)) == ["account_full"]
     larger.change(listing_id, DELETED)

@@ -1,4 +1,4 @@
-"""Accounts, keys and callers: guarantees of every store (`listings.contract.store.Store`)."""
+"""Accounts, keys and callers: guarantees of every store (`listings.store.store.Store`)."""
 
 from functools import partial
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.accounts import AccountChange, NewKey, PlanRequest, Rotation
-from listings.contract.history import OPERATOR, Actor
-from listings.contract.store import Store
+from listings.domain.accounts import AccountChange, NewKey, PlanRequest, PlanRequestState, Rotation
 from listings.domain.errors import Problem
+from listings.domain.history import OPERATOR, Actor
+from listings.domain.mail import NewMail
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import erase
 
@@ -160,10 +161,22 @@ def test_an_account_has_one_request_for_the_plan(store: Store, run: Run, account
     assert run(store.get_plan_request(account.id)) is None
     assert run(store.add_plan_request(account.id, 5_000))
     assert not run(store.add_plan_request(account.id, 6_000))
-    assert run(store.get_plan_request(account.id)) == 5_000
+    assert run(store.get_plan_request(account.id)) == PlanRequestState(5_000)
     assert run(store.list_plan_requests()) == [PlanRequest(account, 5_000)]
-    run(store.delete_plan_request(account.id))
+
+
+def test_a_request_is_declined_once_and_may_be_repeated(store: Store, run: Run, account: Account) -> None:
+    actor, mail = Actor(OPERATOR, 6_000), NewMail("m", "plan_declined", account.email, account.id, "{}", 6_000)
+    assert not run(store.decline_plan_request(account.id, "No", actor, mail))
+    run(store.add_plan_request(account.id, 5_000))
+    assert run(store.decline_plan_request(account.id, "Not yet", actor, mail))
+    assert not run(store.decline_plan_request(account.id, "No", actor, mail._replace(id="n")))
+    assert run(store.get_plan_request(account.id)) == PlanRequestState(5_000, 6_000, "Not yet")
     assert run(store.list_plan_requests()) == []
+    assert run(store.claim_mail(6_000, 6_001)).mail == mail
+    assert run(store.claim_mail(6_000, 6_001)) is None
+    assert run(store.add_plan_request(account.id, 7_000))
+    assert run(store.get_plan_request(account.id)) == PlanRequestState(7_000)
 
 
 def _decide(change: AccountChange, _: Account) -> AccountChange:

@@ -1,15 +1,15 @@
-"""An account's audit events: guarantees of every store (`listings.contract.history.HistoryStore`)."""
+"""An account's audit events: guarantees of every store (`listings.store.store.Store`)."""
 
 from typing import Any
 
 import pytest
 
-from listings.contract.history import CONSOLE, LATEST, OPERATOR, ActivityCursor, Actor, Event, HistoryCutoffs
-from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
-from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step
-from listings.contract.store import Store
 from listings.domain.errors import Problem
+from listings.domain.history import CONSOLE, LATEST, OPERATOR, ActivityCursor, Actor, Event, HistoryCutoffs
+from listings.domain.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
+from listings.domain.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, Step
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, NewListing, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import set_values
 
@@ -134,7 +134,7 @@ def test_a_batch_is_one_event_with_all_its_ids(activity: AccountActivity) -> Non
     )
     fourth, fifth = (row[0] for row in activity.creations[-2:])
     detail = f'{{"created":[{fourth},{fifth}],"updated":[{first}],"deleted":[{second}]}}'
-    assert activity.event_rows == [(7, 7, "batch", 1, detail)]
+    assert activity.event_rows == [(4, 7, "batch", 1, detail)]
     assert [row[1:] for row in activity.creations] == [(None, None)] * 5
 
 

@@ -1,7 +1,8 @@
-"""Change sets: guarantees of every store (`listings.contract.changes.ChangeStore`)."""
+"""Change sets: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from random import Random
 from typing import Any
@@ -9,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.changes import ChangePage, ChangePosition, EditState
-from listings.contract.history import CONSOLE, OPERATOR, Actor
-from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import MAX_LIST_BYTES, AddStep, Batch, ChangeStep, IdempotencyRecord, PutStep, Step
-from listings.contract.store import Store
-from listings.domain.changes import Change
+from listings.domain.changes import END, Change, ChangePage, ChangePosition, EditState
 from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
+from listings.domain.history import CONSOLE, OPERATOR, Actor
+from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.domain.listings import MAX_LIST_BYTES, AddStep, Batch, ChangeStep, IdempotencyRecord, PutStep, Step
 from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
+from listings.store import change_reads
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, erase, set_values
 
@@ -42,9 +43,9 @@ class Edits:
     def change(self, listing_id: int, actor: Actor | None = KEY, **values: Any) -> None:
         self.run(self.store.change_listing(listing_id, set_values(**values), actor))
 
-    def run_batch(self, *steps: Step, atomic: bool = False, dry_run: bool = False) -> list[Any]:
+    def run_batch(self, *steps: Step, atomic: bool = False, dry_run: bool = False, actor: Actor = KEY) -> list[Any]:
         batch = Batch(steps, atomic=atomic, dry_run=dry_run, encode=str)
-        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, KEY)).results
+        results: list[Any] = self.run(self.store.run_batch(*self.partition, batch, None, actor)).results
         return results
 
     @property
@@ -96,24 +97,24 @@ def test_each_single_edit_is_a_change_set_with_its_values_before_and_after(edits
     first = edits.add(images='["a"]', latitude=-41.5)
     second = edits.add(Actor(CONSOLE, CREATED_MOMENT))
     edits.change(first, title="New", price_cents=5, latitude=None, updated_at=CREATED)
-    edits.change(first, Actor(OPERATOR, 1_700), is_active=False, deleted_at=1_700, updated_at=CREATED)
+    edits.change(first, Actor(OPERATOR, 1_550), is_active=False, deleted_at=1_700, updated_at=CREATED)
     edits.change(first, deleted_at=None, updated_at=CREATED)
     edits.change(second)
     with pytest.raises(Problem, match="no"):
         edits.run(edits.store.change_listing(second, reject, KEY))
     assert edits.rows == [
-        (1, "created", first, "New"),
+        (1, "created", first, "Lamp"),
         (2, "created", second, "Lamp"),
         (3, "updated", first, {"title": ("Lamp", "New"), "price_cents": (0, 5), "latitude": (-41.5, None)}),
         (4, "deleted", first, {"is_active": (True, False), "deleted_at": (None, 1_700)}),
         (5, "restored", first, {"deleted_at": (1_700, None)}),
     ]
     created, *_, deleted, _ = edits.read()
-    assert list(created.after) == SETTABLE
-    assert (created.after["images"], created.after["is_active"]) == ('["a"]', False)
+    assert list(created.after) == [*SETTABLE, "created_at", "updated_at", "deleted_at"]
+    assert (created.after["images"], created.after["is_active"]) == ('["a"]', True)
     assert [(it.actor, it.moment, it.group_id) for it in (created, deleted)] == [
         (7, CREATED_MOMENT, None),
-        (OPERATOR, 1_700, None),
+        (OPERATOR, 1_550, None),
     ]
 
 
@@ -190,7 +191,7 @@ def test_each_batch_of_an_import_is_a_change_set_with_the_id_of_the_import(edits
     new = (90 + 1) * 1024 + edits.partition[0]
     changes = edits.read(1)
     assert [summarize(change) for change in changes] == [
-        (2, "import", given[0], "Changed"),
+        (2, "import", given[0], "Lamp"),
         *((2, "import", listing_id, "Lamp") for listing_id in (*given[1:], new)),
         (2, "import", own, {"title": ("Lamp", "Changed")}),
         (3, "created", new + 1024, "Lamp"),
@@ -294,6 +295,68 @@ def test_a_page_has_whole_change_sets_unless_one_is_larger_than_a_page(edits: Ed
     assert len(pages) > 5
     found = [change.listing_id for page in pages for change in page.changes]
     assert found == [*results[5:], *ids, ids[0]]
+
+
+@pytest.mark.decision("G45")
+def test_an_imported_listing_is_shown_with_the_times_of_its_import(edits: Edits) -> None:
+    key = ImportKey(*edits.partition, b"d" * 32, "csv", False)  # noqa: FBT003 - the columns of a row
+    first, second, third = (1024 * serial + edits.partition[0] for serial in (50, 51, 52))
+    times = {first: CREATED, second: "2026-11-21 12:00:00", third: CREATED}
+    new = {it: ImportedListing(NEW, 0, CREATED, time, None) for it, time in times.items()}
+    rows = [ImportRow(it, partial(lambda it, _: new[it], it)) for it in times]
+    edits.run(edits.store.begin_import(key, None, 1_000, third))
+    edits.run(edits.store.import_listings(key, ImportBatch(Position(), Position(3, 3), rows), KEY))
+    before = [(change.listing_id, change.after["updated_at"]) for change in edits.read()]
+    for listing_id in times:
+        edits.change(listing_id, title="New", updated_at="2026-11-22 10:00:00")
+    after = [(change.listing_id, change.after["updated_at"]) for change in edits.read(last=1)]
+    assert before == after == list(times.items())
+    (created,) = edits.run(edits.store.page_listing_changes(second, 2, 1)).changes
+    assert (created.after["title"], created.after["updated_at"]) == ("Lamp", times[second])
+
+
+@pytest.mark.decision("G45")
+def test_a_page_of_creates_with_many_later_edits_ends_early(edits: Edits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_reads, "_MAX_LATER_EDITS", 9)
+    monkeypatch.setattr(change_reads, "_MAX_CREATES", 2)
+    ids = [edits.add(title=f"Lamp {number}") for number in range(6)]
+    ids += edits.run_batch(*[AddStep(NEW, CREATED)] * 6)
+    for listing_id in ids:
+        for price in range(1, 4):
+            edits.change(listing_id, title=f"New {price}", price_cents=price)
+    pages = list(read_pages(edits, 0))
+    found = [change for page in pages for change in page.changes]
+    assert [change.listing_id for change in found] == [*ids, *(one for one in ids for _ in range(3))]
+    titles = [*(f"Lamp {number}" for number in range(6)), *["Lamp"] * 6]
+    assert [change.after["title"] for change in found[:12]] == titles
+    assert {change.after["price_cents"] for change in found[:12]} == {0}
+    sizes = [len([one for one in page.changes if one.before is None]) for page in pages]
+    assert sizes == [3, 3, 4, 2]
+    assert [page.end.number == END for page in pages] == [True, True, False, True]
+
+
+def describe(change: Change) -> tuple[int, int, int]:
+    """Return the change set, the listing, and the size of the new content."""
+    return change.edit_revision, change.listing_id, len(str(change.after.get("content", "")))
+
+
+def test_the_first_changes_of_each_set_are_converted(edits: Edits) -> None:
+    ids = [edits.add() for _ in range(5)]
+    created = edits.run_batch(*[AddStep(NEW, CREATED)] * 2, *[ChangeStep(it, set_values(content="xy")) for it in ids])
+    edits.change(ids[4], content="z")
+    found = edits.run(edits.store.convert_first_changes(*edits.partition, [7, 6, 5, 99], 3, describe))
+    assert found == {7: [(7, ids[4], 1)], 6: [(6, created[0], 0), (6, created[1], 0), (6, ids[0], 2)]}
+    assert edits.run(edits.store.convert_first_changes(*edits.partition, [], 3, describe)) == {}
+
+
+def test_large_first_changes_are_converted_up_to_four_mebibytes(edits: Edits) -> None:
+    size = 3 * MAX_LIST_BYTES
+    own = edits.add(content="x" * size)
+    for letter in "yx" * 4:
+        edits.change(own, content=letter * size)
+    order = [4, 9, 8, 7, 6, 5, 3, 2]  # 1.5 MiB each
+    found = edits.run(edits.store.convert_first_changes(*edits.partition, order, 3, describe))
+    assert sorted(found.items()) == [(number, [(number, own, size)]) for number in order[:2]]
 
 
 def test_old_change_sets_are_purged_and_a_position_before_them_is_gone(edits: Edits) -> None:
@@ -449,6 +512,8 @@ def test_a_list_and_the_changes_after_it_equal_any_later_list(edits: Edits, run:
             for it in await edits.store.page_listings(*edits.partition, 0, 10_000)
         }
         for state, seen in await asyncio.gather(*readers, late):
+            for values in state.values():  # a create has both
+                assert values.pop("updated_at", CREATED) >= values.pop("created_at", CREATED)
             assert state == expected
             assert [it.edit_revision for it in seen] == sorted(it.edit_revision for it in seen)
         return sum(counts)

@@ -1,4 +1,4 @@
-"""External ids: guarantees of every store (`listings.contract.listings.ListingStore`)."""
+"""External ids: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 import random
@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from listings.contract.history import ActivityCursor, Actor
-from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, LargeListError, PutStep, Step
-from listings.contract.store import Store
 from listings.domain.errors import Problem
+from listings.domain.history import ActivityCursor, Actor
+from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.domain.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, LargeListError, PutStep, Step
 from listings.domain.model import (
     Account,
     ImportedListing,
@@ -25,6 +24,7 @@ from listings.domain.model import (
     Status,
     bucket_of,
 )
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, MINIMAL, erase, find_all, set_values
 

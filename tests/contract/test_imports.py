@@ -1,15 +1,24 @@
-"""Pages of all listings, and imports: guarantees of every store (`listings.contract.store.Store`)."""
+"""Pages of all listings, and imports: guarantees of every store (`listings.store.store.Store`)."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from listings.contract.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
-from listings.contract.store import Store
 from listings.domain.accounts import build_erased_email
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import OPERATOR, Actor
+from listings.domain.imports import (
+    ConflictProblem,
+    ExportedVersion,
+    ImportBatch,
+    ImportKey,
+    ImportProgress,
+    ImportRow,
+    Position,
+)
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import FULL, MINIMAL, add, erase, page_ids, set_values
 
@@ -193,3 +202,45 @@ def test_an_erased_account_imports_nothing(store: Store, run: Run, account: Acco
             run(task)
         assert caught.value.code == "account_disabled"
     assert page_ids(run, store, account) == []
+
+
+def test_the_latest_imports_are_listed_with_their_names_and_outcomes(store: Store, run: Run, account: Account) -> None:
+    partition = (bucket_of(account.id), account.id)
+    listing_id = add(run, store, account)
+    assert run(store.list_imports(*partition, 5)) == []
+    for number, (name, decision) in enumerate([("a.csv", {"deleted_at": 5}), ("b.csv", {"deleted_at": None})]):
+        key = ImportKey(*partition, bytes([number] * 32), "csv", new_ids=False)
+        run(store.begin_import(key, None, 1_000 + number, 0, name))
+        conflict = ConflictProblem({"price_cents": (1, 2)})
+        rows = [build_row(listing_id, decision), build_row(listing_id, conflict)]
+        run(store.import_listings(key, ImportBatch(START, END, rows, 2_000), Actor(OPERATOR, 1_500)))
+    first, second = run(store.list_imports(*partition, 5))
+    assert [first.name, first.restored, first.deleted, first.conflicts, first.rejected] == ["b.csv", 1, 0, 1, 0]
+    assert [second.name, second.restored, second.deleted, second.conflicts] == ["a.csv", 0, 1, 1]
+    assert run(store.list_imports(*partition, 1)) == [first]
+
+
+def test_a_row_conflicts_with_later_edits_except_imports_of_its_export(
+    store: Store, run: Run, account: Account
+) -> None:
+    listing_id = add(run, store, account)
+    exported = ExportedVersion(1)
+
+    def import_titles(*titles: str) -> Any:
+        key = ImportKey(bucket_of(account.id), account.id, titles[0].encode().ljust(32), "csv", new_ids=False)
+        run(store.begin_import(key, None, 1_000, 0))
+        rows = [ImportRow(listing_id, set_values(title=title), None, exported) for title in titles]
+        outcomes = run(store.import_listings(key, ImportBatch(START, END, rows), Actor(OPERATOR, 1_500)))
+        return [one if isinstance(one, str) else one.message for one in outcomes]
+
+    assert [*import_titles("one"), *import_titles("two")] == ["updated", "updated"]
+    run(store.change_listing(listing_id, set_values(category="c"), Actor(OPERATOR, 1_600)))
+    assert import_titles("three") == ["updated"]
+    run(store.change_listing(listing_id, set_values(title="other"), Actor(OPERATOR, 1_700)))
+    assert import_titles("four") == ['Changed after this file was exported: title is "other" now, the row has "four"']
+    edits = run(store.list_edits(listing_id, 3))
+    assert [(one.kind, one.base_version, one.names) for one in edits] == [
+        ("updated", None, {"title"}),
+        ("import", 1, {"title"}),
+        ("updated", None, {"category"}),
+    ]

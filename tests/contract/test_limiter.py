@@ -1,4 +1,4 @@
-"""Guarantees of every rate limiter (`listings.contract.rate_limiter.RateLimiter`, decision G28)."""
+"""Guarantees of every rate limiter (`listings.domain.rate_limiter.RateLimiter`, decision G28)."""
 
 import asyncio
 from collections import deque
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
+from listings.domain.rate_limiter import RateLimitDecision, RateLimiter
 from tests.contract.conftest import Clock, MakeLimiter, Run
 
 KEY = 7

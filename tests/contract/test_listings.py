@@ -1,4 +1,4 @@
-"""Listings and revisions: guarantees of every store (`listings.contract.store.Store`)."""
+"""Listings and revisions: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 import time
@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.listings import AddStep
-from listings.contract.store import Store
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.listings import AddStep
 from listings.domain.model import Account, Listing, ListingChange, ListingCounts, ListingQuery, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, FULL, MINIMAL, add, list_ids, set_values
 from tests.harness import TIMEOUT
@@ -85,13 +85,13 @@ def test_listings_in_every_state_are_found(store: Store, run: Run, account: Acco
 
 def test_listings_are_counted_by_state(store: Store, run: Run, account: Account) -> None:
     partition = (bucket_of(account.id), account.id)
-    assert run(store.count_listings(*partition)) == ListingCounts(0, 0, 0, 0)
+    assert run(store.count_listings(*partition)) == ListingCounts(0, 0, 0, 0, 0)
     ids = [add(run, store, account) for _ in range(6)]
     for listing_id in ids[:2]:
         run(store.change_listing(listing_id, set_values(is_active=False)))
     run(store.change_listing(ids[5], set_values(is_active=False, deleted_at=5)))
     assert run(store.count_listings(*partition)) == ListingCounts(
-        active=3, inactive=2, deleted=1, text_bytes=5 * len("tc[]")
+        active=3, inactive=2, deleted=1, text_bytes=5 * len("tc[]"), stored_bytes=600 + 6 * len("tc[]")
     )
 
 

@@ -1,12 +1,12 @@
-"""The queue of mail: guarantees of every store (`listings.contract.mail.MailStore`)."""
+"""The queue of mail: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 
-from listings.contract.accounts import NewKey
-from listings.contract.history import CONSOLE, Actor
-from listings.contract.mail import NewMail, QueuedMail
-from listings.contract.store import Store
+from listings.domain.accounts import NewKey
+from listings.domain.history import CONSOLE, Actor
+from listings.domain.mail import NewMail, QueuedMail
 from listings.domain.model import Account
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import erase
 

@@ -1,4 +1,4 @@
-"""Members, their sessions and invitations: guarantees of every store (`listings.contract.members.MemberStore`)."""
+"""Members, their sessions and invitations: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.accounts import AccountChange, NewKey, Rotation
-from listings.contract.history import CONSOLE, LATEST, OPERATOR, Actor, HistoryCutoffs, Payment, UsageSlot
-from listings.contract.listings import AddStep, IdempotencyRecord
-from listings.contract.mail import NewMail
-from listings.contract.members import AttemptLimit, NewSession, SessionCutoffs
-from listings.contract.store import Store
+from listings.domain.accounts import AccountChange, NewKey, Rotation
+from listings.domain.history import CONSOLE, LATEST, OPERATOR, Actor, HistoryCutoffs, Payment, UsageSlot
+from listings.domain.listings import AddStep, IdempotencyRecord
+from listings.domain.mail import NewMail
+from listings.domain.members import AttemptLimit, NewSession, SessionCutoffs
 from listings.domain.model import Account, ApiKey, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, MINIMAL, add_email_token, erase, set_values
 
@@ -219,7 +219,8 @@ def test_concurrent_attempts_are_all_counted(store: Store, run: Run) -> None:
     limits = AttemptLimit(SUBJECT, 15, 900), AttemptLimit(OTHER, 10, 900)
 
     async def run_concurrently() -> list[Any]:
-        return await asyncio.gather(*(store.count_attempt(limits, 1_000) for _ in range(20)))
+        counts: list[Any] = await asyncio.gather(*(store.count_attempt(limits, 1_000) for _ in range(20)))
+        return counts
 
     assert run(run_concurrently()).count(None) == 10
 
@@ -296,8 +297,77 @@ def test_a_new_invitation_replaces_the_old_one(store: Store, run: Run, account: 
     assert run(store.find_invitation(OTHER, 1_000)) == account
 
 
-def build_key(account: Account, number: int) -> NewKey:
-    return NewKey(account_id=account.id, name="key", digest=bytes([number]) * 32, hint="lst_", created_at=1_000)
+def build_key(account: Account, number: int, created_at: int = 1_000, expires_at: int | None = None) -> NewKey:
+    digest = bytes([number]) * 32
+    return NewKey(
+        account_id=account.id, name="key", digest=digest, hint="lst_", created_at=created_at, expires_at=expires_at
+    )
+
+
+def rotate_key(run: Run, store: Store, key: ApiKey, new: NewKey, author: int) -> ApiKey:
+    rotated = run(store.rotate_key(key.id, lambda *_: Rotation(new, 9_000), Actor(author, new.created_at)))
+    assert isinstance(rotated, ApiKey)
+    return rotated
+
+
+def list_revoked(run: Run, store: Store, account: Account) -> list[int]:
+    return [key.id for key in run(store.list_keys(account.id)) if key.revoked_at is not None]
+
+
+def test_a_reset_that_first_confirms_the_address_revokes_console_keys(store: Store, run: Run, account: Account) -> None:
+    console = run(store.add_key(build_key(account, 1), Actor(CONSOLE, 1_000)))
+    operator = run(store.add_key(build_key(account, 2), Actor(OPERATOR, 1_000)))
+    run(store.add_key(build_key(account, 3)))  # without an event, as a migration from another engine may leave it
+    rotated = rotate_key(run, store, operator, build_key(account, 4, 1_100), CONSOLE)
+    rotate_key(run, store, console, build_key(account, 5, 1_100), OPERATOR)
+    run(store.add_key(build_key(account, 6, 1_200, expires_at=1_300), Actor(CONSOLE, 1_200)))
+    ended = run(store.add_key(build_key(account, 7, 1_200), Actor(CONSOLE, 1_200)))
+    run(store.revoke_key(ended.id, 1_300))
+    bob = run(store.add_member("Bob", "bob@example.com", "first", 1_000))
+    run(store.add_key(build_key(bob, 8), Actor(CONSOLE, 1_000)))
+    run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000))
+    assert run(store.accept_invitation(SUBJECT, "second", 1_500, is_reset=True)) == account
+    assert list_revoked(run, store, account) == [console.id, rotated.id, ended.id]
+    assert list_revoked(run, store, bob) == []
+    assert run(store.find_caller(bytes([1]) * 32)).key_revoked_at == 1_500
+    assert run(store.find_caller(bytes([7]) * 32)).key_revoked_at == 1_300
+    events = run(store.page_events(bucket_of(account.id), account.id, LATEST, 100))
+    revocations = [(event.actor, event.moment, event.subject) for event in events if event.kind == "key_revoked"]
+    assert revocations == [(CONSOLE, 1_500, rotated.id), (CONSOLE, 1_500, console.id)]
+    assert run(store.get_confirmed_email(account.id)) == account.email
+
+
+@pytest.mark.parametrize("earlier", ["link", "invitation", "reset"])
+def test_a_reset_of_a_confirmed_address_revokes_no_key(store: Store, run: Run, account: Account, earlier: str) -> None:
+    if earlier == "link":
+        run(add_email_token(store, account.id, SUBJECT, account.email))
+        run(store.confirm_email(SUBJECT, 1_100))
+    else:
+        run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000))
+        run(store.accept_invitation(SUBJECT, "second", 1_100, is_reset=earlier == "reset"))
+    run(store.add_key(build_key(account, 1, 1_200), Actor(CONSOLE, 1_200)))
+    run(store.add_invitation(account.id, OTHER, 1_000, 2_000))
+    run(store.accept_invitation(OTHER, "third", 1_500, is_reset=True))
+    assert list_revoked(run, store, account) == []
+
+
+def test_an_invitation_revokes_no_key(store: Store, run: Run, account: Account) -> None:
+    run(store.add_key(build_key(account, 1), Actor(CONSOLE, 1_000)))
+    run(store.add_invitation(account.id, SUBJECT, 1_000, 2_000))
+    run(store.accept_invitation(SUBJECT, "second", 1_500))
+    assert list_revoked(run, store, account) == []
+
+
+def test_a_reset_revokes_old_keys_of_the_console_too(store: Store, run: Run, account: Account) -> None:
+    created = run(store.add_key(build_key(account, 1), Actor(CONSOLE, 1_000)))
+    later, year = 1_000 + 90 * 86_400, 366 * 86_400
+    rotated = rotate_key(run, store, created, build_key(account, 2, later), CONSOLE)
+    operator = run(store.add_key(build_key(account, 3), Actor(OPERATOR, 1_000)))
+    assert run(store.purge_history([bucket_of(account.id)], HistoryCutoffs(later + year + 1, 0, 0), 100)) == 2
+    run(store.add_invitation(account.id, SUBJECT, later, later + 2 * year))
+    run(store.accept_invitation(SUBJECT, "second", later + year, is_reset=True))
+    assert operator.id not in list_revoked(run, store, account)
+    assert rotated.id in list_revoked(run, store, account)
 
 
 def test_changes_of_the_account_are_recorded_in_order(store: Store, run: Run, account: Account) -> None:
@@ -336,7 +406,7 @@ def test_rotating_again_gets_the_first_successor(store: Store, run: Run, account
             successors.append(successor)
             return Rotation(build_key(account, number), 9_000)
 
-        rotated = run(store.rotate_key(key.id, decide, BY_CONSOLE))
+        rotated = run(store.rotate_key(key.id, decide, Actor(OPERATOR, 1_500)))
         assert isinstance(rotated, ApiKey)
         return rotated
 
@@ -429,7 +499,7 @@ async def count_rows(store: Store, account: Account) -> list[int]:
     """Return how many external ids, change sets and counts of usage are stored."""
     partition = (bucket_of(account.id), account.id)
     listings = await store.page_listings(*partition, 0, 100)
-    last, purged = await store.get_edit_state(*partition)
+    last, purged, _ = await store.get_edit_state(*partition)
     usage = await store.list_usage_by_hour(*partition, 0)
     return [sum(it.external_id is not None for it in listings), last - purged, len(usage)]
 

@@ -1,14 +1,14 @@
-"""Email addresses and closed accounts: guarantees of every store (`listings.contract.own_account`)."""
+"""Email addresses and closed accounts: guarantees of every store (`listings.store.store.Store`)."""
 
 import pytest
 
-from listings.contract import history
-from listings.contract.history import CONSOLE, LATEST, Actor
-from listings.contract.mail import NewMail
-from listings.contract.members import NewSession
-from listings.contract.store import Store
+from listings.domain import history
 from listings.domain.errors import Problem
+from listings.domain.history import CONSOLE, LATEST, Actor
+from listings.domain.mail import NewMail
+from listings.domain.members import NewSession
 from listings.domain.model import Account, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import add_email_token
 

@@ -1,12 +1,14 @@
-"""The operator's report: guarantees of every store (`listings.contract.history.ReportStore`)."""
+"""The operator's report: guarantees of every store (`listings.store.store.Store`)."""
 
 import pytest
 
-from listings.contract.history import Report, ReportTimes, UsageSlot
-from listings.contract.listings import AddStep
-from listings.contract.mail import NewMail
-from listings.contract.store import Store
+from listings.domain.history import Report, ReportTimes, UsageSlot
+from listings.domain.listings import AddStep
+from listings.domain.mail import NewMail
 from listings.domain.model import Account, NewListing, bucket_of
+from listings.domain.pictures import Picture
+from listings.store import report
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.test_usage import build_rejected_request, get_partition
 
@@ -35,7 +37,7 @@ def count_listings(store: Store, run: Run) -> tuple[int | None, int | None]:
 def test_an_empty_database_has_an_empty_report(store: Store, run: Run) -> None:
     report = read(store, run)
     assert report.database_bytes > 0
-    assert report._replace(database_bytes=0) == Report(0, 0, 0, 0, 0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0)
+    assert report._replace(database_bytes=0) == Report(0, 0, 0, 0, 0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0, 0, {}, 0)
 
 
 def test_accounts_are_counted_by_plan(store: Store, run: Run) -> None:
@@ -69,13 +71,13 @@ def test_usage_and_rejections_of_the_period_are_summed_over_accounts(store: Stor
 def test_new_listings_of_the_market_are_counted(
     store: Store, run: Run, page_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listings.store.report._PAGE_SIZE", page_size)
+    monkeypatch.setattr(report, "PAGE_SIZE", page_size)
     alice = open_account(store, run, "alice", None)
     for created_at in (OLD, OLD, NEW, NEW, NEW):
         new = NewListing(title="Lamp", content="c")
         run(store.add_listing(bucket_of(alice.id), alice.id, AddStep(new, created_at)))
     assert count_listings(store, run) == (0, 0)
-    run(store.index_market(100, b"i" * 16, float(NOW)))
+    run(store.stamp_market(100, b"i" * 16, float(NOW)))
     assert count_listings(store, run) == (3, 5)
 
 
@@ -87,3 +89,14 @@ def test_plan_requests_and_mails_that_wait_are_counted(store: Store, run: Run) -
     run(store.postpone_mail("c", None))
     report = read(store, run)
     assert (report.plan_requests, report.queued_mails, report.given_up_mails) == (1, 2, 1)
+
+
+def test_pictures_are_counted_apart_but_make_an_account_large(store: Store, run: Run) -> None:
+    alice, bob = (open_account(store, run, name, None) for name in ("alice", "bob"))
+    run(store.add_listing(bucket_of(alice.id), alice.id, AddStep(NewListing(title="t", content="c"), NEW)))
+    for number, size in enumerate((100, 20)):
+        run(store.add_picture(Picture(f"{number:032x}", bob.id, 1, 1, size, 1), bytes([number] * 32), 1_000))
+    report = read(store, run)
+    assert (report.stored_bytes, report.picture_bytes) == (len("tc[]"), 120)
+    assert report.largest_accounts == {str(bob.id): 120, str(alice.id): len("tc[]")}
+    assert run(store.read_backlog()) == (0, len("tc[]"), 120)

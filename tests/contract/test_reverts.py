@@ -1,4 +1,4 @@
-"""Reverts: guarantees of every store (`listings.contract.reverts.RevertStore`)."""
+"""Reverts: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 from typing import Any
@@ -6,25 +6,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.contract.changes import ChangePage, ChangePosition
-from listings.contract.history import LATEST, Actor
-from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord
-from listings.contract.reverts import (
+from listings.domain.account_limits import AccountLimits
+from listings.domain.errors import Problem
+from listings.domain.history import LATEST, Actor
+from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.domain.listings import AddStep, ChangeStep, IdempotencyRecord
+from listings.domain.model import Account, ImportedListing, Listing
+from listings.domain.reverts import (
     Candidate,
     Revert,
     RevertConflict,
     RevertCounts,
     RevertKey,
+    RevertOverlay,
     RevertPosition,
     RevertRequest,
     RevertStep,
 )
-from listings.contract.store import Store
-from listings.domain.account_limits import AccountLimits
-from listings.domain.errors import Problem
-from listings.domain.model import Account, ImportedListing, Listing
-from listings.store.reverts import reads
+from listings.store.reverts import plans, scan
+from listings.store.store import Store
 from tests.contract.conftest import ENGINES, Run, open_store
 from tests.contract.helpers import CREATED, erase, set_values
 from tests.contract.revert_writes import ALL_OF_BOT, BOT, NOW, OTHER_WORKER, OWNER, WORKER, Reverts
@@ -108,7 +108,7 @@ def test_a_created_listing_that_somebody_else_changed_is_left_as_it_is(reverts: 
     assert reverts.get(listing_id) == before
     assert describe(reverts.conflicts(revert)) == [(listing_id, "changed_later", ["deleted_at"], 3)]
     assert revert.counts == RevertCounts(conflicts=1)
-    assert reverts.page(ChangePosition(3)) == ChangePage([], ChangePosition(4), 4)
+    assert (revert.group_id, reverts.last) == (None, 3)
     reverts.begin(ALL_OF_BOT._replace(overwrite=True))
     assert reverts.get(listing_id).deleted_at == NOW
 
@@ -129,9 +129,9 @@ def test_a_revert_is_a_change_set_that_can_be_reverted(reverts: Reverts) -> None
     reverts.delete(deleted)
     before = [reverts.get(it) for it in (edited, deleted, created)]
     revert = reverts.begin()
-    assert revert.key.id == 6
+    assert (revert.key.id, revert.group_id) == (1, 6)
     changes = reverts.read(5)
-    assert {(it.edit_revision, it.kind, it.actor, it.group_id) for it in changes} == {(6, "reverted", 9, 6)}
+    assert {(it.edit_revision, it.kind, it.actor, it.group_id) for it in changes} == {(6, "reverted", 9, 1)}
     assert len(changes) == 3
     reverts.begin(RevertRequest("revert", revert.key.id))
     after = [reverts.get(it) for it in (edited, deleted, created)]
@@ -159,6 +159,25 @@ def test_the_revert_of_a_batch_and_of_an_import_covers_what_they_created(reverts
     assert reverts.get(own).title == "Batch"
     reverts.begin(RevertRequest("change", 2))
     assert (reverts.get(in_batch).deleted_at, reverts.get(own).title) == (NOW, "Own")
+
+
+@pytest.mark.decision("G55")
+def test_an_import_and_a_revert_with_the_same_id_are_told_apart(reverts: Reverts) -> None:
+    key = ImportKey(*reverts.partition, b"d" * 32, "csv", False)  # noqa: FBT003 - the columns of a row
+    imported = 1024 * 90 + reverts.partition[0]
+    new = ImportedListing(NEW, 0, CREATED, CREATED, None)
+    reverts.run(reverts.store.begin_import(key, None, 1_000, imported))
+    batch = ImportBatch(Position(0, 0), Position(1, 1), [ImportRow(imported, lambda _: new)])
+    reverts.run(reverts.store.import_listings(key, batch, OWNER))
+    first = reverts.begin(RevertRequest("import", 1))
+    assert (first.key.id, first.group_id, reverts.get(imported).deleted_at) == (1, 2, NOW)
+    with pytest.raises(Problem, match="no import with the id 2"):
+        reverts.scan(RevertRequest("import", 2))
+    assert reverts.begin(RevertRequest("import", 1)).counts == RevertCounts(unchanged=1)
+    reverts.begin(RevertRequest("revert", 1))
+    assert reverts.get(imported).deleted_at is None
+    assert reverts.begin(RevertRequest("import", 1)).counts == RevertCounts(reverted=1)
+    assert reverts.begin(RevertRequest("revert", 2)).counts == RevertCounts()
 
 
 def test_only_what_the_key_wrote_in_the_time_is_taken_back(reverts: Reverts) -> None:
@@ -208,7 +227,7 @@ def test_a_listing_that_a_revert_deletes_keeps_its_external_id(reverts: Reverts)
 
 
 def test_a_listing_with_too_many_later_changes_is_a_conflict(reverts: Reverts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "_MAX_EDITS", 3)
+    monkeypatch.setattr(plans, "_MAX_EDITS", 3)
     listing_id = reverts.add(OWNER)
     reverts.change(listing_id, BOT, price_cents=7)
     for number in range(4):
@@ -222,8 +241,8 @@ def test_a_listing_with_too_many_later_changes_is_a_conflict(reverts: Reverts, m
 def test_a_listing_with_too_many_later_changes_is_one_conflict(
     reverts: Reverts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "_MAX_EDITS", 3)
-    monkeypatch.setattr(reads, "_MAX_ROWS", 3)  # so that each of the key's changes is found by another scan
+    monkeypatch.setattr(plans, "_MAX_EDITS", 3)
+    monkeypatch.setattr(scan, "_MAX_ROWS", 3)  # so that each of the key's changes is found by another scan
     listing_id = reverts.add(OWNER)
     for price in (7, 8, 9):
         reverts.change(listing_id, BOT, price_cents=price)
@@ -235,7 +254,7 @@ def test_a_listing_with_too_many_later_changes_is_one_conflict(
 
 
 def test_a_step_ends_early_after_listings_with_many_changes(reverts: Reverts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "_MAX_BYTES", 5_000)
+    monkeypatch.setattr(plans, "_MAX_BYTES", 5_000)
     ids = [reverts.add(OWNER) for _ in range(3)]
     for listing_id in ids:
         reverts.change(listing_id, BOT, price_cents=7)
@@ -364,7 +383,7 @@ def test_a_repeated_revert_with_the_same_idempotency_key_is_done_once(reverts: R
     assert reverts.begin(idempotency=key) == revert.key.id
     with pytest.raises(Problem, match="another request"):
         reverts.begin(idempotency=key._replace(digest=b"e" * 32))
-    assert reverts.last == revert.key.id
+    assert reverts.last == revert.group_id
 
 
 @pytest.mark.decision("G55")
@@ -374,10 +393,10 @@ def test_an_account_has_one_unfinished_revert_at_a_time(reverts: Reverts) -> Non
     key = IdempotencyRecord("key", b"d" * 32, 1_000, 0)
     revert = reverts.begin(count=1, idempotency=key)
     for idempotency in (None, key._replace(key="other")):
-        with pytest.raises(Problem, match="Revert 4 is still running") as rejected:
+        with pytest.raises(Problem, match="Revert 1 is still running") as rejected:
             reverts.begin(RevertRequest("change", 1), idempotency=idempotency)
         assert rejected.value.code == "revert_running"
-    assert reverts.last == revert.key.id
+    assert reverts.last == revert.group_id
     assert reverts.begin(count=1, idempotency=key) == revert.key.id
     assert reverts.advance(revert) is not None
     assert reverts.begin(RevertRequest("revert", revert.key.id)).counts == RevertCounts(reverted=3)
@@ -394,8 +413,7 @@ def test_unfinished_reverts_of_other_accounts_reject_nothing(reverts: Reverts, r
 @pytest.mark.decision("G55")
 def test_simultaneous_reverts_of_an_account_start_only_one(reverts: Reverts, run: Run) -> None:
     ids = [reverts.add(BOT) for _ in range(20)]
-    scope, (candidates, *_) = reverts.scan(ALL_OF_BOT)
-    start = RevertPosition(scope.last + 1, 0)
+    scope, (start, candidates, *_) = reverts.scan(ALL_OF_BOT)
 
     async def begin(candidate: Candidate) -> Any:
         step = RevertStep(start, [candidate], RevertPosition(*candidate[:2]), is_last=False)
@@ -426,7 +444,7 @@ def test_a_revert_stops_while_the_account_is_disabled(reverts: Reverts) -> None:
         reverts.advance(revert)
     assert stopped.value.code == "account_disabled"
     assert [reverts.get(it).deleted_at for it in ids] == [1_500, 1_500, None]
-    assert reverts.last == revert.key.id
+    assert reverts.last == revert.group_id
     set_disabled(reverts, None)
     assert reverts.run(reverts.store.list_running_reverts(OTHER_WORKER, NOW)) == [revert]
     assert reverts.advance(revert, OTHER_WORKER) is not None
@@ -436,8 +454,7 @@ def test_a_revert_stops_while_the_account_is_disabled(reverts: Reverts) -> None:
 @pytest.mark.parametrize("erases", [True, False])
 def test_no_revert_of_a_disabled_account_starts(reverts: Reverts, *, erases: bool) -> None:
     listing_id = reverts.add(BOT)
-    scope, (candidates, end, _) = reverts.scan(ALL_OF_BOT)
-    step = RevertStep(RevertPosition(scope.last + 1, 0), candidates, end, is_last=True)
+    scope, step = reverts.scan(ALL_OF_BOT)
     if erases:
         reverts.run(erase(reverts.store, reverts.partition[1], "erased@example.com", 1_700))
     else:
@@ -468,13 +485,13 @@ def test_a_preview_says_what_the_revert_would_do(reverts: Reverts) -> None:
     listing_id = reverts.add(OWNER)
     reverts.change(listing_id, BOT, title="Bot", price_cents=1)
     reverts.change(listing_id, OWNER, price_cents=2)
-    scope, scan = reverts.scan(ALL_OF_BOT)
-    preview = reverts.run(reverts.store.preview_revert(*reverts.partition, scope, scan.candidates, NOW))
+    scope, step = reverts.scan(ALL_OF_BOT)
+    preview = reverts.run(reverts.store.preview_revert(*reverts.partition, scope, step, NOW, RevertOverlay()))
     assert [(it.listing_id, it.before, it.after) for it in preview.changes] == [
         (listing_id, {"title": "Bot"}, {"title": "Lamp"})
     ]
     assert describe(preview.conflicts) == [(listing_id, "changed_later", ["price_cents"], 3)]
-    assert (preview.counts, preview.done) == (RevertCounts(1, 0, 1), 1)
+    assert (preview.counts, preview.done) == (RevertCounts(0, 0, 1), 1)
     assert (reverts.last, reverts.get(listing_id).title) == (3, "Bot")
 
 
@@ -490,7 +507,10 @@ def test_what_does_not_exist_or_is_no_longer_stored_is_not_reverted(reverts: Rev
     with pytest.raises(Problem, match="no longer stored") as gone:
         reverts.scan(RevertRequest("change", 2))
     assert gone.value.code == "changes_gone"
-    assert reverts.begin().counts == RevertCounts(reverted=1)
+    with pytest.raises(Problem, match="Changes before 1970-01-01 00:16:41 are no longer stored") as gone:
+        reverts.scan(ALL_OF_BOT)
+    assert gone.value.code == "changes_gone"
+    assert reverts.begin(ALL_OF_BOT._replace(since=1_001)).counts == RevertCounts(reverted=1)
     assert reverts.get(listing_id).price_cents == 1_000
 
 
@@ -513,7 +533,7 @@ def test_reverts_are_deleted_with_their_change_sets(reverts: Reverts) -> None:
     reverts.run(reverts.store.purge_changes(range(1024), NOW + 1, 10))
     assert reverts.run(reverts.store.get_revert(kept.key)) is None
     assert reverts.conflicts(kept) == []
-    erased = reverts.begin(RevertRequest("key", BOT.key_id))
+    erased = reverts.begin(ALL_OF_BOT._replace(since=NOW + 1))
     reverts.run(erase(reverts.store, reverts.partition[1], "erased@example.com", 2_000))
     assert reverts.run(reverts.store.get_revert(RevertKey(*erased.key))) is None
 
@@ -535,30 +555,50 @@ def test_a_scan_finds_every_create_among_many_change_sets(reverts: Reverts, run:
     assert [it.listing_id for it in scan.candidates] == created[::-1]
 
 
-def test_a_page_of_a_scan_has_whole_change_sets(reverts: Reverts) -> None:
+def scan_pages(reverts: Reverts, request: RevertRequest = ALL_OF_BOT) -> list[list[int]]:
+    """Return the listings in each page of a scan."""
+    scope, _ = reverts.scan(request)
+    position, pages = RevertPosition(scope.last), []
+    while True:
+        page = reverts.run(reverts.store.scan_revert(*reverts.partition, scope, position))
+        assert page.end.edit_revision < position.edit_revision
+        pages.append([candidate.listing_id for candidate in page.candidates])
+        position = page.end
+        if page.is_last:
+            return pages
+
+
+def test_a_scan_finds_each_listing_once_at_its_newest_change(reverts: Reverts) -> None:
     ids = [reverts.add(OWNER) for _ in range(100)]
     for price in range(11):
-        steps = [ChangeStep(listing_id, set_values(price_cents=price + 1)) for listing_id in ids]
-        batch = Batch(steps, atomic=False, dry_run=False, encode=str)
-        reverts.run(reverts.store.run_batch(*reverts.partition, batch, None, BOT))
-    scope, _ = reverts.scan(ALL_OF_BOT)
-    position, counts = RevertPosition(scope.last + 1, 0), []
-    for _ in range(2):
-        page = reverts.run(reverts.store.scan_revert(*reverts.partition, scope, position))
-        counts.append(len(page.candidates))
-        position = page.end
-    assert counts == [100, 100]
+        reverts.run_batch_as(BOT, [ChangeStep(one, set_values(price_cents=price + 1)) for one in ids])
+    reverts.change(ids[0], BOT, title="Bot")
+    pages = scan_pages(reverts)
+    assert pages[0] == [ids[0], *ids[:0:-1]]
+    assert [one for page in pages[1:] for one in page] == []
 
 
-def test_a_scan_tells_which_listings_may_get_an_external_id_back(reverts: Reverts) -> None:
-    reverts.add(BOT, external_id="new")
-    edited, renamed, plain, named = (reverts.add(OWNER, external_id=name) for name in (None, "a", None, "b"))
-    reverts.change(edited, BOT, price_cents=7)
-    reverts.change(renamed, BOT, external_id="c")
-    reverts.delete(plain)
-    reverts.delete(named)
-    _, scan = reverts.scan(ALL_OF_BOT)
-    assert [one.listing_id for one in scan.candidates if one.takes_external_id] == [named, renamed]
+@pytest.mark.parametrize("limit", [1, 2, 150, 151])
+def test_a_scan_makes_progress_whatever_its_limit(
+    reverts: Reverts, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(scan, "_MAX_ROWS", limit)
+    ids = [reverts.add(OWNER) for _ in range(50)]
+    for part in (ids[:20], ids[20:], ids[::2]):
+        steps: list[Any] = [ChangeStep(one, set_values(price_cents=len(part))) for one in part]
+        reverts.run_batch_as(BOT, [*steps, AddStep(NEW, CREATED)])
+    found = [one for page in scan_pages(reverts) for one in page]
+    assert len(found) == len(set(found)) == 53
+
+
+def test_a_listing_edited_twice_in_a_batch_is_found_once(reverts: Reverts) -> None:
+    listing_id = reverts.add(OWNER)
+    changes = [ChangeStep(listing_id, set_values(price_cents=price)) for price in (1, 2)]
+    reverts.run_batch_as(BOT, [*changes, AddStep(NEW, CREATED)])
+    reverts.change(listing_id + 1024, BOT, title="Bot")
+    assert scan_pages(reverts, RevertRequest("change", 2)) == [[listing_id, listing_id + 1024]]
+    assert scan_pages(reverts) == [[listing_id + 1024, listing_id]]
+    assert reverts.begin(RevertRequest("change", 2)).counts == RevertCounts(reverted=1, conflicts=1)
 
 
 @pytest.mark.decision("G46")
@@ -572,8 +612,8 @@ def test_a_revert_overwrites_nothing_that_is_written_at_the_same_time(reverts: R
 
     async def revert() -> Revert:
         store, partition = reverts.store, reverts.partition
-        scope = await store.find_revert_scope(*partition, ALL_OF_BOT)
-        position = RevertPosition(scope.last + 1, 0)
+        scope, _ = await store.find_revert_scope(*partition, ALL_OF_BOT)
+        position = RevertPosition(scope.last)
         found = await store.scan_revert(*partition, scope, position)
         step = RevertStep(position, found.candidates[:5], RevertPosition(*found.candidates[4][:2]), is_last=False)
         begun = await store.begin_revert(*partition, scope, step, Actor(9, NOW))
@@ -593,6 +633,6 @@ def test_a_revert_overwrites_nothing_that_is_written_at_the_same_time(reverts: R
         return task.result()
 
     counts = run(work()).counts
-    assert counts.reverted == 40
+    assert (counts.reverted + counts.conflicts, counts.unchanged) == (40, 0)
     assert [reverts.get(it).title for it in ids] == ["Lamp"] * 40
     assert [reverts.get(it).price_cents for it in ids] == [2, 0] * 20

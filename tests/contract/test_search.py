@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from listings.contract.listings import AddStep, Decide, Found, LargeListError
-from listings.contract.store import Store
-from listings.domain import tokenizer
+from listings.domain import market, tokenizer
+from listings.domain.errors import Unavailable
+from listings.domain.listings import AddStep, Decide, Found, LargeListError
 from listings.domain.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
+from listings.queues import FairQueue
 from listings.service.listings import find_of_any_size
 from listings.store import search_sql
-from listings.store.postgres import search as postgres_search
-from listings.store.sqlite import search as sqlite_search
+from listings.store.sqlite import snapshot_reads
+from listings.store.store import Store
 from tests.contract.conftest import ENGINES, Run, open_store
 from tests.contract.helpers import find_all, search_all
 
@@ -54,6 +55,7 @@ def random_listing(chance: random.Random) -> NewListing:
         category=chance.choice(CATEGORIES),
         region=chance.choice(REGIONS),
         price_cents=chance.choice((0, 100, 100, 2_500, 99_999)),
+        images=chance.choice(("[]", '["https://images.example/1.jpg"]')),
         is_active=chance.random() < 0.7,
     )
 
@@ -111,12 +113,13 @@ def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def _fill(store: Store, run: Run, account: Account, counts: tuple[int, int], chance: random.Random) -> list[Listing]:
-    """Create listings, run some index steps, and edit a third of the listings."""
+    """Create listings, run some index steps, edit a third of the listings, and view half of them in 2052."""
     count, steps = counts
     ids = run_all(run, [add(store, account, random_listing(chance), chance) for _ in range(count)])
     for _ in range(steps):
         run(store.index_accounts(100))
     run_all(run, [edit_randomly(store, listing_id, chance) for listing_id in chance.sample(ids, count // 3)])
+    run(store.record_views(30_000, {listing_id: [b"1" * 16] for listing_id in chance.sample(ids, count // 2)}))
     return run_all(run, [store.get_listing(listing_id) for listing_id in ids])
 
 
@@ -124,7 +127,7 @@ def _search(store: Store, run: Run, account: Account, query: ListingQuery) -> Fo
     """Search in pieces and, unless the result is too large, at once."""
     found: Found = run(search_all(store, account.id, query))
     with suppress(LargeListError):
-        assert run(store.find_listings(bucket_of(account.id), account.id, query)) == found
+        assert run(store.find_listings(bucket_of(account.id), account.id, query))[:2] == found[:2]
     return found
 
 
@@ -142,7 +145,8 @@ def find_expected(listings: list[Listing], query: ListingQuery) -> list[Listing]
 
 def count_expected(listings: list[Listing], query: ListingQuery) -> int:
     """Return the count of a query, as a simple model of it."""
-    return min(sum(_is_match(listing, query) for listing in listings), 1_001)
+    matches = sum(_is_match(listing, query) for listing in listings)
+    return matches if query.is_counted_exactly else min(matches, 1_001)
 
 
 def _is_match(listing: Listing, query: ListingQuery) -> bool:
@@ -156,6 +160,9 @@ def _is_match(listing: Listing, query: ListingQuery) -> bool:
         and (query.price_min is None or listing.price_cents >= query.price_min)
         and (query.price_max is None or listing.price_cents <= query.price_max)
         and (query.updated_since is None or listing.updated_at >= query.updated_since)
+        and query.images in {None, listing.images}
+        and query.view_count in {None, listing.view_count}
+        and (query.unviewed_since is None or (not listing.view_count and listing.created_at < query.unviewed_since))
         and (not query.words or set(query.words) <= _find_words(f"{listing.title} {listing.content}"))
     )
 
@@ -194,6 +201,8 @@ def random_queries(count: int) -> Iterator[ListingQuery]:
             if chance.random() < 0.15
             else (),
             count=chance.random() < 0.3,
+            **maybe(chance.choice(({"images": "[]"}, {"view_count": 0}, {"unviewed_since": random_timestamp(chance)})))
+            or {},
         )
 
 
@@ -217,6 +226,32 @@ def test_consecutive_pages_contain_all_matches(stock: Stock) -> None:
             found = stock.find(page)
             paged += found
         assert paged == all_matches, query
+
+
+def test_listings_are_found_by_pictures_and_views(store: Store, run: Run) -> None:
+    account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
+    pictured, chance = (
+        NewListing(title="Bike", content="Red.", images='["https://images.example/1.jpg"]'),
+        random.Random(1),
+    )
+    bike, boat = (
+        run(add(store, account, one, chance)) for one in (pictured, NewListing(title="Boat", content="Blue."))
+    )
+    day = 20_000  # 2024-10-04
+    run(store.record_views(day, {boat: [b"1" * 16]}))
+
+    def find(**fields: Any) -> list[int]:
+        return [listing.id for listing in run(find_all(store, account.id, ListingQuery(**fields)))]
+
+    assert find(images="[]") == [boat]
+    assert find(view_count=0) == [bike]
+    assert find(sort="views") == [boat, bike]
+    assert sorted(find(unviewed_since="2030-01-01 00:00:00")) == sorted([bike, boat])
+    run(store.record_views(day + 3_650, {boat: [b"1" * 16]}))
+    assert find(unviewed_since="2030-01-01 00:00:00") == [bike]
+    assert find(unviewed_since="2001-01-01 00:00:00") == []
+    run(store._run_script(lambda tx: tx.fetch("UPDATE listings SET last_viewed_on = NULL", ())))  # noqa: SLF001
+    assert find(unviewed_since="2070-01-01 00:00:00") == [bike]  # when the boat was last viewed is not known
 
 
 def test_a_changed_text_is_found_by_its_new_words_only(store: Store, run: Run) -> None:
@@ -253,6 +288,23 @@ def test_capitals_of_compatibility_characters_are_folded(store: Store, run: Run,
         assert [listing.id for listing in found] == [listing_id], text
 
 
+@pytest.mark.decision("G51")
+def test_the_count_of_a_word_search_has_little_time(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
+    bike = NewListing(title="Bike", content="c")
+    run_all(run, [add(store, account, bike, random.Random(1)) for _ in range(1_001)])
+    while run(store.index_accounts(100)).has_more:
+        pass
+    query = ListingQuery(words=("bike",), limit=1, count=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(market, "SEARCH_SECONDS", 0.0)
+        patch.setattr(snapshot_reads, "_SEARCH_WAIT_SECONDS", 0.0)
+        patch.setattr(snapshot_reads, "_STEPS_PER_CHECK", 1)
+        with pytest.raises(Unavailable, match="This search takes too long"):
+            run(search_all(store, account.id, query))
+    assert run(search_all(store, account.id, query)).total == 1_001
+
+
 TEXT_LENGTH, PIECE_BYTES = 1_000, 4_000
 
 
@@ -265,8 +317,6 @@ def build_long_listing(number: int, word: str) -> NewListing:
 def long_listings(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> Stock:
     """Listings with long texts. Every other one contains the word oak, one of three the word new."""
     account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
-    for module in (sqlite_search, postgres_search):
-        monkeypatch.setattr(module, "build_pieces", module.build_pieces.__wrapped__)  # it remembers the statements
     monkeypatch.setattr(search_sql, "PIECE_BYTES", PIECE_BYTES)
     chance = random.Random(2)
     new_listings = [build_long_listing(number, "oak" if number % 2 else "oaken") for number in range(24)]
@@ -350,7 +400,8 @@ def test_a_search_that_is_read_in_pieces_has_its_limit(store: Store, run: Run, a
     long = NewListing(title="Lamp", content="Bright. " * 12_500)
     run_all(run, [add(store, account, long, random.Random(1)) for _ in range(5)])
     query = ListingQuery(words=("lamp",), limit=3)
-    assert len(run(find_of_any_size(store, bucket_of(account.id), account.id, query)).listings) == 3
+    found = run(find_of_any_size(store, FairQueue(), bucket_of(account.id), account.id, query))
+    assert len(found.listings) == 3
 
 
 def set_values(**change: Any) -> Decide:

@@ -1,13 +1,13 @@
-"""The database's id, and closing a store: guarantees of every store (`listings.contract.store.Store`)."""
+"""The database's id, and closing a store: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 
 import pytest
 
-from listings.contract.listings import AddStep
-from listings.contract.store import Store
 from listings.domain.errors import Unavailable
+from listings.domain.listings import AddStep
 from listings.domain.model import Account, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, MINIMAL, list_ids
 

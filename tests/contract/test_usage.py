@@ -1,13 +1,13 @@
-"""Usage counts and rejected requests: guarantees of every store (`listings.contract.history.HistoryStore`)."""
+"""Usage counts and rejected requests: guarantees of every store (`listings.store.store.Store`)."""
 
 import asyncio
 from typing import NamedTuple
 
 import pytest
 
-from listings.contract.history import HistoryCutoffs, RejectedRequest, UsageCount, UsageSlot
-from listings.contract.store import Store
+from listings.domain.history import HistoryCutoffs, RejectedRequest, UsageCount, UsageSlot
 from listings.domain.model import Account, bucket_of
+from listings.store.store import Store
 from tests.contract.conftest import Run
 
 DAY = 20_000

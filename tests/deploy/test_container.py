@@ -4,7 +4,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,12 @@ HOME = Path(__file__).parent.parent.parent
 DOCKERFILE = (HOME / "Dockerfile").read_text("utf-8")
 COMPOSE = yaml.safe_load((HOME / "compose.yaml").read_text("utf-8"))
 SCALED = yaml.safe_load((HOME / "compose.scaled.yaml").read_text("utf-8"))
-LINT = Path(sys.executable).with_name("hadolint")
 
 
 def find_instructions(name: str) -> list[str]:
     """Return the arguments of each instruction with this name, with continued lines joined."""
     joined = re.sub(r"\s*\\\n\s*", " ", DOCKERFILE)
     return re.findall(rf"^{name} (.*)$", joined, re.MULTILINE)
-
-
-LABELS = dict(
-    word.removeprefix("org.opencontainers.image.").split("=", 1) for word in shlex.split(find_instructions("LABEL")[0])
-)
 
 
 def seconds(text: str) -> int:
@@ -43,26 +36,6 @@ def seconds(text: str) -> int:
 @pytest.fixture
 def service() -> Any:
     return COMPOSE["services"]["listings"]
-
-
-@pytest.mark.skipif(not LINT.exists(), reason="hadolint is not available for this system")
-def test_the_dockerfile_passes_its_linter() -> None:
-    outcome = subprocess.run([LINT, HOME / "Dockerfile"], capture_output=True, text=True, check=False)
-    assert (outcome.returncode, outcome.stdout) == (0, "")
-
-
-def test_both_stages_start_from_the_same_pinned_image() -> None:
-    first, second = (line.removesuffix(" AS build") for line in find_instructions("FROM"))
-    assert first == second
-    tag, _, digest = first.partition("@")
-    assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
-    assert LABELS["base.name"] == f"docker.io/library/{tag}"
-
-
-def test_the_labels_repeat_the_metadata_of_the_package() -> None:
-    project = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))["project"]
-    assert LABELS["title"] == project["name"] == COMPOSE["services"]["listings"]["image"]
-    assert (LABELS["description"], LABELS["licenses"]) == (project["description"], project["license"])
 
 
 def test_only_packages_with_pinned_hashes_are_installed() -> None:
@@ -137,13 +110,6 @@ def test_the_container_has_minimal_privileges(service: Any) -> None:
     assert "privileged" not in service
 
 
-def test_the_data_is_in_a_named_volume(service: Any) -> None:
-    (mount,) = service["volumes"]
-    volume, _, path = mount.partition(":")
-    assert volume in COMPOSE["volumes"]
-    assert [path] == find_instructions("VOLUME")
-
-
 def test_the_stop_timeout_exceeds_a_graceful_stop(service: Any) -> None:
     assert seconds(service["stop_grace_period"]) > server._DRAIN_SECONDS  # noqa: SLF001 - the limit itself
     assert service["restart"] == "unless-stopped"
@@ -152,13 +118,6 @@ def test_the_stop_timeout_exceeds_a_graceful_stop(service: Any) -> None:
 def test_the_file_limit_covers_the_default_connections(service: Any) -> None:
     (default,) = (setting.default for setting in SETTINGS if setting.attribute == "max_connections")
     assert service["ulimits"]["nofile"] > int(default) + 64
-
-
-def test_compose_uses_the_health_check_of_the_image(service: Any) -> None:
-    check = service["healthcheck"]
-    (options,) = re.findall(r"^(.*) CMD ", find_instructions("HEALTHCHECK")[0])
-    expected = dict(option.removeprefix("--").split("=") for option in options.split())
-    assert expected == {name.replace("_", "-"): str(value) for name, value in check.items()}
 
 
 def scaled_environment(password: str) -> dict[str, str]:

@@ -114,6 +114,7 @@ def caddy_command(folder: Path, listener: Path, upstream: str) -> list[str]:
         ("\n{\n", "\n{\n\tadmin off\n"),
         (f"{NAME} {{", f"http://{NAME} {{\n\tbind unix/{listener}"),
         ("127.0.0.1:8000", upstream),
+        ("read_body 140m", "read_body 5s"),  # after which a slow client gets the service's 408
     ):
         assert deployed in text
         text = text.replace(deployed, here, 1)
@@ -291,6 +292,35 @@ def test_long_urls_and_headers_are_rejected_by_the_service(
     assert proxy.http.get(path, headers=headers).headers["X-Error-Code"] == code
 
 
+@pytest.mark.parametrize(
+    ("start", "status"),
+    [
+        ("GET {}%00", 400),
+        ("GET {}%2", 400),
+        ("TRACE {}", 405),
+        ("PUT {} HTTP/1.1\r\nContent-Length: 199999999", 413),
+        ("PUT {} HTTP/1.1\r\nTransfer-Encoding: gzip", 501),
+        ("GET {} HTTP/1.1\r\n" + "\r\n".join(f"X-{number}: {'x' * 16_000}" for number in range(9)), 400),
+    ],
+    ids=["NUL", "half an escape", "TRACE", "large body", "unknown coding", "large headers"],
+)
+@pytest.mark.parametrize(("path", "kind"), [(f"{PATH}/", "application/json"), ("/search", "text/html")])
+@pytest.mark.parametrize("proxy", PROXIES[:1], indirect=True)
+def test_what_nginx_rejects_itself_is_json_for_the_api(
+    proxy: Proxy, start: str, status: int, path: str, kind: str
+) -> None:
+    head = start.format(path)
+    head = head if " HTTP/1.1" in head else f"{head} HTTP/1.1"
+    with proxy.connect() as connection:
+        connection.sendall(f"{head}\r\nHost: {NAME}\r\nConnection: close\r\n\r\n".encode())
+        response = b"".join(iter(lambda: connection.recv(MEBIBYTE), b""))
+    received, _, body = response.partition(b"\r\n\r\n")
+    assert received.startswith(f"HTTP/1.1 {status} ".encode())
+    assert f"Content-Type: {kind}".encode() in received
+    assert received.count(b"Strict-Transport-Security") == 1
+    assert kind != "application/json" or set(json.loads(body)) == {"error"}
+
+
 def test_the_request_id_passes_in_both_directions(proxy: Proxy) -> None:
     assert proxy.http.get("/healthz", headers={"X-Request-Id": "order-66/b"}).headers["X-Request-Id"] == "order-66/b"
     generated = proxy.http.get("/healthz").headers["X-Request-Id"]
@@ -310,6 +340,7 @@ def test_forwarded_headers_change_nothing(proxy: Proxy, cast: Cast) -> None:
 def test_a_page_uses_the_scheme_of_the_proxy(proxy: Proxy) -> None:
     page = proxy.http.get("/", headers={"Accept": "text/html", "X-Forwarded-Proto": "gopher"})
     assert page.status_code == 200
+    assert page.headers.get_list("Strict-Transport-Security") == ["max-age=31536000"]  # RFC 6797, 7.1: only one
     scheme = "https" if proxy.tls else "http"
     assert f'<link rel="canonical" href="{scheme}://{page.request.url.host}/">' in page.text
 

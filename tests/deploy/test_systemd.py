@@ -5,6 +5,7 @@ import os
 import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from listings.http import server
-from tests.cli.commands import DEADLINE, PROGRAM, clean_environment
+from tests.cli.commands import DEADLINE, PROGRAM, Program, clean_environment
+from tests.cli.crowds import list_workers
 
 pytestmark = pytest.mark.uncovered
 
@@ -98,6 +100,30 @@ def test_the_service_works_with_memory_deny_write_execute(tmp_path: Path) -> Non
         assert service.wait(DEADLINE) == 0
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_systemd_learns_that_the_service_is_ready_and_alive(tmp_path: Path, workers: str, *, is_abstract: bool) -> None:
+    name = f"{'@' if is_abstract else ''}{tmp_path / 'notify'}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(name.replace("@", "\0"))
+        systemd.settimeout(DEADLINE)
+        program = Program(tmp_path, NOTIFY_SOCKET=name, WATCHDOG_USEC="30000", LISTINGS_WORKERS=workers)
+        with program.serve() as service:
+            assert [systemd.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+            assert service.http.get("/healthz").status_code == 200
+            if workers == "2":
+                for worker in list_workers(service):
+                    assert b"NOTIFY_SOCKET" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
+
+
+def test_systemd_waits_for_the_service_and_kills_a_hung_one() -> None:
+    unit = read_unit("listings.service")
+    assert unit["Type"] == "notify"
+    assert unit["TimeoutStartSec"] == "infinity"  # a start may migrate a large database first
+    assert unit["WatchdogSignal"] == "SIGKILL"  # a core dump would contain keys
+    assert unit["ExecReload"].endswith("listings reload $MAINPID")
+
+
 def relocate(script: str, folder: Path) -> str:
     """Change a script to use paths in a folder and to run as the current user."""
     for path in ("/var/lib/listings", "/var/backups/listings", "/etc/listings"):
@@ -126,9 +152,9 @@ def run(*command: str | Path) -> str:
 def test_the_wrapper_uses_the_settings_of_the_service(installed: Path) -> None:
     run(installed, "migrate")
     assert (installed.parent / "var/lib/listings/listings.db").exists()
-    assert re.search(r"LISTINGS_IDLE_TIMEOUT +75 +default", run(installed, "settings"))
-    (installed.parent / "etc/listings/listings.env").write_text("# comment\nLISTINGS_IDLE_TIMEOUT=90\n", "utf-8")
-    assert re.search(r"LISTINGS_IDLE_TIMEOUT +90 +LISTINGS_IDLE_TIMEOUT", run(installed, "settings"))
+    assert re.search(r"LISTINGS_CHANGE_DAYS +90 +default", run(installed, "settings"))
+    (installed.parent / "etc/listings/listings.env").write_text("# comment\nLISTINGS_CHANGE_DAYS=91\n", "utf-8")
+    assert re.search(r"LISTINGS_CHANGE_DAYS +91 +LISTINGS_CHANGE_DAYS", run(installed, "settings"))
 
 
 def test_the_nightly_backup_has_one_file_per_day_of_the_week(installed: Path) -> None:

@@ -126,3 +126,18 @@ def test_strict_handling_rejects_a_relative_url(url: str) -> None:
 @pytest.mark.parametrize("url", ["https://a.example/1.jpg", "HTTP://a.example"])
 def test_strict_handling_accepts_an_absolute_url(url: str) -> None:
     assert store("images", [url], strict=True) == json.dumps([url])
+
+
+@pytest.mark.decision("G3")
+@pytest.mark.parametrize("path", ["/media/0123456789abcdef0123456789abcdef.jpg", f"/shop/media/{'f' * 32}.jpg"])
+def test_strict_handling_accepts_the_path_of_an_uploaded_picture(path: str) -> None:
+    assert store("images", [path], strict=True) == json.dumps([path])
+
+
+@pytest.mark.decision("G3")
+@pytest.mark.parametrize(
+    "path", [f"/media/{'f' * 31}.jpg", f"/media/{'g' * 32}.jpg", f"/media/{'f' * 32}.webp", f"media/{'f' * 32}.jpg"]
+)
+def test_strict_handling_rejects_a_path_that_no_picture_has(path: str) -> None:
+    message = reject("images", [path], strict=True)
+    assert message.startswith("images[0] must be an absolute http or https URL")

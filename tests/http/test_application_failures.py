@@ -29,7 +29,10 @@ def failing(tmp_path: Path) -> Iterator[RunningService]:
             if exchange.path in {"/half", "/ended"}:
                 headers = [(b"content-length", b"9")]
                 await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
-            if exchange.path in {"/ended", "/silent"}:
+                await exchange.send({"type": "http.response.body", "body": b"half", "more_body": True})
+            if exchange.path == "/begun":
+                await exchange.send({"type": "http.response.start", "status": 200, "headers": []})
+            if exchange.path in {"/ended", "/silent", "/begun"}:
                 return
             if exchange.path == "/responded":
                 await exchange.respond(200, b"content-length: 0\r\n", b"")
@@ -54,8 +57,9 @@ def test_a_failure_during_a_response_closes_the_connection(failing: RunningServi
         connection.read_response()
 
 
-def test_a_request_without_a_response_is_500(failing: RunningService) -> None:
-    with Connection(failing).send(request("GET", "/silent")) as connection:
+@pytest.mark.parametrize("path", ["/silent", "/begun"])
+def test_a_request_without_any_part_of_a_body_is_500(failing: RunningService, path: str) -> None:
+    with Connection(failing).send(request("GET", path)) as connection:
         assert_rejected(connection.read_response(), 500, "internal_error")
         assert connection.is_closed()
 

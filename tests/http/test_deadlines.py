@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from listings.http import server as http_server
+from listings.http.connection import protocol
 from listings.http.connection.protocol import HttpConnection
 from listings.http.limits import ConnectionLimits
 from tests.cli.commands import Program, Serving, demo_environment
@@ -37,8 +39,8 @@ GRACE = {"slow_head": 0.5, "slow_body": 0.5, "silent": 0.2, "idle": 0.2, "slow_r
 @pytest.fixture(scope="module")
 def strict_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     folder = tmp_path_factory.mktemp("strict")
-    limits = ConnectionLimits(header_seconds=1, body_seconds=1, write_seconds=1)
-    with RunningService(folder, limits=limits, idle_timeout="1") as service:
+    limits = ConnectionLimits(idle_seconds=1, header_seconds=1, body_seconds=1, write_seconds=1)
+    with RunningService(folder, limits=limits) as service:
         yield service
 
 
@@ -56,7 +58,7 @@ def test_a_client_is_not_late_while_reading_is_paused(strict_service: RunningSer
 
 
 def test_a_body_is_not_late_while_an_earlier_response_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.http.server._SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(http_server, "SWEEP_SECONDS", 0.1)
     with RunningService(tmp_path, limits=ConnectionLimits(body_seconds=2)) as service:
         key = service.cast().alice.key
         large = request("POST", PATH, key, body=b'{"title": "Large", "content": "%b"}' % (b"x" * 100_000))
@@ -86,7 +88,7 @@ def test_an_empty_line_begins_no_request(strict_service: RunningService, earlier
         (b"G", "headers took longer"),
         (
             b"POST /api/v1/listings HTTP/1.1\r\nHost: localhost\r\nX-API-Key: KEY\r\nContent-Length: 9\r\n\r\n{",
-            "body took longer",
+            "Less than 16 KiB of the request body arrived in 1 seconds",
         ),
     ],
 )
@@ -99,6 +101,54 @@ def test_a_slow_request_is_408(strict_service: RunningService, sent: bytes, mess
         assert message in response.json()["error"]
         assert connection.is_closed()
     assert 1 <= time.monotonic() - started < MAX_SECONDS
+
+
+@pytest.fixture(scope="module")
+def patient_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """Return a service to which 32 KiB of a body must arrive every two seconds."""
+    folder, limits = tmp_path_factory.mktemp("patient"), ConnectionLimits(body_seconds=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "SWEEP_SECONDS", 0.1)
+        with RunningService(folder, limits=limits) as service:
+            yield service
+
+
+def send_steadily(connection: Connection, body: bytes, rate: int) -> float:
+    """Send a body at this many bytes per second, until the service responds. Return the seconds."""
+    started, sent = time.monotonic(), 0
+    while sent < len(body) and not select.select([connection.socket], [], [], 0.05)[0]:
+        due = min(len(body), int((time.monotonic() - started) * rate))
+        connection.send(body[sent:due])
+        sent = due
+    return time.monotonic() - started
+
+
+@pytest.mark.decision("G31")
+@pytest.mark.parametrize(
+    ("rate", "size", "status"), [(40_000, 200_000, 201), (10_000, 200_000, 408), (10_000, 15_000, 201)]
+)
+def test_a_body_may_take_long_if_it_arrives_steadily(
+    patient_service: RunningService, rate: int, size: int, status: int
+) -> None:
+    body = b'{"title": "Slow", "content": "Arrives.", "padding": "%b"}' % (b"x" * size)
+    head = request("POST", PATH, patient_service.cast().alice.key, b"Content-Length: %d" % len(body))
+    with Connection(patient_service).send(head) as connection:
+        seconds = send_steadily(connection, body, rate)
+        assert connection.read_response().status == status
+    assert status == 201 or 2 <= seconds < 4
+
+
+@pytest.mark.decision("G31")
+@pytest.mark.parametrize("sent", [1, 30_000, 100_000])
+def test_a_client_that_falls_silent_is_rejected_at_the_deadline(patient_service: RunningService, sent: int) -> None:
+    head = request("POST", PATH, patient_service.cast().alice.key, b"Content-Length: 200000")
+    with Connection(patient_service).send(head, b"x" * sent) as connection:
+        started = time.monotonic()
+        response = connection.read_response()
+        seconds = time.monotonic() - started
+    assert (response.status, response.headers["x-error-code"]) == (408, "request_timeout")
+    assert response.json() == {"error": "Less than 32 KiB of the request body arrived in 2 seconds"}
+    assert 1.9 <= seconds < 3.5
 
 
 def test_a_slow_body_writes_nothing(strict_service: RunningService) -> None:
@@ -156,7 +206,7 @@ def test_a_client_that_does_not_read_is_dropped(strict_service: RunningService) 
 
 
 def test_a_slow_rejected_body_is_not_awaited(strict_service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.http.connection.protocol._DISCARD_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "DISCARD_SECONDS", 0.3)
     with Connection(strict_service).send(request("POST", PATH, None, b"Content-Length: 100")) as connection:
         assert connection.read_response().status == 401
         with suppress(OSError):  # if it is closed already
@@ -263,8 +313,9 @@ def cores() -> Iterator[set[int]]:
 
 @pytest.mark.timing
 def test_a_thousand_slow_clients_do_not_delay_others(tmp_path: Path, cores: set[int]) -> None:
-    deadlines = dict.fromkeys((timeouts.VARIABLE, "LISTINGS_IDLE_TIMEOUT"), str(DEADLINE))
-    program = Program(tmp_path, **deadlines, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error")
+    program = Program(
+        tmp_path, **{timeouts.VARIABLE: str(DEADLINE)}, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error"
+    )
     program.command = (sys.executable, timeouts.__file__)
     trials: list[Trial] = []
     with program.serve("--demo") as serving:

@@ -1,15 +1,18 @@
 """Pipelined requests: their order, and how much is read ahead (RFC 9112, 9.3.2)."""
 
 import asyncio
+import fcntl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from listings.http.connection import protocol
+from listings.http.connection.protocol import HttpConnection
 from tests.conftest import Client
 from tests.harness import TIMEOUT, RunningService
 from tests.http.raw import Connection, assert_rejected, request
@@ -114,14 +117,63 @@ def test_no_more_is_read_behind_a_body_that_is_complete(tmp_path: Path) -> None:
     assert READ_BYTES / 4 < reader.max_waiting <= 2 * READ_BYTES
 
 
+CHUNKED = b"Transfer-Encoding: chunked"
+
+
+def build_chunked(body: bytes) -> bytes:
+    """Build a request with a body of one chunk."""
+    return request("POST", "/", None, CHUNKED) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
 @pytest.mark.parametrize("head", [b"", b"Connection: Upgrade\r\nUpgrade: x\r\n"], ids=["short", "upgrades"])
-def test_few_of_the_requests_in_one_read_are_queued(tmp_path: Path, head: bytes) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [b"", request("POST", "/", body=b"x" * 1500), build_chunked(b"x" * 1500)],
+    ids=["alone", "after a body", "after chunks"],
+)
+def test_few_of_the_requests_in_one_read_are_queued(tmp_path: Path, head: bytes, first: bytes) -> None:
     message, count, application = b"GET / HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n", 3000, PipelineCounter()
     with RunningService(tmp_path) as service:
         service.replace_application(application)
-        with Connection(service).send(message * count) as connection:
-            assert all(connection.read_response().status == 200 for _ in range(count))
-    assert application.max_waiting <= 16 + 2048 // len(message) + 1
+        with Connection(service).send(first + message * count) as connection:
+            assert all(connection.read_response().status == 200 for _ in range(count + bool(first)))
+    assert application.max_waiting <= 12 + 64 // len(message) + 1
+
+
+class BodyReader:
+    """An application that reads the whole body."""
+
+    async def serve(self, exchange: Any) -> None:
+        while (await exchange.receive()).get("more_body"):
+            pass
+        await exchange.respond(200, b"content-length: 0\r\n", b"")
+
+
+LARGE_BODY = b"\r\n\r\n" * 50_000
+
+
+@pytest.mark.as_written
+@pytest.mark.parametrize(
+    "message",
+    [request("POST", "/", body=LARGE_BODY), build_chunked(b"x" * len(LARGE_BODY))],
+    ids=["with its length", "chunked"],
+)
+def test_a_large_body_is_received_in_large_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: bytes
+) -> None:
+    sizes, receive_body = list[int](), HttpConnection.receive_body
+
+    def record_size(connection: HttpConnection, part: bytes) -> None:
+        sizes.append(len(part))
+        receive_body(connection, part)
+
+    monkeypatch.setattr(HttpConnection, "receive_body", record_size)
+    with RunningService(tmp_path) as service:
+        service.replace_application(BodyReader())
+        with Connection(service).send(message) as connection:
+            assert connection.read_response().status == 200
+    assert sum(sizes) == len(LARGE_BODY)
+    assert len(sizes) < 50
 
 
 def test_a_long_poll_with_many_requests_behind_it_gets_all_responses(running: RunningService, alice: Client) -> None:
@@ -173,7 +225,7 @@ class FailingApplication:
 def test_a_closed_connection_discards_waiting_requests_and_later_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listings.http.connection.protocol._DISCARD_SECONDS", 0.5)
+    monkeypatch.setattr(protocol, "DISCARD_SECONDS", 0.5)
     messages = request("GET", "/") * 3000
     with RunningService(tmp_path) as service:
         service.replace_application(FailingApplication())
@@ -185,3 +237,31 @@ def test_a_closed_connection_discards_waiting_requests_and_later_ones(
             while service.connection_count:
                 assert time.monotonic() < end
                 time.sleep(0.05)
+
+
+def test_waiting_requests_that_take_too_much_memory_are_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "_MAX_WAITING_BYTES", 180_000)
+    with RunningService(tmp_path) as service, ExitStack() as stack:
+        key = service.cast().alice.key
+        small = request("POST", LISTINGS, key, body=b'{"title": "Waits", "content": "for the write lock"}')
+        # TCP delivers this in one piece. Reading pauses after the head, so only a first part of more may be read.
+        large = request("POST", LISTINGS, key, body=b'{"title": "Large", "content": "%b"}' % (b"x" * 20_000))
+        lock = stack.enter_context(Path(f"{service.settings.file}.lock").open())
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connections = []
+        for count in range(1, 11):
+            connections.append(stack.enter_context(Connection(service)).send(small + large))
+            end = time.monotonic() + TIMEOUT
+            while service.count_waiting_bytes() < min(count, 7) * 20_000:
+                assert time.monotonic() < end
+        for _ in range(3):  # until the bytes that were sent before are received
+            with Connection(service).send(request("GET", "/healthz")) as connection:
+                assert connection.read_response().status == 200
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        statuses = [[connection.read_response().status for _ in range(2)] for connection in connections]
+        assert statuses == [[201, 201]] * 7 + [[201, 503]] * 3
+        with Connection(service).send(small + large) as connection:
+            assert [connection.read_response().status for _ in range(2)] == [201, 201]
+        assert service.count_waiting_bytes() == 0

@@ -12,7 +12,7 @@ async def send(throttle: Throttle, count: int) -> float:
     """Send this many pieces; return the seconds it took."""
     began = monotonic()
     for _ in range(count):
-        async with throttle.acquire(1):
+        async with throttle.acquire(("api", 1)):
             await throttle.wait()
     return monotonic() - began
 
@@ -30,7 +30,7 @@ def test_owners_take_turns_however_many_connections_they_have() -> None:
 
     async def take(owner: int, throttle: Throttle) -> None:
         for _ in range(2):
-            async with throttle.acquire(owner):
+            async with throttle.acquire(("api", owner)):
                 turns.append(owner)
                 await throttle.wait()
 

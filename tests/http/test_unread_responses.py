@@ -129,7 +129,7 @@ def test_pipelined_responses_arrive_at_the_clients_pace(service: RunningService,
 def test_a_slow_client_gets_everything_before_an_invalid_request(
     service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "_DISCARD_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "DISCARD_SECONDS", 0.3)
     started, received = time.monotonic(), b""
     pipelined = request("GET", f"{PATH}?limit=2", cast.alice.key) * 3 + b"invalid\r\n\r\n"
     with Connection(service, SMALL_BUFFER).send(pipelined) as connection:
@@ -144,25 +144,57 @@ def test_a_slow_client_gets_everything_before_an_invalid_request(
 MIB = 1024 * 1024
 
 
-def test_clients_without_a_key_share_a_limit_and_take_no_room_of_keys() -> None:
-    unsent = ByteBudget()
-    unsent.change(0, 100 * MIB)
-    assert (unsent.has_room(0), unsent.has_room(5)) == (False, True)
-    unsent.change(0, -93 * MIB)
-    assert unsent.has_room(0)
+def fill_budget(*sizes: int) -> ByteBudget:
+    """Return a budget in which owner 1 has the first size, owner 2 the second one, and so on, in MiB."""
+    budget = ByteBudget()
+    for owner, size in enumerate(sizes, 1):
+        budget.change(owner, size * MIB)
+    return budget
 
 
-def test_keys_that_do_not_read_take_no_room_of_keys_that_do() -> None:
-    unsent = ByteBudget()
-    for key in range(1, 6):
-        unsent.change(key, 7 * MIB)
-    assert (unsent.has_room(1), unsent.has_room(6)) == (False, True)
-    for key in range(6, 9):
-        unsent.change(key, 5 * MIB)
-    assert not unsent.has_room(9)
+def test_an_owner_has_room_for_eight_mebibytes() -> None:
+    budget = fill_budget(6)
+    assert (budget.has_room(1, 2 * MIB), budget.has_room(1, 2 * MIB + 1)) == (True, False)
 
 
-def test_unread_bytes_of_a_key_are_limited(
+def test_the_first_response_of_an_owner_may_be_larger() -> None:
+    assert fill_budget().has_room(1, 60 * MIB)
+    assert fill_budget(1).has_room(2, 10 * MIB)
+
+
+def test_beyond_the_maximum_owners_with_the_average_or_more_have_no_room() -> None:
+    budget = fill_budget(7, 7, 7, 7, 5, 1)
+    assert [owner for owner in range(1, 8) if budget.has_room(owner, MIB // 2)] == [5, 6, 7]
+    assert [owner for owner in range(1, 8) if budget.is_above_share(owner)] == [1, 2, 3, 4]
+
+
+def test_below_the_maximum_nobody_is_above_the_share() -> None:
+    budget = fill_budget(7, 7, 7, 7, 4)
+    assert not any(budget.is_above_share(owner) for owner in range(1, 6))
+
+
+def test_owners_with_the_same_number_of_bytes_are_above_the_share() -> None:
+    assert fill_budget(7, 7, 7, 7, 7).is_above_share(3)
+
+
+def test_the_reserve_for_new_owners_is_limited() -> None:
+    budget = fill_budget(*[6] * 8)
+    assert not budget.has_room(9, 1)
+
+
+def test_small_responses_beyond_their_limit_leave_room_for_others() -> None:
+    budget = fill_budget(100)
+    assert (budget.has_room(1, 1), budget.has_room(2, 7 * MIB)) == (False, True)
+
+
+def test_a_budget_forgets_owners_without_bytes() -> None:
+    budget = fill_budget(9, 40)
+    budget.change(1, -9 * MIB)
+    budget.change(2, -40 * MIB)
+    assert (budget.total, budget.has_room(1, 48 * MIB), budget.is_above_share(1)) == (0, True, False)
+
+
+def test_unread_bytes_of_an_account_are_limited(
     service: RunningService, cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(byte_budget, "_MAX_BYTES_OF_OWNER", 1)

@@ -33,6 +33,9 @@ class FakeTransport:
         self.sent: list[bytes] = []
         self.closed = False
 
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
     def write(self, data: bytes) -> None:
         assert not self.closed
         self.sent.append(data)

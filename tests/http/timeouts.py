@@ -10,9 +10,9 @@ VARIABLE = "LISTINGS_TEST_TIMEOUT"
 
 
 def set_timeouts() -> None:
-    """Set the timeouts that are not settings: headers, body and write."""
+    """Set the timeouts of an idle connection, headers, body and write."""
     seconds = float(os.environ[VARIABLE])
-    limits = ConnectionLimits(header_seconds=seconds, body_seconds=seconds, write_seconds=seconds)
+    limits = ConnectionLimits(idle_seconds=seconds, header_seconds=seconds, body_seconds=seconds, write_seconds=seconds)
     ConnectionLimits.__new__.__defaults__ = tuple(limits)
 
 

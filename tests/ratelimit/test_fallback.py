@@ -16,7 +16,7 @@ import pytest
 
 from listings.domain.errors import Unavailable
 from listings.files import try_lock
-from listings.ratelimit import mapped, redis_connection
+from listings.ratelimit import mapped, redis, redis_connection
 from listings.ratelimit.fallback import FallbackLimiter
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.redis import RedisLimiter
@@ -464,7 +464,7 @@ def test_a_silent_server_times_out(
     message: str,
 ) -> None:
     if not tls:  # it connects, so only the timeout of a reply may end it
-        monkeypatch.setattr("listings.ratelimit.redis._MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
+        monkeypatch.setattr(redis, "MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
 
     async def trial() -> None:
         async with run_fixed_responder(b"") as port:

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
+from listings.domain.rate_limiter import RateLimitDecision
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.mapped_file import list_log_files
 from listings.ratelimit.redis import RedisLimiter

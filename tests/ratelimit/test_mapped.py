@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
+from listings.domain.rate_limiter import RateLimitDecision
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.mapped_file import MappedFile, list_log_files
 from tests.harness import TIMEOUT

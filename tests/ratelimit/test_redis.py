@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from listings.contract.rate_limiter import RateLimitDecision
+from listings.domain.rate_limiter import RateLimitDecision
 from listings.ratelimit.redis import RedisLimiter
 from tests.contract.conftest import Clock
 from tests.harness import TIMEOUT

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event
-from listings.contract.imports import Position
 from listings.domain import fields
+from listings.domain.history import CONSOLE, OPERATOR, ActivityCursor, Event
+from listings.domain.imports import Position
 from listings.service.members.sessions import Member
 from listings.service.transfer import importer
 from listings.service.transfer.importer import ImportOptions
@@ -93,7 +93,7 @@ class FiveRows:
 
     def rows(self, start: Position) -> Iterator[Row]:
         for line in range(start.line, 5):
-            yield Row(line + 1, Position(line + 1, line + 1), dict(NEW))
+            yield Row(line + 1, line, Position(line + 1, line + 1), dict(NEW))
 
 
 class IgnoringListener:
@@ -162,7 +162,7 @@ def test_many_imported_listings_are_skipped_in_bounded_steps(harness: Harness, a
     class ManyRows(FiveRows):
         def rows(self, start: Position) -> Iterator[Row]:
             for line in range(start.line, 12_000):
-                yield row(end=Position(line + 1, line + 1))
+                yield row(offset=line, end=Position(line + 1, line + 1))
 
     watch: importer.ImportProgressListener = IgnoringListener()  # type: ignore[assignment]  # accepts every call
     harness.run(harness.services.transfer.run_import(alice.account, ManyRows(), watch, ImportOptions()))

@@ -28,7 +28,7 @@ async def run_background_tasks(harness: Harness, monkeypatch: pytest.MonkeyPatch
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == rounds + 8:  # finally, each of the eight tasks is in an endless pause
+        if len(pauses) == rounds + 9:  # finally, each of the nine tasks is in an endless pause
             all_paused.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
@@ -43,12 +43,12 @@ async def run_background_tasks(harness: Harness, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_tasks_run_every_few_seconds_minute_or_hour(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sorted(harness.run(run_background_tasks(harness, monkeypatch, 0))) == [1, 1, 1, 1, 2, 60, 60, 3600]
+    assert sorted(harness.run(run_background_tasks(harness, monkeypatch, 0))) == [0.2, 1, 1, 1, 2, 10, 60, 60, 3600]
 
 
 def test_a_service_without_a_rate_limit_has_the_same_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Harness(tmp_path, rate_limit="0") as harness:
-        assert len(harness.run(run_background_tasks(harness, monkeypatch, 0))) == 8
+        assert len(harness.run(run_background_tasks(harness, monkeypatch, 0))) == 9
 
 
 def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_job_that_fails_when_cancelled_still_stops(
         done, _ = await asyncio.wait([task], timeout=TIMEOUT)
         return task in done
 
-    monkeypatch.setattr("listings.service.background_tasks._MARKET_SECONDS", 0)
+    monkeypatch.setattr("listings.service.background_tasks.MARKET_SECONDS", 0)
     assert harness.run(stops_when_cancelled())
     assert "The background job FailsOnCancel.run failed" in caplog.text
 
@@ -127,7 +127,7 @@ def test_after_a_cancellation_no_further_job_runs(harness: Harness, monkeypatch:
         task.cancel()
         await asyncio.wait([task], timeout=TIMEOUT)
 
-    monkeypatch.setattr("listings.service.background_tasks._MINUTELY_SECONDS", 0)
+    monkeypatch.setattr("listings.service.background_tasks.MINUTELY_SECONDS", 0)
     harness.run(run_and_cancel())
     assert purged == []
 

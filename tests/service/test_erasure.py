@@ -1,11 +1,13 @@
 """Erasures in steps, and what interrupts them."""
 
 import asyncio
+from pathlib import Path
 
+import apsw
 import pytest
 
-from listings.contract.changes import EditState
 from listings.domain.accounts import build_erased_email, is_erased
+from listings.domain.changes import EditState
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Account, bucket_of
 from listings.service import accounts as accounts_module
@@ -84,6 +86,34 @@ def test_a_closed_account_that_is_enabled_before_its_turn_is_not_erased(
     monkeypatch.setattr(accounts, "erase_disabled", erase_while_bob_is_disabled_for_another_reason)
     harness.run(harness.services.own_account.erase_closed())
     assert [is_erased(harness.run(accounts.find(str(each)))) for each in (alice, bob)] == [True, False]
+
+
+def test_an_erased_account_has_no_texts(harness: Harness) -> None:
+    alice, bob = harness.person("alice"), harness.person("bob")
+    path, body = "/api/v1/listings", {"title": "Flat", "content": "Call 021 555 1234.", "location": "12 Rata Street"}
+    ids = [harness.fetch("POST", path, key=alice.key, json={**body, "latitude": -41.2}).json()["id"] for _ in range(3)]
+    harness.index_market()
+    harness.fetch("DELETE", f"{path}/{ids[0]}", key=alice.key)
+    harness.run(harness.services.accounts.erase(str(alice.account.id)))
+    harness.index_market()
+    for listing in (harness.run(harness.store.get_listing(it)) for it in ids):
+        assert listing is not None
+        assert (listing.title, listing.content, listing.location, listing.latitude) == ("", "", "", None)
+        assert listing.deleted_at is not None
+    assert harness.fetch("GET", f"{path}/{ids[0]}", key=bob.key).status == 403
+    harness.run(harness.store.close())
+    assert not [it for it in harness.settings.file.parent.glob("listings.db*") if b"Rata Street" in read_live(it)]
+    harness.run(harness.store.open())
+
+
+def read_live(file: Path) -> bytes:
+    """Return the content of a database file without its free pages, or nothing for other files."""
+    if file.suffix != ".db":
+        return b""
+    connection = apsw.Connection(str(file))
+    connection.execute("VACUUM").fetchall()
+    connection.close()
+    return file.read_bytes()
 
 
 def test_an_account_that_was_just_enabled_keeps_its_listings(harness: Harness) -> None:

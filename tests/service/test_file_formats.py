@@ -10,20 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from listings.contract.imports import Position
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
+from listings.domain.imports import Position
 from listings.domain.model import Listing
+from listings.service.transfer.escaping import escape_formula, unescape_formula
 from listings.service.transfer.file_formats import (
     MAX_ROW_BYTES,
     Format,
     ImportFile,
     detect_format,
-    escape_formula,
-    unescape_formula,
 )
-from listings.service.transfer.importer import build_imported_listing, build_listing_change
+from listings.service.transfer.row_changes import build_imported_listing, build_listing_change
 from listings.service.transfer.rows import COLUMNS, Row
 from tests.harness import START
 
@@ -119,7 +118,7 @@ def test_every_listing_is_read_back_exactly(file_format: Format, listings: list[
         assert content["id"] == listing.id
         assert build_listing_change(content, listing, START) == {}
         imported = build_imported_listing(content, START)
-        own = ("view_count", "created_at", "updated_at", "deleted_at")
+        own = ("view_count", "created_at", "deleted_at")
         assert [getattr(imported, name) for name in own] == [getattr(listing, name) for name in own]
         fields = imported.new.__struct_fields__
         assert [getattr(imported.new, name) for name in fields] == [getattr(listing, name) for name in fields]
@@ -159,7 +158,7 @@ def test_escaped_numbers_are_read_as_numbers() -> None:
 
 def test_csv_has_a_byte_order_mark_and_crlf_for_excel() -> None:
     assert CSV.header.startswith(b"\xef\xbb\xbfid,title,content,")
-    assert CSV.header.endswith(b",deleted_at,external_id\r\n")
+    assert CSV.header.endswith(f",{COLUMNS[-1]}\r\n".encode())
 
 
 @each_format
@@ -209,12 +208,11 @@ def test_columns_may_be_in_any_order_and_may_be_missing() -> None:
         ("price", "nan", "nan"),
         ("price", "٣", "٣"),
         ("id", "1025", 1025),
-        ("id", "1025.0", "1025.0"),
+        ("id", "1025.0", 1025),
+        ("id", "1025.5", "1025.5"),
         ("id", "9" * 5000, "9" * 5000),
         ("view_count", "'-1", -1),
         ("is_active", "yes", "yes"),
-        ("images", "a  b\tc", ["a", "b", "c"]),
-        ("images", "'=a b", ["=a", "b"]),
         ("title", "007", "007"),
         ("title", "true", "true"),
     ],
@@ -255,8 +253,7 @@ def test_a_header_that_is_not_utf_8_is_rejected(header: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"1", "This row has 1 column, but the header has 2"),
-        (b"1,a,", "This row has 3 columns, but the header has 2"),
+        (b"1,a,b", "This row has 3 columns, but the header has 2"),
         (b"1,\xff", "The row is not valid UTF-8: save the file as CSV UTF-8"),
         (b'1,"a\n\xff"', "The row is not valid UTF-8: save the file as CSV UTF-8"),
         (b'1,"a" b', NOT_CSV),
@@ -286,15 +283,14 @@ def test_an_unclosed_quote_is_one_error() -> None:
         b"\n",
         b"1025,a\n",
         b"\xff\xfei\0d\0",
-        b"id;title\n1025;a\n",
         b'"id',
         b"x" * (MAX_ROW_BYTES + 1),
         b"\xef\xbb\xbf",
     ],
-    ids=["blank", "no names", "UTF-16", "semicolons", "open quote", "too long", "only a byte-order mark"],
+    ids=["blank", "no names", "UTF-16", "open quote", "too long", "only a byte-order mark"],
 )
 def test_a_csv_file_without_a_header_is_rejected(data: bytes) -> None:
-    with pytest.raises(Problem, match="The first line of a file must name the columns"):
+    with pytest.raises(Problem, match=r"The first line of a file (must name the columns|is not valid UTF-8)"):
         read_rows(CSV, data)
 
 
@@ -309,9 +305,29 @@ def test_long_numbers_headers_and_gaps_are_read_in_linear_time() -> None:
     assert process_time() - started < 3  # seconds; quadratic, it takes half a minute
 
 
-def test_a_gap_of_ten_thousand_rows_is_an_invalid_row() -> None:
-    rows = read_rows(CSV, b"title,content\na,b\n" + b"\n" * 10_001 + b"c,d\n")
-    assert [row.error for row in rows] == [None, "This row and the 9,999 before it are empty", None]
+@pytest.mark.parametrize(
+    ("file_format", "blank"),
+    [(CSV, b"\n"), (CSV, b"\r\n"), (CSV, b"\r\r\n"), (JSONL, b"\n"), (JSONL, b" \t\r\n"), (JSONL, b" \r\r \n")],
+)
+@pytest.mark.parametrize("count", [1, 33, 200_000])
+def test_blank_lines_are_skipped_and_counted(file_format: Format, blank: bytes, count: int) -> None:
+    head, rows = (
+        (b"title\n", [b"a\n", b"b\n"]) if file_format is CSV else (b"", [b'{"title":"a"}\n', b'{"title":"b"}\n'])
+    )
+    data = head + rows[0] + blank * count + rows[1]
+    *found, last = (row for row in read_rows(file_format, data) if not row.is_gap)
+    first_line = 1 + head.count(b"\n")
+    assert [row.line for row in [*found, last]] == [first_line, first_line + count + 1]
+    assert data[last.offset : last.end.offset] == rows[1]
+    assert last.end == Position(len(data), first_line + count + 1)
+
+
+def test_many_blank_lines_cost_no_more_than_their_bytes() -> None:
+    started = process_time()
+    rows = read_rows(CSV, b"title\n" + b"\n" * 20_000_000 + b"a\n")
+    assert process_time() - started < 2  # seconds; line by line, it takes ten times as long
+    assert len(rows) > 100  # gaps, at which other tasks run and progress is shown
+    assert [row.content for row in rows if not row.is_gap] == [{"title": "a"}]
 
 
 def test_a_duplicate_column_is_rejected() -> None:
@@ -326,7 +342,7 @@ def test_columns_without_a_name_are_ignored() -> None:
 
 @pytest.mark.parametrize("name", ["a", "a.json", "csv", ".csv", "-", "a.csv.gz", "a.txt"])
 def test_an_unknown_extension_is_rejected(name: str) -> None:
-    with pytest.raises(ValueError, match=r"must end in \.jsonl or \.csv"):
+    with pytest.raises(ValueError, match=r"must end in \.jsonl or \.csv or \.xlsx"):
         detect_format(Path(name))
 
 

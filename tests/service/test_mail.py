@@ -1,6 +1,7 @@
 """Mail: the queue, attempts, and the texts of notices, with a real SMTP server."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
@@ -11,11 +12,16 @@ from typing import Any
 import pytest
 
 from listings.domain.errors import Problem
+from listings.domain.mail import NewMail
+from listings.domain.model import Account
+from listings.service import mail as service_mail
+from listings.service.mail import smtp
+from listings.service.mail.html import write_html
 from listings.wiring import build_mail_server
 from tests.certificates import create_certificate
 from tests.cli.crowds import until
 from tests.harness import Harness, RunningService, cheap_passwords, load_test_settings, unused_port
-from tests.mail_server import Mailbox, mail_flags, run_mail_server
+from tests.mail_server import Mailbox, mail_flags, read_text, run_mail_server
 
 HOUR, DAY = 3600, 24 * 3600
 PASSWORD = "wide rivers run 7"
@@ -52,6 +58,12 @@ def request_reset(harness: Harness, email: str = ALICE) -> None:
 
 def add_alice(harness: Harness) -> None:
     harness.run(harness.services.accounts.add("Alice", ALICE, None))
+
+
+def set_plan_without_mail(harness: Harness, seconds: int) -> None:
+    """Set the end of Alice's plan, in seconds from now, without a mail."""
+    account, end = harness.run(harness.services.accounts.find(ALICE)), int(harness.clock()) + seconds
+    harness.run(harness.services.accounts.change_own(account, {"plan_expires_at": end}))
 
 
 def test_a_mail_has_the_headers_of_automatic_mail(tmp_path: Path, mailbox: Mailbox) -> None:
@@ -116,6 +128,19 @@ def test_a_mail_that_the_server_rejects_is_given_up_immediately(
     assert "at attempt 1: SMTPDataError 554" in caplog.text
 
 
+def test_an_unexpected_error_of_one_mail_does_not_stop_the_others(
+    harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_alice(harness)
+    broken = NewMail("m", "key_created", ALICE, None, "[]", int(harness.clock()) - 1)
+    harness.run(harness.store.add_mail(broken))
+    request_reset(harness)
+    send(harness)
+    assert mailbox.subjects == ["Set a new password"]
+    assert "Mail m (key_created) failed unexpectedly" in caplog.text
+    assert "next attempt in 60 s: AttributeError" in caplog.text
+
+
 def test_mail_waits_while_the_server_is_unreachable(tmp_path: Path) -> None:
     with unused_port() as port:
         nowhere = Mailbox()
@@ -163,23 +188,68 @@ def test_a_stop_waits_briefly_for_the_mail_that_is_being_sent(harness: Harness, 
     assert len({message["Message-ID"] for message in mailbox.messages}) == len(mailbox.messages) == 2
 
 
-def test_a_mail_that_a_stop_interrupts_is_due_immediately(
+def test_a_mail_that_a_stop_interrupts_before_its_text_is_due_immediately(
     harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listings.service.mail._STOP_SECONDS", 0.1)
+    monkeypatch.setattr(service_mail, "STOP_SECONDS", 0.1)
     add_alice(harness)
     request_reset(harness)
-    mailbox.delays = {"DATA": 20, "QUIT": 20}
-    assert harness.run(stop_while_sending(harness, mailbox, "DATA")) < 10
-    mailbox.delays = {"DATA": 0, "QUIT": 0}
+    mailbox.delays["RCPT"] = 20
+    assert harness.run(stop_while_sending(harness, mailbox, "RCPT")) < 10
+    mailbox.delays["RCPT"] = 0
     send(harness)
+    assert len(mailbox.messages) == 1
+
+
+def test_a_mail_whose_text_was_sent_is_not_sent_again_at_each_restart(
+    harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_mail, "STOP_SECONDS", 0.1)
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.delays["DATA"] = 20
+    assert harness.run(stop_while_sending(harness, mailbox, "DATA")) < 10
+    for _ in range(2):
+        harness.clock.advance(100)
+        send(harness)
+    assert len(mailbox.messages) == 1
+    mailbox.delays["DATA"] = 0
+    harness.clock.advance(100)  # nobody knows whether the server accepted it
+    send(harness)
+    assert len({message["Message-ID"] for message in mailbox.messages}) == 1
     assert len(mailbox.messages) == 2
+
+
+def test_a_server_may_take_longer_for_a_text_than_for_a_command(
+    harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smtp, "TIMEOUT_SECONDS", 1)
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.delays["DATA"] = 1.5
+    send(harness)
+    harness.clock.advance(HOUR)
+    send(harness)
+    assert len(mailbox.messages) == 1
+
+
+def test_a_server_that_does_not_answer_delays_others_less_than_the_claim(
+    harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("listings.service.mail.smtp.MAX_SECONDS", 1)
+    add_alice(harness)
+    request_reset(harness)
+    mailbox.delays["DATA"] = 20
+    started = monotonic()
+    send(harness)
+    assert monotonic() - started < 10
+    assert "next attempt in 60 s: TimeoutError" in caplog.text
 
 
 def test_an_accepted_mail_is_not_sent_again_after_a_stop(
     harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("listings.service.mail._STOP_SECONDS", 0.1)
+    monkeypatch.setattr(service_mail, "STOP_SECONDS", 0.1)
     add_alice(harness)
     request_reset(harness)
     mailbox.delays["QUIT"] = 20
@@ -262,15 +332,15 @@ def test_owners_get_mail_about_new_keys_and_new_devices(harness: Harness, mailbo
     harness.run(services.accounts.extend_plan(ALICE, 1))
     harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device=device))
     send(harness)
-    assert mailbox.subjects == ["Confirm your email address"]
+    assert sorted(mailbox.subjects) == ["Confirm your email address", "Your Business plan is active until 22 Oct 2026"]
     assert "Alice" not in mailbox.text  # anybody can sign up with her address
     harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device="e" * 43))
     key = harness.run(services.keys.create(ALICE, "Warehouse"))
     harness.run(services.keys.rotate(key.key.id, 0))
     send(harness)
     notices = ["A new device signed in to your account", *["A new API key was created"] * 2]
-    assert sorted(mailbox.subjects[1:]) == sorted(notices)
-    assert sum('"Warehouse"' in message.get_content() for message in mailbox.messages) == 2
+    assert sorted(mailbox.subjects[2:]) == sorted(notices)
+    assert sum('"Warehouse"' in read_text(message) for message in mailbox.messages) == 2
     assert key.secret not in mailbox.text
 
 
@@ -278,12 +348,12 @@ def test_owners_get_mail_about_new_keys_and_new_devices(harness: Harness, mailbo
 def test_the_mail_about_a_new_key_says_if_it_is_read_only(harness: Harness, mailbox: Mailbox) -> None:
     add_alice(harness)
     services = harness.services
-    harness.run(services.accounts.extend_plan(ALICE, 1))
+    set_plan_without_mail(harness, DAY)
     harness.run(services.keys.create(ALICE, "Till"))
     key = harness.run(services.keys.create(ALICE, "Shop", access="read"))
     harness.run(services.keys.rotate(key.key.id, 0))
     send(harness)
-    first_words = sorted(message.get_content().partition(" (")[0] for message in mailbox.messages)
+    first_words = sorted(read_text(message).split("\r\n")[2].partition(" (")[0] for message in mailbox.messages)
     assert first_words == ['The API key "Till"', *['The read-only API key "Shop"'] * 2]
 
 
@@ -299,7 +369,7 @@ def test_owners_get_mail_about_a_changed_password(harness: Harness, mailbox: Mai
     harness.run(invitations.accept(harness.run(invitations.create(ALICE)), PASSWORD))
     send(harness)
     assert mailbox.subjects.count("Your password was changed") == 2
-    assert sum("https://market.example/reset-password" in it.get_content() for it in mailbox.messages) == 2
+    assert sum("https://market.example/reset-password" in read_text(it) for it in mailbox.messages) == 2
 
 
 def test_the_operator_gets_mail_about_a_request_for_the_plan(harness: Harness, mailbox: Mailbox) -> None:
@@ -315,7 +385,7 @@ def test_the_operator_gets_mail_about_a_request_for_the_plan(harness: Harness, m
 def test_sellers_are_reminded_once_at_each_time_before_the_end_of_the_plan(harness: Harness, mailbox: Mailbox) -> None:
     add_alice(harness)
     end = int(harness.clock()) + 30 * DAY
-    harness.run(harness.services.accounts.set_plan(ALICE, end))
+    set_plan_without_mail(harness, 30 * DAY)
     for _ in range(40 * 4):
         harness.run(harness.services.plan_reminders.queue())
         send(harness)
@@ -331,7 +401,100 @@ def test_a_renewed_plan_cancels_its_queued_reminder(harness: Harness, mailbox: M
     harness.run(harness.services.plan_reminders.queue())
     harness.run(harness.services.accounts.extend_plan(ALICE, 1))
     send(harness)
+    assert mailbox.subjects == ["Your Business plan is active until 23 Oct 2026"]
+
+
+# Greeting and HTML
+
+
+def confirm(harness: Harness) -> None:
+    """Confirm the address of Alice, as if she had opened the link."""
+    account, now = harness.run(harness.services.accounts.find(ALICE)), int(harness.clock())
+    mail = NewMail("c", "confirm_email", ALICE, account.id, "{}", now)
+    harness.run(harness.store.add_mail(mail))
+    harness.run(harness.store.add_email_token(account.id, mail, b"d" * 32, now, now + 60))
+    harness.run(harness.store.confirm_email(b"d" * 32, now))
+
+
+def test_a_mail_to_a_confirmed_address_greets_by_name(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    send(harness)
+    assert mailbox.text.startswith("Hello,\r\n\r\nSomeone, probably you")
+    assert mailbox.text.endswith("\r\n\r\nListings\r\nhttps://market.example\r\n")
+    confirm(harness)
+    request_reset(harness)
+    send(harness)
+    assert mailbox.text.startswith("Hello Alice,\r\n\r\n")
+
+
+def test_the_html_of_a_mail_has_its_text_and_links(harness: Harness, mailbox: Mailbox) -> None:
+    add_alice(harness)
+    harness.run(harness.services.accounts.extend_plan(ALICE, 1))
+    send(harness)
+    html = read_text(mailbox.messages[-1], "html")
+    url = "https://market.example/console/listings/new"
+    assert f'<p>Create a listing:<br><a href="{url}">{url}</a></p>' in html
+    assert '<p>Listings<br><a href="https://market.example">https://market.example</a></p>' in html
+    assert not re.search(r"(?:src|url)\W+https?:", html)
+
+
+def test_what_a_person_wrote_becomes_neither_a_link_nor_markup() -> None:
+    text = "About <b>https://market.example.evil/x & https://market.example@evil/:\n\n> <script>\n>\n> https://market.example/x"
+    html = write_html("S <b>", text, "https://market.example")
+    body = html.partition("<main>")[2]
+    assert "&lt;b&gt;https://market.example.evil/x &amp; https://market.example@evil/" in body
+    assert "<blockquote>&lt;script&gt;<br>\n<br>\nhttps://market.example/x</blockquote>" in body
+    assert "<a " not in body
+    assert "<title>S &lt;b&gt;</title>" in html
+
+
+# Answers to requests for the plan
+
+
+def request_plan(harness: Harness, mailbox: Mailbox) -> Account:
+    """Request the plan for Alice, and drop the mail to the operator."""
+    add_alice(harness)
+    account: Account = harness.run(harness.services.accounts.find(ALICE))
+    harness.run(harness.services.plan_requests.add(account))
+    send(harness)
+    mailbox.messages.clear()
+    return account
+
+
+def test_a_seller_is_told_that_the_plan_started(harness: Harness, mailbox: Mailbox) -> None:
+    request_plan(harness, mailbox)
+    harness.run(harness.services.accounts.extend_plan(ALICE, 3))
+    send(harness)
+    (message,) = mailbox.messages
+    assert message["To"] == ALICE
+    text = read_text(message)
+    assert "active until 22 Dec 2026. 3 months, 147 NZD.\r\n" in text
+    assert "https://market.example/console/listings/new" in text
+
+
+@pytest.mark.parametrize("change", ["shorten", "remove", "expire"])
+def test_an_end_of_the_plan_is_no_start(harness: Harness, mailbox: Mailbox, change: str) -> None:
+    add_alice(harness)
+    accounts, now = harness.services.accounts, int(harness.clock())
+    set_plan_without_mail(harness, 2 * DAY)
+    if change == "expire":
+        harness.run(accounts.expire_plan(ALICE))
+    else:
+        harness.run(accounts.set_plan(ALICE, now + DAY if change == "shorten" else None))
+    send(harness)
     assert mailbox.messages == []
+
+
+def test_a_seller_reads_why_a_request_was_declined(harness: Harness, mailbox: Mailbox) -> None:
+    account = request_plan(harness, mailbox)
+    assert harness.run(harness.services.plan_requests.decline(account, " We only list\nboats. "))
+    send(harness)
+    assert mailbox.subjects == ["We can't start your Business plan"]
+    assert "plan.\r\n\r\nWe only list boats.\r\n" in mailbox.text
+    assert not harness.run(harness.services.plan_requests.decline(account, "Again"))
+    with pytest.raises(Problem, match="at most 500 printable characters"):
+        harness.run(harness.services.plan_requests.decline(account, "x" * 501))
 
 
 def test_an_erased_account_leaves_no_address_in_the_queue(harness: Harness, mailbox: Mailbox) -> None:

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from listings.contract.market import IndexResult
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.market import IndexResult
 from listings.domain.model import Caller, Listing, ListingQuery, MarketQuery, NewListing
 from listings.service import Options, Services
 from listings.service import market as market_service
 from listings.service.indexing import compute_next_size
 from listings.service.listings import search_unpriced_last
-from listings.service.market import is_bot, results
-from listings.service.market.results import MarketPage, MarketResults
+from listings.service.market import is_bot
+from listings.service.market.caches import Cached
+from listings.service.market.results import MarketResults
 from tests.harness import Harness, MaintainedHarness
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
@@ -57,6 +58,14 @@ def count_views(harness: Harness, listing: Listing) -> int:
     return harness.run(harness.services.moderation.get(listing.id)).view_count
 
 
+def find(harness: Harness, *, is_backwards: bool = False, **query: Any) -> MarketResults:
+    return harness.run(harness.services.market.find(MarketQuery(**query), is_backwards=is_backwards))
+
+
+def find_ids(harness: Harness, **query: Any) -> list[int]:
+    return [entry.id for entry in find(harness, **query).page.entries]
+
+
 def rejection_code(harness: Harness, listing_id: int) -> str:
     with pytest.raises(Problem) as caught:
         harness.run(harness.services.market.get_listing(listing_id))
@@ -66,34 +75,23 @@ def rejection_code(harness: Harness, listing_id: int) -> str:
 # Public listings
 
 
-def test_a_page_has_the_cursor_of_the_next_one(harness: Harness) -> None:
-    alice = authenticate(harness)
-    ids = [add_listing(harness, alice, price_cents=price).id for price in (5, 3, 3)]
-    assert harness.run(harness.services.market.index()) == 3
-    first = harness.run(harness.services.market.search(MarketQuery(sort="price", limit=2)))
-    assert [entry.id for entry in first.entries] == ids[1:]
-    last = harness.run(harness.services.market.search(MarketQuery(sort="price", limit=2, after=first.next_cursor)))
-    assert ([entry.id for entry in last.entries], last.next_cursor) == (ids[:1], None)
-
-
 @pytest.mark.decision("G5")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
-def test_listings_without_a_price_come_last_in_ascending_order(tmp_path: Path, engine: str) -> None:
+def test_listings_without_a_price_come_last_in_both_orders(tmp_path: Path, engine: str) -> None:
     assert engine
     with Harness(tmp_path) as harness:
-        alice, services = authenticate(harness), harness.services
+        alice = authenticate(harness)
         ids = [add_listing(harness, alice, price_cents=price).id for price in (0, 5, 0, 3, 0, 4)]
-        harness.run(services.market.index())
-        expected = [ids[number] for number in (3, 5, 1, 0, 2, 4)]
+        harness.index_market()
         for limit in range(1, 8):
-            market, own = MarketQuery(sort="price", limit=limit), ListingQuery(sort="price", descending=False)
-            search = services.market.search
-            assert read_pages(harness, search, market) == expected
-            find = partial(services.listings.find_unpriced_last, alice, limit=limit)
-            assert read_pages(harness, find, own) == expected
+            assert read_pages(harness, sort="price", limit=limit) == [ids[number] for number in (3, 5, 1, 0, 2, 4)]
+            assert read_pages(harness, sort="-price", limit=limit) == [ids[number] for number in (1, 5, 3, 4, 2, 0)]
+            find_own = partial(harness.services.listings.find_unpriced_last, alice, limit=limit)
+            own = ListingQuery(sort="price", descending=False)
+            assert read_own_pages(harness, find_own, own) == [ids[number] for number in (3, 5, 1, 0, 2, 4)]
         for limits, numbers in {(None, 4): (3, 5, 0, 2, 4), (4, None): (5, 1), (0, 0): (0, 2, 4), (4, 4): (5,)}.items():
-            query = MarketQuery(sort="price", limit=2, price_min=limits[0], price_max=limits[1])
-            assert read_pages(harness, services.market.search, query) == [ids[number] for number in numbers]
+            found = read_pages(harness, sort="price", limit=2, price_min=limits[0], price_max=limits[1])
+            assert found == [ids[number] for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -115,152 +113,228 @@ def test_listings_without_a_price_are_searched_only_if_needed(
     assert len(limits) == searches
 
 
-def read_pages(harness: Harness, search: Callable[..., Any], query: Any) -> list[int]:
-    """Return the ids on all pages."""
+def read_own_pages(harness: Harness, search: Callable[..., Any], query: ListingQuery) -> list[int]:
+    """Return the ids on all pages of an account's search."""
     ids: list[int] = []
     page = harness.run(search(query))
     while page.next_cursor is not None:
         ids += [entry.id for entry in page[0]]
         page = harness.run(search(structs.replace(query, after=page.next_cursor)))
-        assert page[0]  # no page leads to an empty one
     return ids + [entry.id for entry in page[0]]
+
+
+def read_pages(harness: Harness, **query: Any) -> list[int]:
+    """Return the ids on all pages, and check that the pages are the same backwards."""
+    pages = [find(harness, **query).page]
+    while pages[-1].next_cursor is not None:
+        pages.append(find(harness, **query, after=pages[-1].next_cursor).page)
+        assert pages[-1].entries  # no page leads to an empty one
+    for earlier, later in pairwise(pages):
+        back = find(harness, **query, after=later.previous_cursor, is_backwards=True).page
+        assert [it.id for it in back.entries] == [it.id for it in earlier.entries]
+        assert find(harness, **query, after=back.next_cursor).page.entries == later.entries
+    assert pages[0].previous_cursor is None
+    return [entry.id for page in pages for entry in page.entries]
+
+
+@pytest.mark.parametrize("sort", ["newest", "oldest", "price", "-price"])
+def test_equal_prices_are_in_one_order_on_all_pages(harness: Harness, sort: str) -> None:
+    alice = authenticate(harness)
+    ids = [add_listing(harness, alice, price_cents=7).id for _ in range(9)]
+    harness.index_market()
+    expected = ids if sort in {"oldest", "price"} else ids[::-1]
+    assert read_pages(harness, sort=sort, limit=2) == expected
+    harness.run(harness.services.listings.update(alice, ids[4], {"title": "Brass lamp"}))
+    harness.index_market()
+    assert read_pages(harness, sort=sort, limit=3) == expected
+
+
+def test_the_best_matches_are_followed_by_the_rest(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("listings.search.results.MAX_RANKED", 5)
+    monkeypatch.setattr("listings.service.market.results.MAX_RANKED", 5)
+    owners = [authenticate(harness, name) for name in ("alice", "bob", "charlie")]
+    mentioned = [add_listing(harness, owner, content="For a bike").id for owner in owners * 3]
+    bikes = [add_listing(harness, owner, title="Bike").id for owner in owners]
+    harness.index_market()
+    found = read_pages(harness, text="bike", sort="best", limit=2)
+    assert set(found[:3]) == set(bikes)
+    assert sorted(found) == sorted([*mentioned, *bikes])
 
 
 def test_a_page_has_twenty_four_listings_by_default(harness: Harness) -> None:
     alice = authenticate(harness)
     for _ in range(25):
         add_listing(harness, alice)
-    harness.run(harness.services.market.index())
-    assert len(harness.run(harness.services.market.search(MarketQuery())).entries) == 24
-    assert len(harness.run(harness.services.market.search(MarketQuery(limit=30))).entries) == 25
+    harness.index_market()
+    assert len(find(harness).page.entries) == 24
+    assert len(find(harness, limit=30).page.entries) == 25
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
-@pytest.mark.parametrize("most", [1_000, 0], ids=["chosen among all matches", "searched"])
-def test_pages_can_be_read_backwards(tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    assert engine
-    monkeypatch.setattr(results, "MAX_COUNTED", most)
-    with Harness(tmp_path) as harness:
-        alice, market = authenticate(harness), harness.services.market
-        for price in (0, 5, 0, 3, 0, 4, 3):
-            add_listing(harness, alice, price_cents=price)
-        harness.run(market.index())
-        for query in (MarketQuery(sort=sort, limit=2) for sort in ("newest", "price", "-price")):
-            find = partial(find_page, harness, query)
-            pages = [harness.run(market.search(query))]
-            while pages[-1].next_cursor is not None:
-                pages.append(harness.run(market.search(structs.replace(query, after=pages[-1].next_cursor))))
-            assert len(pages) == 4
-            assert pages[0].previous_cursor is None
-            for earlier, later in pairwise(pages):
-                assert find(later.previous_cursor, is_backwards=True) == earlier
-                assert find(earlier.next_cursor) == later
-            second = pages[0].entries[1].cursor
-            assert find(second, is_backwards=True) == pages[0]  # only one entry comes before
-            assert find((0, 10**9) if query.sort == "price" else (0, 0)).entries == []
+def test_a_cursor_beyond_all_listings_finds_all_or_nothing(harness: Harness) -> None:
+    lamp = add_listing(harness, authenticate(harness), price_cents=99_999_999_999).id
+    harness.index_market()
+    far = 10**11 - 1, 10**18 - 1
+    assert find_ids(harness, after=far) == find_ids(harness, after=(99, 0), sort="price") == [lamp]
+    assert find_ids(harness, after=(0, 0)) == find_ids(harness, after=far, sort="price") == []
+    assert find_ids(harness, after=far, sort="-price") == [lamp]
 
 
-def find_page(
-    harness: Harness, query: MarketQuery, cursor: tuple[int, int] | None, *, is_backwards: bool = False
-) -> MarketPage:
-    query = structs.replace(query, after=cursor)
-    found: MarketResults = harness.run(harness.services.market.find(query, is_backwards=is_backwards))
-    return found.page
-
-
-def test_counts_depend_on_the_other_filters(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    alice, market = authenticate(harness), harness.services.market
-    for kind, category in (("product", "Tools"), ("product", "Bikes"), ("product", "Tools"), ("job", "")):
-        add_listing(harness, alice, type=kind, category=category)
-    harness.run(market.index())
-
-    page, total, facets = harness.run(market.find(MarketQuery(type="product", category="Tools")))
-    assert [it.category for it in page.entries] == ["Tools", "Tools"]
-    assert total == 2
-    assert {name: it.listings for name, it in facets.items()} == {
+def test_counts_are_exact_and_each_filter_is_counted_without_itself(harness: Harness) -> None:
+    alice = authenticate(harness)
+    for kind, category in (("product", "Tools"), ("product", "Bikes"), ("product", "tool"), ("job", "")):
+        add_listing(harness, alice, type=kind, category=category, region="Chch")
+    harness.index_market()
+    found = find(harness, type="product", category="Tools")
+    assert {it.category for it in found.page.entries} == {"Tools", "tool"}
+    assert found.counts is not None
+    assert found.counts.total == 2
+    assert found.counts.values == {
         "type": {"product": 2},
-        "category": {"Tools": 2, "Bikes": 1},
-        "region": {},
+        "category": {"Tools": 1, "tool": 1, "Bikes": 1},
+        "region": {"Canterbury": 2},
     }
-    assert all(it.is_complete for it in facets.values())
-    monkeypatch.setattr(results, "MAX_COUNTED", 2)
-    _, total, facets = harness.run(market.find(MarketQuery(type="product")))
-    assert (total, facets["type"].is_complete) == (3, False)
 
 
-def test_counts_of_too_many_results_are_cached_but_pages_are_not(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "MAX_COUNTED", 2)
-    alice, market, query = authenticate(harness), harness.services.market, MarketQuery(type="product")
+def test_counts_are_cached_for_ten_seconds_but_pages_are_not(harness: Harness) -> None:
+    alice = authenticate(harness)
     listings = [add_listing(harness, alice, category="Tools") for _ in range(3)]
-    harness.run(market.index())
-    assert harness.run(market.find(query)).facets["category"].listings == {"Tools": 3}
-
+    harness.index_market()
+    assert find(harness, text="lamp").counts == (3, {"type": {"product": 3}, "category": {"Tools": 3}, "region": {}})
     for listing in listings:
         harness.run(harness.services.listings.delete(alice, listing.id))
     bike = add_listing(harness, alice, category="Bikes")
-    harness.run(market.index())
-    page, total, facets = harness.run(market.find(query))
-    assert ([it.id for it in page.entries], total, facets["category"].listings) == ([bike.id], 3, {"Tools": 3})
-    assert harness.run(market.find(MarketQuery(type="product", category="Bikes"))).facets["type"].listings == {
-        "product": 1
-    }
+    harness.index_market()
+    found = find(harness, text="lamp")
+    assert ([it.id for it in found.page.entries], found.counts and found.counts.total) == ([bike.id], 3)
     harness.clock.now += 10
-    page, total, facets = harness.run(market.find(query))
-    assert ([it.id for it in page.entries], total, facets["category"].listings) == ([bike.id], 1, {"Bikes": 1})
+    assert find(harness, text="lamp").counts == (1, {"type": {"product": 1}, "category": {"Bikes": 1}, "region": {}})
+
+
+def test_a_hidden_listing_is_never_shown_whatever_the_lag(harness: Harness) -> None:
+    alice, bob = authenticate(harness), authenticate(harness, "bob")
+    ids = [add_listing(harness, alice, price_cents=5, region="Otago").id for _ in range(30)]
+    lamp = add_listing(harness, bob, price_cents=5, region="Otago").id
+    harness.index_market()
+    listings = harness.services.listings
+    harness.run(listings.delete(alice, ids[0]))
+    harness.run(listings.update(alice, ids[1], {"is_active": False}))
+    harness.run(listings.update(alice, ids[2], {"region": "Nelson"}))
+    harness.run(listings.update(alice, ids[3], {"price_cents": 900}))
+    filters = {"region": "Otago", "price_max": 100, "limit": 40}
+    for query in ({"text": "lamp", "sort": "best"}, {"sort": "newest"}, {"sort": "oldest"}, {"sort": "price"}):
+        assert set(find_ids(harness, **filters, **query)) == {*ids[4:], lamp}
+    harness.run(harness.services.accounts.disable(str(alice.account_id)))
+    harness.clock.now += 10
+    found = find(harness, text="lamp", sort="best")
+    assert [it.id for it in found.page.entries] == [lamp]
+    assert found.counts is not None
+    assert found.counts.total == 1
+
+
+def test_one_seller_does_not_fill_the_best_matches(harness: Harness) -> None:
+    alice, bob = authenticate(harness), authenticate(harness, "bob")
+    boats = [add_listing(harness, alice, title="Red lamp").id for _ in range(3)]
+    for _ in range(12):
+        add_listing(harness, bob, title="Red lamp")
+    harness.index_market()
+    owners = [it.id in boats for it in find(harness, text="lamp", sort="best").page.entries]
+    assert [number for number, is_boat in enumerate(owners) if is_boat] == [4, 9, 14]
+
+
+def test_the_home_page_has_at_most_two_listings_of_a_seller(harness: Harness) -> None:
+    market = harness.services.market
+    owners = [authenticate(harness, f"seller{number}") for number in range(7)]
+    for owner in owners:
+        for number in range(3):
+            images = '["https://pictures.example/1.jpg"]' if number == 2 else "[]"
+            add_listing(harness, owner, images=images, type="rental")
+    crowd = [add_listing(harness, owners[0]).id for _ in range(30)]
+    harness.index_market()
+    newest = harness.run(market.list_newest())
+    assert len(newest) == 12
+    assert len({it.id % 1024 for it in newest}) >= 6
+    assert len({it.id for it in newest} & set(crowd)) == 2
+    assert [bool(it.image) for it in newest] == sorted((bool(it.image) for it in newest), reverse=True)
+    assert len(harness.run(market.list_highlights())[1]) == 6
+
+
+def test_without_an_index_the_newest_listings_are_shown(harness: Harness) -> None:
+    market, alice = harness.services.market, authenticate(harness)
+    ids = [add_listing(harness, alice, category="Lamps", region="Otago").id for _ in range(3)]
+    harness.run(market.stamp())
+    first = find(harness, limit=2)
+    assert ([it.id for it in first.page.entries], first.counts) == ([ids[2], ids[1]], None)
+    assert find_ids(harness, limit=2, after=first.page.next_cursor) == [ids[0]]
+    assert harness.run(market.list_facets()) == ({"Otago": 3}, {"Lamps": 3})
+    assert [it.id for it in harness.run(market.list_newest())] == ids[::-1]
+    add_listing(harness, authenticate(harness, "bob"))
+    harness.run(market.stamp())
+    own = find(harness, account_id=alice.account_id, limit=2)
+    assert [it.id for it in own.page.entries] == [ids[2], ids[1]]
+    rest = find(harness, account_id=alice.account_id, limit=2, after=own.page.next_cursor)
+    assert ([it.id for it in rest.page.entries], rest.page.next_cursor) == ([ids[0]], None)
+    for text, region in (("lamp", None), ("", "Otago")):
+        with pytest.raises(Unavailable, match="Search is being prepared"):
+            find(harness, text=text, region=region)
 
 
 def test_the_spellings_of_a_category_are_counted_together(harness: Harness) -> None:
     alice, market = authenticate(harness), harness.services.market
-    for category in ("bikes", "Tools", "Bikes", "Tools", "Bikes"):
+    for category in ("bikes", "Tools", "Bikes", "Tools", "Bikes", "Bicycle"):
         add_listing(harness, alice, category=category)
-    harness.run(market.index())
-    assert harness.run(market.list_facets()).categories == {"Bikes": 3, "Tools": 2}
-    page, total, facets = harness.run(market.find(MarketQuery(category="bike")))
-    assert (len(page.entries), total, facets["category"].listings) == (3, 3, {"Bikes": 3, "Tools": 2})
+    harness.index_market()
+    assert harness.run(market.list_facets()).categories == {"Bikes": 4, "Tools": 2}
+    assert len(find(harness, category="bike").page.entries) == 4
 
 
-def test_a_misspelt_word_is_corrected_if_that_finds_something(harness: Harness) -> None:
-    alice, market = authenticate(harness), harness.services.market
-    add_listing(harness, alice, title="Bicycle bell", region="Wellington")
-    add_listing(harness, alice, title="Guitar", region="Otago")
-    harness.run(market.index())
-    for text, suggestion in {
-        "bycicle bels": "bicycle bell",
-        "guitat welington": "guitar",
-        "guitar bells": None,
-        "gutar": "guitar",
-        "icycle": None,
-        "guitars": None,
-        "bicyclebell": "bicycle bell",
-        "I am looking for a bycicle in wellington": "bicycle wellington",
-        "unicorn": None,
-        "": None,
-    }.items():
-        assert harness.run(market.suggest(MarketQuery(text=text))).text == suggestion
-    assert harness.run(market.suggest(MarketQuery(text="gutar", region="Wellington"))).text is None
+def add_guitars(harness: Harness) -> None:
+    for name in ("alice", "bob", "charlie"):
+        owner = authenticate(harness, name)
+        add_listing(harness, owner, title="Acoustic guitar", category="Music", region="Otago")
+        add_listing(harness, owner, title="Brass lamp", category="Lamps")
 
 
-def test_the_first_six_words_are_suggested_without_the_others(harness: Harness) -> None:
-    alice, market, six = authenticate(harness), harness.services.market, "blue road bike strong carbon fork"
-    add_listing(harness, alice, title=six)
-    harness.run(market.index())
-    assert harness.run(market.suggest(MarketQuery(text=f"{six} unicorn"))).text == six
-
-
-def test_the_category_of_the_rarest_word_is_suggested(harness: Harness) -> None:
-    alice, market = authenticate(harness), harness.services.market
-    for title, category in (("Old guitar", "Music"), ("Guitar strings", "Music"), ("Guitar book", "Books")):
-        add_listing(harness, alice, title=title, category=category)
+@pytest.mark.decision("G51")
+def test_a_misspelt_word_is_corrected_to_a_common_one(harness: Harness) -> None:
+    add_guitars(harness)
+    dave = authenticate(harness, "dave")
     for _ in range(4):
-        add_listing(harness, alice, title="Old lamp", category="Lamps")
-    harness.run(market.index())
-    add_listing(harness, alice, title="Red lamp", category="Lamps")
-    add_listing(harness, alice, title="Red book", category="Books")
-    harness.run(market.index())
-    expected = {"old gutar unicorn": "Music", "lamp strings": "Music", "red unicorn": None, "unicorn": None}
-    assert {text: harness.run(market.suggest(MarketQuery(text=text))).category for text in expected} == expected
+        add_listing(harness, dave, title="Gultar 3000")
+    harness.index_market()
+    for text, suggestion in {
+        "gutar": "guitar",
+        "gitaur": "guitar",
+        "acustic gutar": "acoustic guitar",
+        "bras": None,  # the beginning of a word
+        "3001": None,
+        "unicorn": None,
+    }.items():
+        assert find(harness, text=text, sort="best").suggestion.text == suggestion, text
+    assert find(harness, text="gutar", sort="best", region="Nelson").suggestion.text is None
+
+
+@pytest.mark.decision("G51")
+def test_the_best_results_for_some_words_are_shown(harness: Harness) -> None:
+    add_guitars(harness)
+    harness.index_market()
+    for text, left_out, title in (
+        ("acoustic guitar unicorn", ["unicorn"], "Acoustic guitar"),
+        ("guitar lamp brass", ["guitar"], "Brass lamp"),
+    ):
+        found = find(harness, text=text, sort="best")
+        assert (list(found.left_out), {it.title for it in found.page.entries}) == (left_out, {title})
+        assert found.counts is not None
+        assert found.counts.total == 3
+    assert find(harness, text="unicorn zebra", sort="best").page.entries == []
+
+
+def test_frequent_words_are_those_of_several_sellers(harness: Harness) -> None:
+    add_guitars(harness)
+    alice = authenticate(harness)
+    for _ in range(5):
+        add_listing(harness, alice, title="Zebra")
+    harness.index_market()
+    assert set(harness.run(harness.services.market.list_frequent_words())) == {"acoustic", "brass", "guitar", "lamp"}
 
 
 def test_a_listing_is_public_while_it_and_its_account_are_active(harness: Harness) -> None:
@@ -286,10 +360,10 @@ def test_facets_are_counted_and_cached_for_a_minute(harness: Harness) -> None:
     alice = authenticate(harness)
     for region in ("Wellington", "otago", "Wellington"):
         add_listing(harness, alice, region=region, category="Lamps")
-    harness.run(harness.services.market.index())
+    harness.index_market()
     assert harness.run(harness.services.market.list_facets()) == ({"Wellington": 2, "Otago": 1}, {"Lamps": 3})
     add_listing(harness, alice, region="Nelson")
-    harness.run(harness.services.market.index())
+    harness.index_market()
     assert "Nelson" not in harness.run(harness.services.market.list_facets()).regions
     harness.clock.now += 60
     assert "Nelson" in harness.run(harness.services.market.list_facets()).regions
@@ -398,15 +472,17 @@ def test_visitors_are_purged_a_minute_after_midnight(harness: Harness) -> None:
 # The index
 
 
-def test_background_tasks_store_views_and_index_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("listings.service.background_tasks._MARKET_SECONDS", 0.01)
+def test_background_tasks_store_views_and_number_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("listings.service.background_tasks.MARKET_SECONDS", 0.01)
     with MaintainedHarness(tmp_path) as harness:
         lamp = add_listing(harness, authenticate(harness))
         harness.services.market.record_view(lamp, "192.0.2.1", BROWSER)
 
         async def is_done() -> bool:
-            page = await harness.services.market.search(MarketQuery())
-            return bool(page.entries) and (await harness.services.moderation.get(lamp.id)).view_count == 1
+            return (
+                bool(await harness.store.page_newest())
+                and (await harness.services.moderation.get(lamp.id)).view_count == 1
+            )
 
         async def wait() -> None:
             while not await is_done():  # noqa: ASYNC110 - polls the store
@@ -440,7 +516,7 @@ class Backlog:
         self._contended = contended
         self.counts: list[int] = []
 
-    async def index_market(self, count: int, _indexer: bytes, _now: float) -> IndexResult:
+    async def stamp_market(self, count: int, _holder: bytes, _now: float) -> IndexResult:
         if len(self.counts) == 20:
             raise Unavailable("Enough")
         self.counts.append(count)
@@ -460,7 +536,7 @@ def test_indexing_takes_its_share_of_the_time(
 
     backlog: Any = Backlog(contended=contended)
     with pytest.raises(Unavailable):
-        asyncio.run(Services(backlog, None, options=Options(pause=pause)).market.index())
+        asyncio.run(Services(backlog, None, options=Options(pause=pause)).market.stamp())
     assert minimum <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= maximum
 
 
@@ -473,6 +549,47 @@ def test_each_indexing_run_starts_with_a_small_step() -> None:
     for _ in range(2):
         backlog.counts.clear()
         with pytest.raises(Unavailable):
-            asyncio.run(services.market.index())
+            asyncio.run(services.market.stamp())
         assert backlog.counts[0] == 16
         assert backlog.counts[1] == 32
+
+
+# Caches
+
+
+def test_simultaneous_readers_of_a_cache_share_one_read() -> None:
+    reads: list[None] = []
+
+    async def read() -> int:
+        reads.append(None)
+        await asyncio.sleep(0)
+        return len(reads)
+
+    async def use() -> None:
+        cached = Cached[int](lambda: 0.0, 10)
+        gone, *waiting = (asyncio.ensure_future(cached.get(read)) for _ in range(3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert await asyncio.gather(*waiting) == [1, 1]
+        assert await cached.get(read) == 1
+
+    asyncio.run(use())
+
+
+def test_a_failed_read_of_a_cache_is_repeated() -> None:
+    reads: list[None] = []
+
+    async def read() -> int:
+        reads.append(None)
+        await asyncio.sleep(0)
+        if len(reads) == 1:
+            raise Unavailable("The database can't be read")
+        return len(reads)
+
+    async def use() -> None:
+        cached = Cached[int](lambda: 0.0, 10)
+        failed = await asyncio.gather(cached.get(read), cached.get(read), return_exceptions=True)
+        assert [type(error) for error in failed] == [Unavailable, Unavailable]
+        assert await cached.get(read) == 2
+
+    asyncio.run(use())

@@ -6,6 +6,7 @@ import pytest
 
 from listings.domain.errors import Problem
 from listings.domain.model import Account
+from listings.service import Services
 from listings.service.keys import IssuedKey
 from tests.harness import MONTH, Harness
 from tests.service.members import (
@@ -17,6 +18,8 @@ from tests.service.members import (
     find_member_with_plan,
     sign_in,
 )
+
+HOUR = 3600
 
 # Invitations
 
@@ -121,11 +124,63 @@ def test_an_account_can_create_twenty_active_keys(harness: Harness, alice: str) 
     member = find_member_with_plan(harness, alice)
     keys = [harness.run(harness.services.member_keys.create(member, f"key {number}")) for number in range(20)]
     assert error_code(harness, harness.services.member_keys.create(member, "one more")) == "too_many_keys"
+    harness.clock.advance(HOUR)
+    member = find_member(harness, harness.run(harness.services.sessions.confirm_password(member, PASSWORD)))
     harness.run(harness.services.member_keys.revoke(member, keys[0].key.id))
     assert harness.run(harness.services.member_keys.create(member, "one more")).key.name == "one more"
     both_valid = harness.services.member_keys.rotate(member, keys[1].key.id, 3600)
     assert error_code(harness, both_valid) == "too_many_keys"
     assert harness.run(harness.services.member_keys.rotate(member, keys[1].key.id, 0)).key.name == "key 1"
+
+
+@pytest.mark.decision("G25")
+def test_twenty_keys_an_hour_are_created_or_rotated(harness: Harness, alice: str) -> None:
+    member, keys = find_member_with_plan(harness, alice), harness.services.member_keys
+    for _ in range(10):
+        harness.clock.advance(60)
+        issued = harness.run(keys.create(member, "till"))
+        rotated = harness.run(keys.rotate(member, issued.key.id, 0))
+        harness.run(keys.revoke(member, rotated.key.id))
+    other = harness.run(harness.services.keys.create("alice@example.com", "the operator's"))
+    harness.run(harness.services.keys.rotate(other.key.id, 3600))
+    for task in (keys.create(member, "one more"), keys.rotate(member, other.key.id, 0)):
+        problem = catch_problem(harness, task)
+        assert (problem.code, problem.retry_after) == ("too_many_attempts", HOUR - 9 * 60)
+        assert problem.message == "Too many new keys in the last hour: wait 51 minutes, then try again"
+    assert harness.run(keys.revoke(member, other.key.id)).revoked_at is not None
+    harness.clock.advance(HOUR - 9 * 60)
+    member = find_member(harness, harness.run(harness.services.sessions.confirm_password(member, PASSWORD)))
+    assert harness.run(keys.create(member, "one more")).key.name == "one more"
+
+
+@pytest.mark.decision("G25")
+def test_only_keys_that_are_created_count(harness: Harness, alice: str) -> None:
+    member, keys = find_member_with_plan(harness, alice), harness.services.member_keys
+    ended = harness.run(keys.create(member, "till", form_id="first"))
+    harness.run(keys.revoke(member, ended.key.id))
+    for _ in range(20):
+        assert error_code(harness, keys.create(member, "")) == "invalid_request"
+        assert error_code(harness, keys.create(member, "till", form_id="first")) == "idempotency_key_reused"
+        assert error_code(harness, keys.rotate(member, ended.key.id, 0)) == "key_ended"
+    for _ in range(19):
+        harness.run(keys.create(member, "till"))
+    assert error_code(harness, keys.create(member, "one more")) == "too_many_attempts"
+
+
+@pytest.mark.decision("G25")
+def test_several_processes_create_twenty_keys_an_hour_together(harness: Harness, alice: str) -> None:
+    member = find_member_with_plan(harness, alice)
+    processes = [Services(harness.store, None, harness.clock) for _ in range(3)]
+
+    async def create_and_revoke(number: int) -> None:
+        keys = processes[number % 3].member_keys
+        issued = await keys.create(member, "till")
+        await keys.revoke(member, issued.key.id)
+
+    async def create_all() -> list[object]:
+        return list(await asyncio.gather(*map(create_and_revoke, range(30)), return_exceptions=True))
+
+    assert harness.run(create_all()).count(None) == 20
 
 
 @pytest.mark.decision("G25")

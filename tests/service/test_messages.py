@@ -33,8 +33,12 @@ def alice(harness: Harness, mailbox: Mailbox) -> Person:
     return create_alice(harness, mailbox)
 
 
-def write(harness: Harness, listing_id: int, message: BuyerMessage = ANA, address: str = "192.0.2.1") -> None:
-    harness.run(harness.services.messages.send(listing_id, message, address))
+def write(
+    harness: Harness, listing_id: int, message: BuyerMessage = ANA, address: str = "192.0.2.1", browser: str = "b"
+) -> None:
+    messages = harness.services.messages
+    recipient = harness.run(messages.find_recipient(listing_id))
+    harness.run(messages.send(recipient, message, address, browser))
 
 
 def count_stored(harness: Harness) -> int:
@@ -120,13 +124,22 @@ def test_a_message_keeps_all_characters_except_controls(harness: Harness, alice:
     assert f"\r\n> 10\xa0km\r\n> a\u3000b\r\n> {family}!\r\n" in mailbox.text
 
 
-@pytest.mark.parametrize(("limit", "per"), [(5, "network"), (20, "listing"), (50, "seller")])
+def test_bidirectional_controls_reverse_no_text_of_ours(harness: Harness, alice: Person, mailbox: Mailbox) -> None:
+    controls = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    write(harness, create(harness, alice, title=f"A{controls}B"), ANA._replace(text=f"{controls}x"))
+    deliver(harness)
+    assert mailbox.subjects == ["Message about: AB"]
+    assert 'your listing "AB":\r\n\r\n> x\r\n' in mailbox.text
+
+
+@pytest.mark.parametrize(("limit", "per"), [(10, "browser"), (60, "network"), (20, "listing"), (50, "seller")])
 def test_messages_are_limited(harness: Harness, alice: Person, limit: int, per: str) -> None:
-    listings = [create(harness, alice) for _ in range(3 if per == "seller" else 1)]
+    sellers = [alice, harness.person("bob")] if per == "network" else [alice]
+    listings = [create(harness, seller) for seller in sellers for _ in range(1 if per == "listing" else 3)]
 
     def write_from(number: int) -> None:
-        network = 0 if per == "network" else number
-        write(harness, listings[number % len(listings)], address=f"192.0.2.{network}")
+        network, browser = 0 if per == "network" else number, "b" if per == "browser" else str(number)
+        write(harness, listings[number % len(listings)], address=f"192.0.2.{network}", browser=browser)
 
     for number in range(limit):
         write_from(number)

@@ -17,6 +17,7 @@ from stripe import WebhookSignature
 from listings.domain import timestamps
 from listings.domain.accounts import DEFAULT_PLAN, PlanTerms
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import Payment
 from listings.service.payments.stripe import StripeAccount, StripePayments
 from tests.harness import START, TIMEOUT, Harness, Person, unused_port
 
@@ -34,6 +35,7 @@ class Shop:
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
+        self.read_bodies = 0
         self.alice: Person = harness.person("alice", plan_ends_in=-1)
 
     def build_event(self, *, kind: str = "checkout.session.completed", **changes: Any) -> bytes:
@@ -50,7 +52,11 @@ class Shop:
         return json.dumps(event).encode()
 
     def receive(self, body: bytes, **headers: str) -> None:
-        self.harness.run(self.harness.services.payments.receive(headers or sign(body), body))
+        async def read() -> bytes:
+            self.read_bodies += 1
+            return body
+
+        self.harness.run(self.harness.services.payments.receive(headers or sign(body), read))
 
     def reject(self, body: bytes, **headers: str) -> str:
         with pytest.raises(Problem) as caught:
@@ -111,10 +117,26 @@ def test_a_tampered_event_is_rejected(shop: Shop) -> None:
     header = sign(body)
     assert "not signed" in shop.reject(body.replace(b'"2"', b'"9"'), **header)
     assert "not signed" in shop.reject(body, **sign(body, "whsec_other"))
-    for value in ("", "t=1", "v1=00", f"t={int(time.time())},v1=00", "nonsense"):
-        assert "not signed" in shop.reject(body, **{"stripe-signature": value})
-    assert "not signed" in shop.reject(body, other="header")
-    assert shop.paid_until == before
+    assert (shop.read_bodies, shop.paid_until) == (2, before)
+
+
+SIGNATURE = "v1=" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    "value", ["", "t=1", SIGNATURE, "t=1,v1=00", f"t=x,{SIGNATURE}", f"t=,{SIGNATURE}", f"t=1,{SIGNATURE}0", "nonsense"]
+)
+def test_an_event_without_a_valid_header_is_rejected_before_it_is_read(shop: Shop, value: str) -> None:
+    before = shop.paid_until
+    assert "not signed" in shop.reject(shop.build_event(), **{"stripe-signature": value})
+    assert "not signed" in shop.reject(shop.build_event(), other="header")
+    assert (shop.read_bodies, shop.paid_until) == (0, before)
+
+
+def test_an_event_may_have_other_signatures_too(shop: Shop) -> None:
+    body, before = shop.build_event(), shop.paid_until
+    shop.receive(body, **{"stripe-signature": f"v0=x,{SIGNATURE},{sign(body)['stripe-signature']}"})
+    assert shop.paid_until > before
 
 
 def test_an_old_event_is_rejected(shop: Shop) -> None:
@@ -214,8 +236,11 @@ class FakeStripe(BaseHTTPRequestHandler):
     response: ClassVar[tuple[int, dict[str, Any]]] = (200, {})
     is_released: ClassVar[threading.Event] = threading.Event()
 
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        body = self.rfile.read(int(self.headers["content-length"] or 0)).decode()
         self.requests.append((self.path, parse_qs(body), self.headers["authorization"]))
         self.is_released.wait(TIMEOUT)
         status, content = self.response
@@ -276,6 +301,7 @@ def test_a_stripe_checkout_costs_49_dollars_a_month(harness: Harness) -> None:
         "metadata[currency]": "nzd",
         "customer_email": alice.email,
         "adaptive_pricing[enabled]": "false",
+        "invoice_creation[enabled]": "true",
         "success_url": RETURN_URL,
         "cancel_url": RETURN_URL,
     }
@@ -293,7 +319,7 @@ def test_a_currency_without_cents_is_charged_in_whole_units(harness: Harness) ->
         paid = payments.handle_event(sign(event), event)
     ((_, form, _),) = FakeStripe.requests
     assert form["line_items[0][price_data][unit_amount]"] == ["5000"]
-    assert paid == ("stripe", "cs_1", 1, 2)
+    assert paid == Payment("stripe", "cs_1", 1, 2)
 
 
 @pytest.mark.parametrize(("cents", "currency"), [(4_950, "jpy"), (4_900, "kwd")])
@@ -368,7 +394,7 @@ def test_requests_are_listed_until_they_are_answered(harness: Harness) -> None:
         (cast.bob.account, 2),
     ]
     harness.run(services.accounts.extend_plan(str(cast.charlie.account.id), 1))
-    harness.run(services.accounts.expire_plan(str(cast.bob.account.id)))
+    harness.run(services.plan_requests.decline(cast.bob.account, "Closed"))
     assert [it.account.id for it in harness.run(services.plan_requests.list_open())] == [cast.alice.account.id]
     harness.run(services.accounts.erase(str(cast.alice.account.id)))
     assert harness.run(services.plan_requests.list_open()) == []
@@ -389,7 +415,7 @@ def test_open_requests_are_logged_once_a_day(harness: Harness, caplog: pytest.Lo
 
 def test_without_a_provider_events_are_rejected(harness: Harness) -> None:
     with pytest.raises(Problem, match="takes no payments"):
-        harness.run(harness.services.payments.receive({}, b"{}"))
+        harness.run(harness.services.payments.receive({}, lambda: pytest.fail("the event was read")))
 
 
 @pytest.mark.parametrize(
@@ -403,3 +429,15 @@ def test_stripe_needs_its_secrets(tmp_path: Path, settings: dict[str, str], mess
     with pytest.raises(Problem, match=message) as caught, Harness(tmp_path, payment_provider="stripe", **settings):
         pytest.fail("the service started")
     assert caught.value.code == "invalid_setting"
+
+
+def test_the_invoice_of_a_payment_is_found_at_stripe(shop: Shop) -> None:
+    shop.receive(shop.build_event(invoice="in_1"))
+    shop.receive(shop.build_event(id="cs_2"))
+    payments, alice = shop.harness.services.payments, shop.alice.account
+    assert [one.payment_id for one, _ in shop.harness.run(payments.list_invoiced(alice))] == ["cs_1"]
+    with pytest.raises(Problem, match="There is no such invoice"):
+        shop.harness.run(payments.find_invoice(shop.harness.person("bob").account, "cs_1"))
+    invoice = {"id": "in_1", "object": "invoice", "hosted_invoice_url": "https://invoice.stripe.example/i/1"}
+    with run_fake_stripe(200, invoice) as stripe:
+        assert shop.harness.run(stripe.find_invoice("in_1")) == "https://invoice.stripe.example/i/1"

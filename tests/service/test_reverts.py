@@ -1,17 +1,17 @@
 """How the unfinished reverts of all accounts are continued."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from listings.contract.history import OPERATOR
-from listings.contract.reverts import Revert, RevertPosition, RevertRequest, RevertStep
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import OPERATOR
 from listings.domain.model import bucket_of
-from listings.domain.reverts import RevertScope
+from listings.domain.reverts import FoundScope, Revert, RevertPosition, RevertRequest, RevertStep
 from listings.service.history import reverts as reverts_module
-from listings.store.reverts import reads
+from listings.store.reverts import scan
 from tests.harness import Harness, Person
 from tests.service.members import catch_problem
 
@@ -35,8 +35,8 @@ class Watched:
     def choose_revert_step_size(self) -> int:
         return 1
 
-    async def find_revert_scope(self, *arguments: Any) -> RevertScope:
-        scope: RevertScope = await self._store.find_revert_scope(*arguments)
+    async def find_revert_scope(self, *arguments: Any) -> FoundScope:
+        scope: FoundScope = await self._store.find_revert_scope(*arguments)
         if self.after_scope is not None:
             await self.after_scope()
         return scope
@@ -92,10 +92,28 @@ def test_the_reverts_of_all_accounts_take_turns(harness: Harness, store: Watched
     assert [count_listings(harness, person) for person in (alice, bob)] == [0, 0]
 
 
+def test_the_previews_of_accounts_take_turns(harness: Harness) -> None:
+    alice, bob = harness.person("alice"), harness.person("bob")
+    ended: list[Person] = []
+
+    async def preview(person: Person) -> None:
+        request = RevertRequest("key", person.key_id, int(harness.clock()) - 60)
+        await harness.services.reverts.preview(person.account.id, request)
+        ended.append(person)
+
+    async def preview_all() -> None:
+        await asyncio.gather(*(preview(alice) for _ in range(20)), preview(bob))
+
+    for person in (alice, bob):
+        create(harness, person, 1)
+    harness.run(preview_all())
+    assert ended.index(bob) <= 2
+
+
 def test_reverts_with_several_pages_take_turns(
     harness: Harness, store: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "_MAX_ROWS", 1)
+    monkeypatch.setattr(scan, "_MAX_ROWS", 1)
     (alice, _), (bob, _) = begin(harness, "alice", "bob")
     harness.run(harness.services.reverts.run())
     assert store.steps == [alice.account.id, bob.account.id] * 3

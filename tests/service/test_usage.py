@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from listings.domain import api_keys
+from listings.domain.errors import Problem
 from listings.domain.model import Caller
 from listings.service.history.usage import Usage
 from tests.harness import TIMEOUT, Harness, MaintainedHarness, Person
@@ -14,6 +15,7 @@ from tests.harness import TIMEOUT, Harness, MaintainedHarness, Person
 HOUR = 3600
 DAY = 24 * HOUR
 LISTINGS = "/api/v1/listings"
+REJECTED = Problem("listing_not_found", "Listing not found")
 
 
 @pytest.fixture
@@ -161,7 +163,7 @@ def test_the_last_hundred_rejections_are_retained(harness: Harness, alice: Perso
 def test_a_key_in_a_path_or_a_request_id_is_masked(harness: Harness, alice: Person) -> None:
     caller = harness.run(harness.services.access.authenticate(alice.key))
     harness.services.usage.record_rejection(
-        caller, "code", 404, "GET", f"/api/v1/listings/{alice.key}", f"r-{alice.key}"
+        caller, REJECTED, 404, "GET", f"/api/v1/listings/{alice.key}", f"r-{alice.key}"
     )
     harness.run(harness.services.usage.write())
     (rejected,) = read_usage(harness, alice).rejected_requests
@@ -171,7 +173,7 @@ def test_a_key_in_a_path_or_a_request_id_is_masked(harness: Harness, alice: Pers
 
 def test_a_path_is_truncated_and_cleaned(harness: Harness, alice: Person) -> None:
     caller = Caller(alice.key_id, alice.account.id, alice.account.id & 1023, None, None, None, None, "write")
-    harness.services.usage.record_rejection(caller, "code", 404, "GET", "/\0\ud83d" + "x" * 500, "r" * 500)
+    harness.services.usage.record_rejection(caller, REJECTED, 404, "GET", "/\0\ud83d" + "x" * 500, "r" * 500)
     harness.run(harness.services.usage.write())
     (rejected,) = read_usage(harness, alice).rejected_requests
     assert rejected.path == "/\ufffd?" + "x" * 197
@@ -199,7 +201,7 @@ def test_many_counts_are_written_in_batches(harness: Harness, alice: Person) -> 
         for person in people:
             caller = Caller(person.key_id, person.account.id, 1, None, None, None, None, "write")
             harness.services.usage.record_response(caller, status)
-            harness.services.usage.record_rejection(caller, "c", status, "GET", "/", "r")
+            harness.services.usage.record_rejection(caller, REJECTED, status, "GET", "/", "r")
     harness.run(harness.services.usage.write())
     assert not harness.services.usage._responses  # noqa: SLF001 - nothing is pending
     for person in people:
@@ -214,7 +216,7 @@ def test_a_batch_takes_the_oldest_counts(harness: Harness, alice: Person) -> Non
         caller = Caller(person.key_id, person.account.id, 1, None, None, None, None, "write")
         for status in range(200, 300):
             harness.services.usage.record_response(caller, status)
-            harness.services.usage.record_rejection(caller, "c", status, "GET", "/", "r")
+            harness.services.usage.record_rejection(caller, REJECTED, status, "GET", "/", "r")
     assert harness.run(harness.services.usage.write_batch())
     assert {one[0] for one in harness.services.usage._responses} == {one.account.id for one in people[5:]}  # noqa: SLF001 - pending counts
     assert list(harness.services.usage._rejected) == [one.account.id for one in people[5:]]  # noqa: SLF001 - as above
@@ -233,7 +235,7 @@ def test_few_rejections_of_many_accounts_take_few_writes(harness: Harness, monke
     for person in people:
         caller = Caller(person.key_id, person.account.id, 1, None, None, None, None, "write")
         for _ in range(3):
-            harness.services.usage.record_rejection(caller, "c", 404, "GET", "/", "r")
+            harness.services.usage.record_rejection(caller, REJECTED, 404, "GET", "/", "r")
     harness.run(harness.services.usage.write())
     assert writes == [150, 150, 3]
     assert {len(read_usage(harness, person).rejected_requests) for person in people} == {3}
@@ -292,7 +294,7 @@ def test_pending_counts_are_bounded(harness: Harness, alice: Person) -> None:
     for account in range(300):
         caller = Caller(1, account, 1, None, None, None, None, "write")
         for _ in range(150):
-            services.usage.record_rejection(caller, "c", 404, "GET", "/", "r")
+            services.usage.record_rejection(caller, REJECTED, 404, "GET", "/", "r")
     assert len(services.usage._responses) == 50_000  # noqa: SLF001 - the bounded memory
     assert len(services.usage._rejected) == 200  # noqa: SLF001 - as above
     assert {len(one) for one in services.usage._rejected.values()} == {100}  # noqa: SLF001 - as above
@@ -330,3 +332,20 @@ def test_usage_is_purged_after_31_days_and_activity_after_90(harness: Harness, a
     assert purge_and_count() == (0, 0, 3)
     harness.clock.advance(1)
     assert purge_and_count() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"content": "x"}, "title: required"),
+        ({"price": "450 ono"}, "title: required, content: required, price: wrong_type"),
+        ({"title": "x", "content": "x", "images": ["a", "b"]}, "images: invalid_url"),
+        ([], "The body must be a JSON object"),
+    ],
+)
+def test_a_rejected_request_says_why_without_values(harness: Harness, alice: Person, body: Any, reason: str) -> None:
+    harness.fetch("POST", LISTINGS, key=alice.key, json=body, headers={"Prefer": "handling=strict"})
+    (rejected,) = read_usage(harness, alice).rejected_requests
+    assert rejected.reason == reason
+    harness.run(harness.services.usage.write())
+    assert read_usage(harness, alice).rejected_requests == [rejected]

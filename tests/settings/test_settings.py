@@ -12,7 +12,7 @@ from listings import wiring
 from listings.domain.errors import Problem
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import REMOVED, SETTINGS, Settings, build_settings, find_unknown_variables, load, resolve_all
-from listings.settings.values import SmtpAddress
+from listings.settings.values import BucketUrl, SmtpAddress
 
 MIB = 1024 * 1024
 LOGO = Path(wiring.__file__).parent / "site" / "static" / "icon.svg"
@@ -26,15 +26,18 @@ LIMITS = {
     "rate_limit": (0, 100_000),
     "rate_window": (1, 31 * 24 * 3600),
     "redis_timeout": (10, 10_000),
-    "idle_timeout": (1, 3600),
-    "max_body_bytes": (1024, 64 * MIB),
     "max_account_bytes": (0, 2**40),
     "max_account_listings": (0, 1_000_000_000),
+    "max_account_stored_bytes": (0, 2**40),
+    "max_account_picture_bytes": (0, 2**40),
     "change_days": (1, 3650),
+    "deleted_days": (0, 36_500),
+    "message_days": (0, 3_650),
+    "trial_days": (0, 365),
     "max_connections": (1, 1_000_000),
     "list_cache_bytes": (0, 1024 * MIB),
 }
-SWITCHES = ["redis_required", "site", "exact_locations", "tracing", "sign_up"]
+SWITCHES = ["redis_required", "site", "exact_locations", "operator_page", "tracing", "sign_up"]
 POSTGRES_URLS = [
     "postgresql://localhost/listings",
     "postgres://listings:secret@db.example:6432/listings?sslmode=verify-full",
@@ -58,6 +61,11 @@ VALID = [
     ("database", "sqlite:///späß.db", Path("späß.db")),
     *(("database", url, PostgresUrl(url)) for url in POSTGRES_URLS),
     ("data_folder", "/var/lib/listings", Path("/var/lib/listings")),
+    ("media_url", "file:///srv/my%20media", Path("/srv/my media")),
+    ("media_url", "", None),
+    ("media_url", "s3://pictures", BucketUrl("pictures", "")),
+    ("media_url", "s3://my.bucket-1/a/b_c/", BucketUrl("my.bucket-1", "a/b_c")),
+    ("media_base_url", "https://cdn.example/media/", "https://cdn.example/media"),
     ("host", "0.0.0.0", "0.0.0.0"),  # noqa: S104 - nothing listens here
     ("host", "::1", "::1"),
     ("host", "my-host.example", "my-host.example"),
@@ -82,6 +90,7 @@ VALID = [
     ("mail_from", "no-reply@market.example", "no-reply@market.example"),
     ("contact", "https://market.example/help", "https://market.example/help"),
     ("market_name", "Tāone", "Tāone"),
+    ("operator", "Jane of support", "Jane of support"),
     ("market_tagline", "Good things, near you", "Good things, near you"),
     ("market_logo", str(LOGO), LOGO),
     (
@@ -94,8 +103,6 @@ VALID = [
     ("log_level", "info", logging.INFO),
     ("log_level", "warning", logging.WARNING),
     ("log_level", "error", logging.ERROR),
-    ("log_format", "json", "json"),
-    ("log_format", "text", "text"),
     ("stripe_currency", "usd", "usd"),
     ("metrics_address", "9464", ("127.0.0.1", 9464)),
     ("metrics_address", "0", ("127.0.0.1", 0)),
@@ -129,6 +136,15 @@ INVALID = [
     ("port", "8" * 5_000),
     ("rate_limit", "1e3"),
     ("rate_limit", "1_000"),
+    ("media_url", "media"),
+    ("media_url", "file://media"),
+    ("media_url", "ftp://host/media"),
+    ("media_url", "s3://"),
+    ("media_url", "s3://UPPER/x"),
+    ("media_url", "s3://bucket//x"),
+    ("media_url", "s3://bucket/../x"),
+    ("media_url", "s3://key:secret@bucket/x"),
+    ("media_base_url", "cdn.example"),
     ("base_url", "market.example"),
     ("base_url", "https://example.com/a?b"),
     ("base_url", "https://user@market.example"),
@@ -141,6 +157,7 @@ INVALID = [
     ("mail_from", "Listings <no-reply@market.example>"),
     ("contact", "javascript:alert(1)"),
     ("market_name", "two\nlines"),
+    ("operator", "x" * 61),
     ("market_tagline", "x" * 61),
     ("market_logo", "logo.gif"),
     ("market_logo", "/nothing/logo.svg"),
@@ -171,8 +188,6 @@ INVALID = [
     ("cors_origins", "null"),
     ("log_level", "INFO"),
     ("log_level", "debug"),
-    ("log_format", "JSON"),
-    ("log_format", "xml"),
     ("stripe_currency", "NZD"),
     ("stripe_currency", "dollars"),
     ("metrics_address", "localhost"),
@@ -223,6 +238,12 @@ def require_invalid(attribute: str, text: str) -> None:
 # The table
 
 
+def test_deleted_listings_are_stored_as_long_as_changes() -> None:
+    with pytest.raises(Problem, match="must be 0 or at least LISTINGS_CHANGE_DAYS, which is 90, got '89'"):
+        load({"LISTINGS_DELETED_DAYS": "89"}, {})
+    assert load({"LISTINGS_DELETED_DAYS": "90"}, {}).deleted_days == 90
+
+
 def test_no_variable_belongs_to_two_settings() -> None:
     variables = [variable for setting in SETTINGS for variable in setting.variables]
     assert len(set(variables)) == len(variables)
@@ -257,6 +278,8 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         database_connections=8,
         database_timeout=5,
         data_folder=Path("data"),
+        media_url=None,
+        media_base_url="",
         host="127.0.0.1",
         port=8000,
         workers=1,
@@ -277,17 +300,21 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
         smtp_url=None,
         mail_from="",
         exact_locations=False,
+        operator_page=False,
         plan_price=4_900,
         trusted_proxies=(),
-        idle_timeout=75,
-        max_body_bytes=2 * MIB,
         max_account_listings=100_000,
         max_account_bytes=2**30,
+        max_account_stored_bytes=0,
+        max_account_picture_bytes=10 * 1024**3,
         change_days=90,
+        deleted_days=0,
+        message_days=90,
+        trial_days=14,
         max_connections=10_000,
         list_cache_bytes=16 * MIB,
+        operator="",
         log_level=logging.INFO,
-        log_format="auto",
         stripe_currency="nzd",
         metrics_address=None,
         tracing=False,

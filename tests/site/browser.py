@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from listings.domain import fields
 from listings.service import Services
-from tests.harness import Person, RunningService
+from tests.harness import Person, RunningService, index_market
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")  # the former takes 40% of the CPU time
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium-headless-shell; .ci/run installs it")
@@ -44,10 +44,15 @@ expect.set_options(timeout=_TIMEOUT_MS)
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Open a browser. While it is open, its thread runs an event loop, so use it in module fixtures only."""
+def chromium(*arguments: str) -> Iterator[Browser]:
+    """Open a browser, perhaps with other arguments.
+
+    While it is open, its thread runs an event loop, so use it in module fixtures only.
+    """
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS, timeout=2 * _TIMEOUT_MS)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=list(arguments) or _ARGUMENTS, timeout=2 * _TIMEOUT_MS
+        )
         yield browser
         browser.close()
 
@@ -152,8 +157,7 @@ class RunningMarket(NamedTuple):
             for one in listings:
                 new, _ = fields.parse_new_listing({"title": "Bicycle", "content": "Two wheels.", **one}, strict=False)
                 ids.append((await services.listings.create(caller, new)).listing_id)
-            while await services.market.index():
-                pass
+            await index_market(services, self.service.settings)
             return ids
 
         return self.service.run(create)

@@ -29,6 +29,7 @@ class ParsedPage(HTMLParser):
         super().__init__()
         self.elements: list[Element] = []
         self.texts: list[str] = []
+        self.titles: list[str] = []  # of cards
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -39,12 +40,16 @@ class ParsedPage(HTMLParser):
         self.elements.append(Element(name, dict(attributes)))
         if name not in VOID:
             self._open.append(name)
+        if self._open[-2:] == ["h3", "a"]:
+            self.titles.append("")
 
     def handle_endtag(self, name: str) -> None:
         assert self._open.pop() == name
 
     def handle_data(self, text: str) -> None:
         self.texts.append(text)
+        if "h3" in self._open and "a" in self._open:
+            self.titles[-1] += text
 
     @property
     def text(self) -> str:
@@ -73,7 +78,7 @@ def _attribute_name(name: str) -> str:
 def create(harness: Harness, person: Person, **fields_: Any) -> int:
     """Create a listing, wait until it is on the market, and return its ID."""
     listing_id = harness.run(_create(harness, person, fields_))
-    harness.run(harness.services.market.index())
+    harness.index_market()
     return listing_id
 
 

@@ -52,15 +52,42 @@ class Tab:
 
     def upload(self, path: str, name: str, content: bytes, /, **fields: str) -> Self:
         """Submit a form with a file."""
+        return self._upload(path, "file", name, content, fields, {})
+
+    def upload_picture(self, path: str, name: str, content: bytes, /, **fields: str) -> Self:
+        """Submit a form with a picture, like a script."""
+        return self._upload(path, "picture", name, content, fields, {"Accept": "application/json"})
+
+    def upload_pictures(self, path: str, files: list[tuple[str, bytes]], /, **fields: str) -> Self:
+        """Submit a form with several pictures, like a browser without scripts."""
+        boundary, disposition = secrets.token_hex(8), "Content-Disposition: form-data; name="
+        values = {"token": self.token, **fields}
+        parts = [f'{disposition}"{name}"\r\n\r\n{value}'.encode() for name, value in values.items()]
+        for name, content in files:
+            head = f'{disposition}"pictures"; filename="{name}"\r\nContent-Type: image/jpeg\r\n\r\n'
+            parts.append(head.encode() + content)
+        body = b"".join(f"--{boundary}\r\n".encode() + part + b"\r\n" for part in parts)
+        headers = {"content-type": f"multipart/form-data; boundary={boundary}", "sec-fetch-site": "same-origin"}
+        return self._fetch("POST", path, body + f"--{boundary}--\r\n".encode(), headers)
+
+    def _upload(
+        self, path: str, field: str, name: str, content: bytes, fields: dict[str, str], accept: dict[str, str]
+    ) -> Self:
         boundary = secrets.token_hex(8)
         parts = [
             f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
             for key, value in {"token": self.token, **fields}.items()
         ]
         if name:
-            head = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: text/csv\r\n\r\n'
+            head = (
+                f'Content-Disposition: form-data; name="{field}"; filename="{name}"\r\nContent-Type: text/csv\r\n\r\n'
+            )
             parts.append(f"--{boundary}\r\n{head}".encode() + content + b"\r\n")
-        headers = {"content-type": f"multipart/form-data; boundary={boundary}", "sec-fetch-site": "same-origin"}
+        headers = {
+            "content-type": f"multipart/form-data; boundary={boundary}",
+            "sec-fetch-site": "same-origin",
+            **accept,
+        }
         return self._fetch("POST", path, b"".join([*parts, f"--{boundary}--\r\n".encode()]), headers)
 
     def follow(self) -> Self:

@@ -60,18 +60,23 @@ def test_the_demos_listings_have_the_pictures_of_the_package(harness: Harness) -
     assert 60 <= len(listings) <= 100
     assert [fields.parse_new_listing(listing, strict=False)[1] for listing in listings] == [[]] * len(listings)
     pictures = {picture for listing in listings for picture in listing.get("images", [])}
-    assert pictures == {f"/static/demo/{file.name}" for file in DEMO.iterdir()}
-    sent = get(harness, "/static/demo/table.svg")
-    assert (sent.status, sent.headers["content-type"]) == (200, "image/svg+xml; charset=utf-8")
-    assert get(harness, "/static/demo/nothing.svg").status == 404
+    files = {name for url in pictures for name in (f"{url[:-5]}-400.webp", url)}
+    assert files == {f"/static/demo/{file.name}" for file in DEMO.iterdir()}
+    assert sum(file.stat().st_size for file in DEMO.iterdir()) <= 1_200_000
+    sent = get(harness, "/static/demo/table-400.webp")
+    assert (sent.status, sent.headers["content-type"]) == (200, "image/webp")
+    assert get(harness, "/static/demo/nothing.webp").status == 404
 
 
 def test_a_picture_of_the_demo_is_shown(harness: Harness) -> None:
-    listing_id = create(harness, harness.person("alice"), images=["/static/demo/table.svg"])
+    listing_id = create(harness, harness.person("alice"), images=["/static/demo/table.webp"])
     page = get_page(harness, f"/listings/{listing_id}")
-    assert page.values("img", "src", width="1200") == ["/static/demo/table.svg"]
-    assert page.values("meta", "content", property="og:image") == ["http://market.example/static/demo/table.svg"]
-    assert get_page(harness, "/").values("img", "src", width="400") == ["/static/demo/table.svg"]
+    assert page.values("img", "src", width="800", height="600") == ["/static/demo/table.webp"]
+    assert page.values("meta", "content", property="og:image") == ["http://market.example/static/demo/table.webp"]
+    card = get_page(harness, "/")
+    assert card.values("img", "src", width="400") == ["/static/demo/table-400.webp"]
+    srcset = "/static/demo/table-400.webp 400w, /static/demo/table.webp 800w"
+    assert card.values("img", "srcset", width="400") == [srcset]
 
 
 def test_files_are_small() -> None:
@@ -121,9 +126,9 @@ def test_a_category_has_its_drawing(category: str, drawing: str) -> None:
 
 
 def test_the_home_page_shows_rails_that_are_filled(harness: Harness) -> None:
-    alice = harness.person("alice")
-    for _ in range(4):
-        create(harness, alice, type="rental", category="Baches", region="Otago")
+    alice, bob = harness.person("alice"), harness.person("bob")
+    for owner in (alice, bob) * 2:
+        create(harness, owner, type="rental", category="Baches", region="Otago")
     create(harness, alice, type="job")
     page = get_page(harness, "/")
     headings = [text for text in page.texts if text in {"Just listed", "Up to $50", "Places to stay", "Latest jobs"}]

@@ -5,7 +5,11 @@ import pytest
 from starlette.datastructures import FormData
 
 from listings.domain import fields
+from listings.domain.faults import InvalidFieldsError
+from listings.domain.fields import Choice, Field
+from listings.site import pages
 from listings.site.console.listings import form as listing_form
+from listings.site.context import Brand
 from tests.examples import build_listing
 
 STORED = build_listing(
@@ -48,6 +52,7 @@ def test_an_unchanged_form_changes_nothing() -> None:
         ("price", "$ 35.50", 35.5),
         ("price", "1,234,567.5", 1234567.5),
         ("price", "12 500", 12500.0),
+        ("price", "4.5e3", 4500.0),
         ("price", "12,50", "12,50"),
         ("price", "1,2345", "1,2345"),
         ("price", "1234,567", "1234,567"),
@@ -85,10 +90,12 @@ def test_field_errors_use_the_forms_labels() -> None:
         }
     )
     sent = listing_form.read(form)
-    with pytest.raises(fields.InvalidFieldsError) as rejected:
+    with pytest.raises(InvalidFieldsError) as rejected:
         fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     errors = listing_form.field_errors(rejected.value, sent)
-    assert errors["price"] == 'Price must be a number, got "cheap"'
+    assert errors["price"] == "Enter the price as a number, such as 450. For “ono”, choose Negotiable"
+    assert errors["type"] == "Choose one of “For sale”, “Service”, “Rental”, “Job” as type"
+    assert errors["latitude"] == "Latitude must be from -90 to 90, got 400"
     assert errors["title"] == "Enter a title"
     assert errors["images"].split(". ") == [
         "Image 2 must be the whole address of a picture, beginning with https:// or http://",
@@ -110,7 +117,7 @@ def test_field_errors_use_the_forms_labels() -> None:
 )
 def test_an_error_of_an_image_says_which_rule_it_breaks(url: str, message: str) -> None:
     sent = {**listing_form.EMPTY, "images": url}
-    with pytest.raises(fields.InvalidFieldsError) as rejected:
+    with pytest.raises(InvalidFieldsError) as rejected:
         fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     assert listing_form.field_errors(rejected.value, sent)["images"].startswith(f"Image 1 {message}")
 
@@ -122,7 +129,7 @@ def test_a_form_with_title_and_description_is_valid() -> None:
 
 
 def test_a_missing_field_is_reported_by_its_label() -> None:
-    with pytest.raises(fields.InvalidFieldsError) as rejected:
+    with pytest.raises(InvalidFieldsError) as rejected:
         fields.parse_new_listing({"title": "Lamp"}, strict=True)
     assert listing_form.field_errors(rejected.value, listing_form.EMPTY) == {"content": "Enter a description"}
 
@@ -136,3 +143,15 @@ def test_differences_use_the_forms_labels() -> None:
         ("Price type", "Negotiable", "Per night"),
         ("On the market", "yes", "no"),
     ]
+
+
+_SELECT = '{% from "console/parts/listing_fields.html" import select with context %}{{ select("condition") }}'
+
+
+@pytest.mark.parametrize(("is_optional", "first"), [(True, '"" selected>'), (False, '"new">')])
+def test_an_optional_choice_can_be_left_open(is_optional: bool, first: str) -> None:  # noqa: FBT001 - a parameter
+    rule = Choice("Condition", ("new", "used"), is_optional)
+    field = Field("condition", rule, "Condition", "", "new", {"new": "New", "used": "Used"})
+    template = pages.environment("", Brand()).from_string(_SELECT)
+    html = template.render(fields={"condition": field}, values={"condition": ""}, errors={}, contexts=[])
+    assert html.partition("<option value=")[2].startswith(first)

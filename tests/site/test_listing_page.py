@@ -37,7 +37,7 @@ def test_the_page_shows_all_fields(harness: Harness, alice: Person) -> None:
     pictures = ["https://images.example/1.jpg", "http://images.example/3.jpg"]
     shown = [one.attributes for one in page.all("img", referrerpolicy="no-referrer", width="1200")]
     assert [one["src"] for one in shown] == pictures
-    assert [one["alt"] for one in shown] == ["Picture 1 of 2: Sunny studio", "Picture 2 of 2: Sunny studio"]
+    assert [one["alt"] for one in shown] == ["Sunny studio, picture 1 of 2", "Sunny studio, picture 2 of 2"]
     assert page.values("a", "href", rel="nofollow ugc noopener noreferrer") == pictures
     assert any("openstreetmap.org/?mlat=-41.29&mlon=174.79#" in str(link) for link in page.values("a", "href"))
     assert {"/?type=rental", "/?type=rental&category=Holiday+homes"} <= set(page.values("a", "href"))
@@ -88,7 +88,7 @@ def test_pages_round_coordinates_unless_the_setting_says_exact(
     tmp_path: Path, listing_type: str, setting: str, *, shown: bool
 ) -> None:
     with Harness(tmp_path, exact_locations=setting) as harness:
-        fields = {"type": listing_type, "latitude": -41.29361, "longitude": -0.00421}
+        fields = {"type": listing_type, "latitude": -41.29361, "longitude": -0.00421, "price": 1, "region": "Otago"}
         listing_id = create(harness, harness.person("alice"), **fields)
         html = get(harness, f"/listings/{listing_id}").body.decode()
     assert ("mlat=-41.29&amp;mlon=0#" in html) is shown
@@ -133,7 +133,7 @@ def test_the_page_names_the_seller_and_links_to_other_listings(harness: Harness,
     assert "Selling since September 2026" in page.text
     assert "Kauri chair" in get_page(harness, seller).text
     harness.fetch("DELETE", f"/api/v1/listings/{second}", key=alice.key)
-    harness.run(harness.services.market.index())
+    harness.index_market()
     assert f"/listings/{second}" not in get_page(harness, f"/listings/{first}").values("a", "href")
 
 
@@ -235,3 +235,62 @@ def test_a_missing_page_is_not_counted_as_a_view(harness: Harness, alice: Person
     listing_id = create(harness, alice, is_active=False)
     get_page(harness, f"/listings/{listing_id}", 404)
     assert count_views(harness, listing_id) == 0
+
+
+def view(harness: Harness, *listings: int) -> None:
+    """Count a view of each listing."""
+    for one in listings:
+        harness.services.market.record_view(
+            harness.run(harness.services.market.get_listing(one)), "192.0.2.1", "Mozilla/5.0"
+        )
+    harness.run(harness.services.market.write_views())
+
+
+def test_a_closed_listing_shows_similar_ones(harness: Harness, alice: Person) -> None:
+    gone, paused, *unseen = (create(harness, alice, title="Oak table", category="Furniture") for _ in range(4))
+    create(harness, alice, title="Rimu table")
+    create(harness, alice, title="Sofa", category="Furniture")
+    view(harness, gone, paused)
+    for one in (gone, unseen[0]):
+        harness.fetch("DELETE", f"/api/v1/listings/{one}", key=alice.key)
+    for one in (paused, unseen[1]):
+        harness.fetch("PATCH", f"/api/v1/listings/{one}", key=alice.key, json={"is_active": False})
+    harness.index_market()
+    for listing_id, status in ((gone, 410), (paused, 404)):
+        page = get_page(harness, f"/listings/{listing_id}", status)
+        assert page.titles == ["Rimu table", "Sofa"]
+    for listing_id, status in zip(unseen, (410, 404), strict=True):
+        assert get_page(harness, f"/listings/{listing_id}", status).titles == []
+
+
+def test_a_listing_that_the_operator_hides_shows_no_similar_ones(harness: Harness, alice: Person) -> None:
+    bob = harness.person("bob")
+    taken_down, disabled = create(harness, alice, title="Oak table"), create(harness, bob, title="Oak table")
+    create(harness, alice, title="Rimu table")
+    view(harness, taken_down, disabled)
+    harness.run(harness.services.moderation.take_down(taken_down, "A copy", "ops"))
+    harness.run(harness.services.accounts.disable(bob.account.email))
+    harness.index_market()
+    for one in (taken_down, disabled):
+        assert get_page(harness, f"/listings/{one}", 404).titles == []
+
+
+def test_the_page_of_a_seller_has_words_and_filters(harness: Harness, alice: Person) -> None:
+    account = alice.account
+    create(harness, alice, title="Saw", category="Tools"), create(harness, alice, title="Plane", category="Tools")
+    create(harness, alice, title="Sofa", category="Furniture")
+    create(harness, harness.person("bob"), title="Bob's saw", category="Tools")
+    harness.run(harness.services.accounts.set_about(account, "Tools <b>and</b> more.\n\nPick up in Otago."))
+    path = f"/sellers/{account.id}"
+    assert "Tools <b>and</b> more. Pick up in Otago." in get_page(harness, path).text
+    assert get_page(harness, path).titles == ["Sofa", "Plane", "Saw"]
+    assert get_page(harness, f"{path}?q=saw").titles == ["Saw"]
+    page = get_page(harness, f"{path}?category=Tools")
+    assert page.titles == ["Plane", "Saw"]
+    assert f"{path}?category=Tools&region=Otago" not in page.values("a", "href")
+    assert path in page.values("a", "href", class_="chip clear")
+
+
+def test_words_about_a_shop_are_limited(harness: Harness, alice: Person) -> None:
+    with pytest.raises(Problem, match="at most 500 characters, got 501"):
+        harness.run(harness.services.accounts.set_about(alice.account, "x" * 501))

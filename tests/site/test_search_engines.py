@@ -53,7 +53,8 @@ def test_a_large_market_has_several_sitemaps(harness: Harness) -> None:
     ids = [create(harness, alice) for _ in range(4)]
     with apsw.Connection(str(harness.settings.database)) as database:
         for serial, listing_id in zip((49_999, 50_000, 99_999, 100_000), ids, strict=True):
-            database.execute("UPDATE market SET serial = ? WHERE listing_id = ?", (serial, listing_id))
+            database.execute("UPDATE market_listings SET serial = ? WHERE listing_id = ?", (serial, listing_id))
+        database.execute("UPDATE market_indexer SET serial = 100000")
     first, second, third = (locations(harness, f"/sitemaps/{number}.xml") for number in (1, 2, 3))
     assert [len(sitemap) for sitemap in (first, second, third)] == [1, 2, 1]
     assert first + second + third == [f"http://market.example/listings/{listing_id}" for listing_id in ids]

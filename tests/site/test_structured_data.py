@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from listings.site.structured_data import build, script_content
+from listings.site.structured_data import REQUIRED, build, script_content
 from tests.examples import build_listing
 
 URL = "https://market.example/listings/1025"
@@ -26,8 +26,8 @@ POSTAL_ADDRESS = {
 GEO = {"@type": "GeoCoordinates", "latitude": -41.29, "longitude": 174.77}
 
 
-def data(**fields: object) -> dict[str, Any]:
-    return build(build_listing(**fields), URL)
+def data(*pictures: str, **fields: object) -> dict[str, Any]:
+    return build(build_listing(**fields), "Alice", URL, pictures)
 
 
 def offer(price: str, unit: str | None = None) -> dict[str, Any]:
@@ -39,20 +39,32 @@ def offer(price: str, unit: str | None = None) -> dict[str, Any]:
 
 
 def test_unknown_properties_are_omitted() -> None:
-    assert data() == {
+    assert data(price_cents=100) == {
         "@context": "https://schema.org",
         "@type": "Product",
         "name": "Bicycle",
         "description": "Two wheels.",
+        "offers": offer("1.00"),
         "url": URL,
     }
-    assert data(type="job").keys() == {"@context", "@type", "title", "description", "datePosted", "url"}
+
+
+@pytest.mark.parametrize("type_", REQUIRED)
+@pytest.mark.parametrize("price_cents", [0, 100])
+@pytest.mark.parametrize("place", [{}, LOCATED], ids=["no place", "place"])
+def test_nothing_incomplete_is_published(type_: str, price_cents: int, place: dict[str, Any]) -> None:
+    built = data(type=type_, price_cents=price_cents, **place)
+    is_complete = {"job": bool(place), "service": True}.get(type_, price_cents > 0)
+    assert (set(REQUIRED[type_]) <= built.keys()) is is_complete
+    assert bool(built) is is_complete
 
 
 def test_a_product_has_an_offer_and_its_pictures() -> None:
-    product = data(price_cents=199_905, category="Bicycles", images='["https://images.example/1.jpg", "/2.jpg"]')
+    pictures = ("https://images.example/1.jpg", "https://images.example/2.jpg")
+    product = data(*pictures, price_cents=199_905, category="Bicycles")
     assert product["offers"] == offer("1999.05")
-    assert (product["category"], product["image"]) == ("Bicycles", ["https://images.example/1.jpg"])
+    assert (product["category"], product["image"]) == ("Bicycles", pictures)
+    assert "image" not in data(*pictures, type="job", **LOCATED)
 
 
 def test_a_service_has_its_area_and_hourly_price() -> None:
@@ -77,11 +89,17 @@ def test_a_job_has_its_location_and_salary() -> None:
         "currency": "NZD",
         "value": {"@type": "QuantitativeValue", "value": 27.8, "unitText": "HOUR"},
     }
-    assert "unitText" not in data(type="job", price_cents=100, price_type="fixed")["baseSalary"]["value"]
+    assert job["hiringOrganization"] == {"@type": "Organization", "name": "Alice"}
+    assert "baseSalary" not in data(type="job", price_cents=100, price_type="fixed", **LOCATED)
+
+
+def test_the_description_of_a_job_has_paragraphs() -> None:
+    job = data(type="job", content="Two <b>wheels</b>.\nMany\n\nBikes", **LOCATED)
+    assert job["description"] == "<p>Two &lt;b&gt;wheels&lt;/b&gt;.<br>Many</p><p>Bikes</p>"
 
 
 @pytest.mark.parametrize("text", ["</script><script>alert(1)</script>", "<!--", "]]>", "a\u2028b\u2029c & d", '"\\'])
 def test_the_script_content_is_escaped(text: str) -> None:
-    script = script_content(build_listing(title=text), URL)
+    script = script_content(build_listing(title=text, price_cents=100), "Alice", URL)
     assert not set(script) & set("<>&\u2028\u2029")
     assert json.loads(script)["name"] == text

@@ -1,6 +1,6 @@
 """Client IP address, scheme and host of a request, also behind proxies."""
 
-from asyncio import Lock
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +8,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 
+from listings.queues import FairQueue
 from listings.settings import load
 from listings.site import visitor
-from listings.site.console.export import Exports
-from listings.site.console.listing_count_cache import ListingCountCache
-from listings.site.context import Brand, Site, SiteOptions
-from listings.site.message import SentMessages
+from listings.site.context import Brand, CostlyPages, ListingCountCache, SentMessages, Site, SiteOptions
 from listings.site.pages import environment
 from tests.harness import Harness
 from tests.site.market import BROWSER_HEADERS, ParsedPage, create
@@ -24,7 +22,7 @@ def request(proxies: str = "", client: str = "10.0.0.1", base_url: str = "", **h
     application = Starlette()
     options = SiteOptions(settings.base_url, settings.trusted_proxies)
     service: Any = None  # is not used
-    shared = ListingCountCache(), Lock(), Lock(), Exports(), SentMessages()
+    shared = ListingCountCache(), FairQueue(), FairQueue(), CostlyPages(), SentMessages(), OrderedDict[str, int]()
     application.state.site = Site(service, options, environment("", Brand()), *shared)
     header_list = [
         (name.replace("_", "-").encode(), value.encode("latin-1"))

@@ -14,6 +14,21 @@ LISTING = (
     " VALUES (?1 * 1024 + (?2 & 1023), ?2 & 1023, ?2, ?3, ?3, 'product', '', '[]', 0, 'fixed', '', '', '', 1, ?4, ?4)"
 )
 
+STORED = """
+INSERT INTO changes (bucket, account_id, edit_revision, number, listing_id, moment, author, kind, last_serial, fields,
+    detail)
+VALUES (5, 5, 1, 0, 0, 7, 1, 'created', 1, '', '[[1,1]]'),
+    (5, 5, 2, 0, 1029, 9, 1, 'updated', 1, 'title', '[["é","b"]]');
+INSERT INTO revert_conflicts (bucket, account_id, revert_id, number, listing_id, reason, fields)
+VALUES (5, 5, 2, 1, 1029, 'changed_later', '["title"]');
+INSERT INTO listings (id, bucket, account_id, title, content, type, category, images, price_cents, price_type, location,
+    region, district, is_active, created_at, updated_at, deleted_at)
+VALUES (1029, 5, 5, 't', 'é', 'job', '', '[]', 0, 'fixed', '', '', '', FALSE, 'x', 'x', 5),
+    (2053, 5, 5, 't', 'content', 'job', '', '[]', 0, 'fixed', '', '', '', TRUE, 'x', 'x', NULL)
+"""
+"""What an account with the id 5 has stored."""
+STORED_BYTES = 100 + len('[["é","b"]]'.encode()) + 100 + len('["title"]') + 600 + len("té[]".encode())
+
 
 def connect(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path))

@@ -14,11 +14,16 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.data import store_of
 from listings import __version__
 from listings.api.routes import ROUTES
 from listings.domain.errors import Problem
+from listings.domain.mail import NewMail
+from listings.domain.pictures import Picture
 from listings.http.limits import ConnectionLimits
+from listings.service import Services
 from listings.site.market import ROUTES as MARKET
+from listings.store.sqlite.maintenance.backup import back_up
 from listings.telemetry.metrics import Metrics
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.harness import Cast, RunningService
@@ -55,6 +60,8 @@ ALLOWED = {
     "patchlevel": r"\d+",
     "generation": "[012]",
     "outcome": "sent|failed|given_up",
+    "reason": "",  # why the service is not ready
+    "state": "in_use|waiting",
 }
 
 
@@ -109,7 +116,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     """A service that all tests of this file share."""
     folder = tmp_path_factory.mktemp("metrics")
     with pytest.MonkeyPatch.context() as patch:
-        for interval in ("_MINUTELY_SECONDS", "_USAGE_SECONDS", "_MARKET_SECONDS"):
+        for interval in ("MINUTELY_SECONDS", "USAGE_SECONDS", "MARKET_SECONDS", "STAMP_SECONDS"):
             patch.setattr(f"listings.service.background_tasks.{interval}", 24 * 3600)  # so that only the tests write
         with RunningService(folder, metrics_address="0", rate_limit="50") as service:
             yield service
@@ -304,7 +311,7 @@ def test_a_failed_batch_is_counted(
 def test_a_failed_write_to_postgresql_is_counted(postgres: PostgresServer, tmp_path: Path) -> None:
     with (
         postgres.database(altered=True) as url,
-        RunningService(tmp_path, metrics_address="0", database=url) as service,
+        RunningService(tmp_path, metrics_address="0", database=url, site="off") as service,
     ):
         key = service.cast().alice.key
         measured = Measured(service)
@@ -319,6 +326,47 @@ def test_the_sizes_of_the_database_files_are_reported(measured: Measured, cast: 
     after = measured.scrape()
     assert after("listings_database_bytes") == database.stat().st_size > 0
     assert after("listings_database_wal_bytes") == database.with_name("listings.db-wal").stat().st_size > 0
+
+
+def test_the_state_of_the_service_is_reported(measured: Measured, cast: Cast) -> None:
+    service, mail_time = measured.service, 1_700_000_000
+    mail = NewMail("m", "password_reset", cast.alice.account.email, None, "{}", mail_time)
+    service.run(lambda services: store_of(services).add_mail(mail))
+    picture = Picture("f" * 32, cast.alice.account.id, 1, 1, 12_345, 1)
+    service.run(lambda services: store_of(services).add_picture(picture, bytes(32), 20_000))
+    back_up(service.settings.file, service.settings.file.with_name("backup.db"))
+    service.run(Services.report_state)
+    after = measured.scrape()
+    assert after("listings_ready", reason="") == 1
+    assert after("listings_disk_free_bytes") > 0
+    assert after("listings_last_backup_timestamp_seconds") == pytest.approx(time.time(), abs=DEADLINE)
+    assert after("listings_mail_oldest_timestamp_seconds") == mail_time
+    assert after("listings_stored_bytes") > 0
+    assert after("listings_picture_bytes") == 12_345
+
+
+async def report_shutdown(services: Services) -> None:
+    services.begin_shutdown()
+    await services.report_state()
+
+
+def test_the_reason_is_reported_while_the_service_is_not_ready(tmp_path: Path) -> None:
+    with RunningService(tmp_path, metrics_address="0") as service:
+        measured = Measured(service)
+        service.run(report_shutdown)
+        scrape = measured.scrape()
+    assert scrape("listings_ready", reason="The service is stopping") == 0
+    assert len([sample for sample in scrape.samples if sample.name == "listings_ready"]) == 1
+
+
+def test_sessions_of_postgresql_are_counted(postgres: PostgresServer, tmp_path: Path) -> None:
+    with postgres.database() as url, RunningService(tmp_path, metrics_address="0", database=url) as service:
+        scrape = Measured(service).scrape()
+    assert scrape("listings_database_sessions", state="waiting") == 0
+    assert {sample.labels["state"] for sample in scrape.samples if sample.name == "listings_database_sessions"} == {
+        "in_use",
+        "waiting",
+    }
 
 
 def test_missing_files_have_size_zero(tmp_path: Path) -> None:

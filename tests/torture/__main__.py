@@ -9,13 +9,13 @@ from bench.command import log_progress, report_errors
 from tests.torture.registry import run_all, select_instruments
 from tests.torture.table import build_row, format_table, write_table
 
-_MAX_MINUTES = 60.0
+_MAX_MINUTES = 75.0
 
 
 @click.command()
 @click.option("--short", is_flag=True, help="Run the short form, as `make test` does; the figures mean little.")
 @click.option("--only", metavar="NUMBERS", help="Run these instruments only, for example 1,4. Default: all")
-@click.option("--minutes", type=click.FloatRange(0.1, 600), help="Total time for all instruments. Default: at most 60")
+@click.option("--minutes", type=click.FloatRange(0.1, 600), help="Total time for all instruments. Default: at most 75")
 @click.option("--write", "writes", is_flag=True, help="Also write the table to docs/reliability.md.")
 @click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder for test data.")
 def main(*, short: bool, only: str | None, minutes: float | None, writes: bool, folder: Path | None) -> None:

@@ -4,7 +4,6 @@ import itertools
 import logging
 import resource
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,32 +12,31 @@ import apsw
 
 from listings import wiring
 from listings.api.request import Request
-from listings.contract.history import Actor
-from listings.contract.listings import Decide
-from listings.contract.rate_limiter import RateLimiter
-from listings.contract.reverts import Revert, RevertKey, RevertStep
+from listings.domain.history import Actor
+from listings.domain.listings import Decide
 from listings.domain.model import Caller, Listing
-from listings.http.asgi import BodySource, ClientDisconnectedError
+from listings.domain.rate_limiter import RateLimiter
+from listings.domain.reverts import Revert, RevertKey, RevertStep
+from listings.http.asgi import BodySource
 from listings.http.byte_budget import ByteBudget
 from listings.http.connection import parser
 from listings.http.connection.exchange import HttpExchange
-from listings.http.connection.protocol import HttpConnection
-from listings.http.large_bodies import LargeBodies
+from listings.http.large_bodies import LargeBodies, ReceivedBody
 from listings.ratelimit.mapped_file import MachineClock, _read_boot_id
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
 from listings.service.members.passwords import Passwords
 from listings.settings import Settings
-from listings.site.console.export import Exports
-from listings.store import migrations, sql
+from listings.site.context import CostlyPages
+from listings.store import migrations
 from listings.store.postgres import writes
 from listings.store.reverts import writes as revert_writes
-from listings.store.reverts.reads import PlanOptions
+from listings.store.reverts.plans import PlanOptions, plan_step
 from listings.store.reverts.store import ScriptedRevertStore
-from listings.store.scripts import listings
+from listings.store.scripts import batches, listings
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
-from listings.store.scripts.script import Query, Script
+from listings.store.scripts.script import Transaction
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import migrate
@@ -87,7 +85,7 @@ def acknowledge_failed_commits() -> None:
             outcomes[:] = run_plainly(connection, batch) or []
             return outcomes or None
 
-        transaction._run_without_savepoints = run
+        transaction.run_without_savepoints = run
         try:
             return commit(self, batch)
         except apsw.Error as error:
@@ -96,7 +94,7 @@ def acknowledge_failed_commits() -> None:
                 raise
             return outcomes
 
-    run_plainly = transaction._run_without_savepoints
+    run_plainly = transaction.run_without_savepoints
     BatchWriter._commit = commit_ignoring_errors  # type: ignore[method-assign]  # the injected fault
 
 
@@ -118,7 +116,7 @@ def update_without_transaction() -> None:
         listing = await self.get_listing(listing_id)
         changes = decide(listing)
         stale = {name: getattr(listing, name) for name in _WRITTEN} | dict(changes)
-        return await self._run_script(lambda: listings.change(self.engine, listing_id, lambda _: stale, actor))
+        return await self._run_script(lambda tx: listings.change(tx, self.engine, listing_id, lambda _: stale, actor))
 
     SqliteStore.change_listing = change_listing  # type: ignore[assignment,method-assign]  # the injected fault
 
@@ -135,18 +133,17 @@ def store_progress_before_changes() -> None:
     ) -> Revert | None:
         revert = await advance(self, key, step._replace(candidates=[]), worker, now)
         if revert is not None:
-            await self._run_script(lambda: _write_late(self.engine, revert, step, now))
+            await self._run_script(lambda tx: _write_late(tx, self.engine, revert, step, now))
         return revert
 
     ScriptedRevertStore.advance_revert = advance_revert  # type: ignore[method-assign]  # the injected fault
 
 
-def _write_late(engine: Engine, revert: Revert, step: RevertStep, now: int) -> Script[None]:
+async def _write_late(tx: Transaction, engine: Engine, revert: Revert, step: RevertStep, now: int) -> None:
     partition, options = revert.key[:2], PlanOptions(revert.scope, engine.limits, now)
-    plans, revision = yield from revert_writes._lock_and_plan(engine, partition, step, options)
-    yield Query(sql.RAISE_REVISION, (*partition, *plans.growth, 1))
-    change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=revert.key.id)
-    yield from revert_writes._write(engine, partition, plans.planned, change_set, revision + 1)
+    plans = await plan_step(tx, partition, step, options)
+    change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=plans.edit_revision + 1)
+    await revert_writes._write(tx, engine, partition, plans, change_set)
 
 
 def leak_memory_on_read() -> None:
@@ -175,7 +172,7 @@ def migrate_without_transactions() -> None:
             connection.execute("INSERT INTO schema_migrations VALUES (?, ?, ?, ?)", row).fetchall()
         return missing
 
-    migrate._apply = apply
+    migrate.apply = apply
 
 
 def _split_statements(text: str) -> list[str]:
@@ -186,53 +183,6 @@ def _split_statements(text: str) -> list[str]:
             found.append(statement)
             statement = ""
     return found
-
-
-def accept_any_framing() -> None:
-    """Accept a length next to chunked encoding, unknown codings, and any line ending."""
-    original = HttpConnection.connection_made
-
-    def connection_made(self: HttpConnection, transport: object) -> None:
-        original(self, transport)
-        self._parser._parser.set_dangerous_leniencies(
-            lenient_headers=True,
-            lenient_chunked_length=True,
-            lenient_transfer_encoding=True,
-            lenient_optional_lf_after_cr=True,
-            lenient_optional_crlf_after_chunk=True,
-            lenient_spaces_after_chunk_size=True,
-        )
-
-    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # the injected fault
-
-
-def accept_truncated_bodies() -> None:
-    """Treat a body as complete when its client has disconnected."""
-    receive_chunk = Request._receive_chunk
-
-    async def receive(self: Request) -> tuple[bytes, bool]:
-        try:
-            return await receive_chunk(self)
-        except ClientDisconnectedError:
-            return b"", False
-
-    Request._receive_chunk = receive  # type: ignore[method-assign]  # the injected fault
-
-
-def respond_in_reverse_order() -> None:
-    """Respond to pipelined requests in reverse order."""
-
-    class Stack(deque[object]):
-        def append(self, item: object) -> None:
-            self.appendleft(item)
-
-    original = HttpConnection.connection_made
-
-    def connection_made(self: HttpConnection, transport: object) -> None:
-        original(self, transport)
-        self.queued = Stack()  # type: ignore[assignment]  # part of the fault
-
-    HttpConnection.connection_made = connection_made  # type: ignore[method-assign]  # the injected fault
 
 
 def limit_memory() -> None:
@@ -251,17 +201,20 @@ def use_unlimited_memory() -> None:
             size += len(pieces[-1])
         await self.respond(status, head, b"".join(pieces))
 
+    async def needs_more(self: ReceivedBody) -> bool:
+        return self._more
+
+    async def enter(*_: object) -> None:
+        pass
+
     set_timeouts()
     HttpExchange.respond_from = cast("Any", respond_from)  # type: ignore[method-assign]  # the injected fault
     ByteBudget.has_room = cast("Any", lambda *_: True)  # type: ignore[method-assign]  # as above
-    Exports.require_room = cast("Any", lambda *_: None)  # type: ignore[method-assign]  # as above
-    listings.MAX_PREVIEW_CHARACTERS = 1 << 40  # type: ignore[attr-defined]  # as above
+    LargeBodies.has_room = cast("Any", lambda *_: True)  # type: ignore[method-assign]  # as above
+    ReceivedBody.needs_more = cast("Any", needs_more)  # type: ignore[method-assign]  # as above
+    CostlyPages.enter = cast("Any", enter)  # type: ignore[method-assign]  # as above
+    batches.MAX_PREVIEW_CHARACTERS = 1 << 40  # type: ignore[attr-defined]  # as above
     writes._PAUSE_RATIO = 0
-
-
-def accept_any_host() -> None:
-    """Accept a Host header that is not a valid host."""
-    parser.is_host = cast("Any", lambda _: True)  # type: ignore[attr-defined]  # the injected fault
 
 
 def accept_any_body() -> None:

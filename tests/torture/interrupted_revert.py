@@ -2,12 +2,11 @@
 
 from collections import Counter
 
-from listings.contract.changes import ChangePosition
-from listings.contract.history import Actor
-from listings.contract.listings import AddStep
-from listings.contract.reverts import Revert, RevertPosition, RevertRequest, RevertScan, RevertStep
+from listings.domain.changes import ChangePosition
+from listings.domain.history import Actor
+from listings.domain.listings import AddStep
 from listings.domain.model import Listing, NewListing
-from listings.domain.reverts import RevertScope
+from listings.domain.reverts import Revert, RevertPosition, RevertRequest, RevertScope, RevertStep
 from listings.service.history.reverts import Reverts
 from listings.store.sqlite.store import SqliteStore
 from tests.torture.recorder import Acknowledged, Disk, Event
@@ -41,8 +40,8 @@ def expect(disk: Disk, ids: list[int]) -> None:
 
 async def revert(store: SqliteStore, events: list[Event]) -> None:
     """Revert what the key wrote, in small steps."""
-    scope = await store.find_revert_scope(*_PARTITION, RevertRequest("key", _KEY.key_id))
-    start = RevertPosition(scope.last + 1, 0)
+    scope, _ = await store.find_revert_scope(*_PARTITION, RevertRequest("key", _KEY.key_id))
+    start = RevertPosition(scope.last)
     scan = await store.scan_revert(*_PARTITION, scope, start)
     current: Revert | None = None
     for step in _divide(scope, scan):
@@ -56,8 +55,8 @@ async def revert(store: SqliteStore, events: list[Event]) -> None:
         events += [Acknowledged(one.listing_id, _REVERTED) for one in step.candidates]
 
 
-def _divide(scope: RevertScope, scan: RevertScan) -> list[RevertStep]:
-    steps, position = [], RevertPosition(scope.last + 1, 0)
+def _divide(scope: RevertScope, scan: RevertStep) -> list[RevertStep]:
+    steps, position = [], RevertPosition(scope.last)
     for first in range(0, len(scan.candidates), _STEP):
         part = scan.candidates[first : first + _STEP]
         is_last = first + _STEP >= len(scan.candidates)

@@ -85,7 +85,7 @@ def _attempt(
     work: Callable[[Scale], Outcome], fraction: float, seconds: float, folder: Path | None
 ) -> tuple[Outcome | None, str]:
     """Return the outcome, or a traceback: a crash must not prevent the other instruments from running."""
-    with tempfile.TemporaryDirectory(prefix="listings-torture-", dir=folder) as name:
+    with tempfile.TemporaryDirectory(prefix="listings-torture-", dir=folder, ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)  # PostgreSQL runs as another user if the tests run as root
         try:
             return work(Scale(Path(name), fraction, seconds)), ""

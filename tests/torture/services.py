@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Self
@@ -19,6 +19,7 @@ from typing import IO, Self
 from listings import maintenance, wiring
 from tests.cli.commands import PROGRAM, clean_environment
 from tests.harness import MONTH, Person, create_person, load_test_settings
+from tests.processes import has_ended, is_indexer
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 120.0
@@ -155,7 +156,16 @@ class RestartableService:
         """Start the service without waiting; see `wait_until_ready`."""
         if self.process is not None:
             self.process.close()
+            self._wait_until_refused()
         self.process = start_in_fork(["serve"], self.environment, self.log, self._fault)
+
+    def _wait_until_refused(self) -> None:
+        """Wait until no process has the listening socket: one that was just forked shares it until it executes."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        with suppress(ConnectionRefusedError):
+            while time.monotonic() < deadline:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                time.sleep(0.001)
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -215,16 +225,9 @@ class RestartableService:
 
 
 def find_children(pid: int) -> list[int]:
-    """Return the running child processes."""
+    """Return the running worker processes."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
-    return [int(number) for number in found if not _is_zombie(number)]
-
-
-def _is_zombie(number: str) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    return [int(number) for number in found if not has_ended(int(number)) and not is_indexer(int(number), pid)]
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:

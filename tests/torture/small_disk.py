@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.torture.http_client import PATH, Connection
+from tests.http.raw import PATH, AsyncConnection
 from tests.torture.services import RestartableService, create_people
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows
@@ -77,7 +77,7 @@ async def read_with_unused_keys(folder: Path, log_folder: Path, keys: list[str],
 
 async def read_and_count(port: int, key: str, reads: int) -> list[tuple[int, int]]:
     """Return the status and the remaining requests after each read."""
-    connection = Connection(port, key)
+    connection = AsyncConnection(port, key)
     responses = [await connection.fetch("GET", f"{PATH}?limit=1") for _ in range(reads)]
     connection.close()
     return [(one.status, int(one.headers.get("x-ratelimit-remaining", "-1"))) for one in responses]

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from time import monotonic
 
 from tests.harness import Person
-from tests.torture.http_client import PATH, Connection, ConnectionLostError
+from tests.http.raw import PATH, AsyncConnection, ConnectionLostError
 from tests.torture.writers import Writer, finish_writers
 
 WRITERS = 16
@@ -27,7 +27,7 @@ class Workload:
         self.rejected_reads = 0
         self.failures: list[str] = []
         self.reads_may_fail = False
-        self._connection = Connection(port, people[0].key)
+        self._connection = AsyncConnection(port, people[0].key)
         self._tasks = [asyncio.create_task(writer.work(self.gate)) for writer in self.writers]
         self._reader = asyncio.create_task(self._read())
 

@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 import apsw
 
-from tests.torture.http_client import PATH, TIMEOUT_SECONDS, Connection, ConnectionLostError, Response
+from tests.harness import TIMEOUT
+from tests.http.raw import PATH, AsyncConnection, ConnectionLostError, RawResponse
 
 Rows: TypeAlias = dict[int, "ListingState"]
 _MAX_LIVE_LISTINGS = 40  # per writer; it then deletes some
@@ -60,7 +61,7 @@ class Writer:
         self.failures: list[str] = []
         self.is_finishing = False
         self.is_waiting = False
-        self._connection = Connection(port, key)
+        self._connection = AsyncConnection(port, key)
         self._random = Random(name)
         self._number = 0
         self._live: list[int] = []
@@ -106,7 +107,7 @@ class Writer:
             )
         return PendingWrite("PATCH", listing_id, current._replace(version=current.version + 1, cents=self._number), "")
 
-    def _record(self, write: PendingWrite, response: Response, *, is_repeat: bool) -> None:
+    def _record(self, write: PendingWrite, response: RawResponse, *, is_repeat: bool) -> None:
         expected_status = {"POST": 201, "PATCH": 200, "DELETE": 200}[write.method]
         if is_repeat and write.method == "DELETE" and response.status == HTTPStatus.NOT_FOUND:
             expected_status = HTTPStatus.NOT_FOUND  # the first attempt has deleted it
@@ -148,13 +149,13 @@ async def finish_writers(writers: list[Writer], tasks: Iterable[asyncio.Task[Non
     for writer in writers:
         writer.is_finishing = True
     gate.set()
-    async with asyncio.timeout(TIMEOUT_SECONDS):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(*tasks)
 
 
 async def wait_until_idle(writers: list[Writer]) -> None:
     """Wait until no request is in flight; the gate must be closed."""
-    async with asyncio.timeout(TIMEOUT_SECONDS):
+    async with asyncio.timeout(TIMEOUT):
         while any(writer.is_waiting for writer in writers):  # noqa: ASYNC110 - no common event
             await asyncio.sleep(_PAUSE_SECONDS)
     await asyncio.sleep(_PAUSE_SECONDS)

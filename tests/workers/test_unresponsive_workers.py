@@ -13,8 +13,10 @@ import httpx2
 import pytest
 
 from listings import maintenance
+from listings.domain.errors import Problem
 from listings.http.server import bind_socket, format_base_url
 from listings.telemetry.metrics import Family
+from listings.workers.reload_record import ReloadRecord
 from listings.workers.supervisor import Supervisor
 from listings.workers.worker import Worker
 from tests.cli.commands import DEADLINE
@@ -51,7 +53,7 @@ class Supervised:
         self._listener = bind_socket("127.0.0.1", 0)
         self.base_url = format_base_url(self._listener)
         self.workers: list[Worker] = []
-        self.supervisor = Supervisor(self._start, count, self._listener, timeout)
+        self.supervisor = Supervisor(self._start, count, self._listener, ReloadRecord(Path(os.devnull)), timeout)
 
     async def _start(self, on_report: Callable[[int, list[Family]], None]) -> Worker:
         self.workers.append(await Worker.start(self.command, self._flags, self._listener, on_report))
@@ -77,6 +79,56 @@ def test_a_stop_does_not_wait_for_workers_that_are_starting() -> None:
         service.supervisor.stop()
         async with asyncio.timeout(30):  # less than the time that a worker has to start
             assert await running
+
+    asyncio.run(run_scenario())
+
+
+def kill_at_start(tmp_path: Path, *moments: str) -> list[Worker]:
+    """Start four real workers and kill one after another of them at a moment: as a process, or when it is ready.
+
+    Return all workers that were started, when the service is.
+    """
+    maintenance.migrate_database(load_test_settings(tmp_path))
+    flags = {"data_folder": str(tmp_path), "database": DatabaseUrls.build(tmp_path), "workers": "4"}
+
+    async def run_scenario() -> list[Worker]:
+        service = Supervised(REAL_WORKER, flags, 4, DEADLINE)
+
+        async def kill() -> None:
+            for number, moment in enumerate(moments):
+                while len(service.workers) <= number:  # noqa: ASYNC110 - the supervisor signals nothing
+                    await asyncio.sleep(0)
+                if moment == "ready":
+                    await service.workers[number].wait_until_ready()
+                service.workers[number].signal(signal.SIGKILL)
+
+        killing = asyncio.create_task(kill())
+        async with asyncio.timeout(DEADLINE), service.run():
+            await killing
+            while len(service.workers) < 4 + len(moments):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.gather(*(worker.wait_until_ready() for worker in service.workers[4:]))
+            deaths = next(f for f in await asyncio.to_thread(service.supervisor.report) if f.name.endswith("_deaths"))
+            assert deaths.samples[0].value == len(moments)
+        return service.workers
+
+    return asyncio.run(run_scenario())
+
+
+@pytest.mark.parametrize("moments", [["starting", "ready"], ["starting"] * 4])
+def test_workers_that_are_killed_while_others_start_are_replaced(tmp_path: Path, moments: list[str]) -> None:
+    assert len(kill_at_start(tmp_path, *moments)) == 4 + len(moments)
+
+
+KILLED_WORKER = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+
+
+def test_a_service_whose_workers_are_all_killed_does_not_start() -> None:
+    async def run_scenario() -> None:
+        service = Supervised(KILLED_WORKER, {}, 2, DEADLINE)
+        with pytest.raises(Problem, match="A worker was killed by SIGKILL during startup"):
+            await service.supervisor.run(lambda: pytest.fail("No worker is ready"))
+        assert len(service.workers) <= 6
 
     asyncio.run(run_scenario())
 

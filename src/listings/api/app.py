@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Collection, Mapping
 from email.utils import formatdate
-from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
@@ -11,11 +10,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from listings.api import codec, cors, params, response_cache
-from listings.api.body_files import BodyFile
 from listings.api.codec import MethodNotAllowed, Response
 from listings.api.compression import Compressor
 from listings.api.endpoints import Endpoint
-from listings.api.lists import MAX_FILE_BYTES, Lists
+from listings.api.lists import Lists
 from listings.api.rate_limit_headers import RateLimitHeaders
 from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
 from listings.api.response_cache import ResponseCache
@@ -24,7 +22,9 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
 from listings.http.asgi import (
     LARGE_RESPONSE_BYTES,
+    SHARED,
     AsgiExchange,
+    BodyStream,
     ClientDisconnectedError,
     Exchange,
     Pages,
@@ -32,11 +32,13 @@ from listings.http.asgi import (
     Scope,
     Send,
 )
+from listings.http.body_files import LISTS, REQUESTS, UPLOADS, BodyFolder
 from listings.http.large_bodies import LargeBodies
 from listings.http.uvicorn_base import STATUS_LINE
-from listings.http.yielding_lock import YieldingLock
+from listings.queues import FairQueue
 from listings.service import Services
 from listings.service.access import InactiveKeyError, require_write_access
+from listings.service.pictures import MAX_PICTURE_BYTES
 from listings.telemetry.logs import RequestLine, RequestLog
 
 OnResponse: TypeAlias = Callable[[RequestLine], None]
@@ -45,8 +47,12 @@ Trace: TypeAlias = Callable[[RequestLine, Mapping[str, str]], str | None]
 
 
 _TRACE_CONTEXT = ("traceparent", "tracestate")
+_READING = {"GET", "HEAD"}
 _DRY_RUN_PAUSE = 0.003  # seconds between long steps of dry runs, which take about 1 ms each
+_BODY_WEIGHT = 4  # decoded, a body takes several times its bytes
 _CLIENT_GONE = 499  # logged if a visitor leaves before the page is sent
+
+_TEST_MODE = b"x-test-mode: true\r\n"
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +63,9 @@ class Options(NamedTuple):
     cors_origins: Collection[str] = ()  # origins whose web pages may call the API; "*" allows all
     max_body_bytes: int = MAX_BODY_BYTES  # of a request
     max_cache_bytes: int = response_cache.MAX_BYTES  # of the whole response cache
-    file_folder: Path | None = None  # of the temporary files with large lists; None: the system's
-    max_file_bytes: int = MAX_FILE_BYTES  # of these files together
+    list_folder: BodyFolder | None = None  # for large lists; None: in the system's folder of temporary files
+    body_folder: BodyFolder | None = None  # for large request bodies
+    upload_folder: BodyFolder | None = None  # for pictures that are being received
     request_log: RequestLog | None = None
     on_response: OnResponse | None = None  # gets every response
     trace: Trace | None = None  # gets every response to a valid HTTP request
@@ -85,18 +92,19 @@ class Application:
         self._limits = RateLimitHeaders(services.limiter, services.clock)
         self._ids = RequestIds()
         self._max_cache_bytes = options.max_cache_bytes
-        self._response_cache = ResponseCache(services.revisions, options.max_cache_bytes)
-        self._lists = Lists(services, options.file_folder, options.max_file_bytes)
+        self._response_cache = ResponseCache(services, options.max_cache_bytes)
+        self._lists = Lists(services, options.list_folder or BodyFolder(None, LISTS))
         self._compressor = Compressor()
-        self._dry_run_lock = YieldingLock(_DRY_RUN_PAUSE)
-        self._large_bodies = LargeBodies()
+        self._dry_runs = FairQueue(_DRY_RUN_PAUSE)
+        self._large_bodies = LargeBodies(options.body_folder or BodyFolder(None, REQUESTS), _BODY_WEIGHT)
+        self._uploads = LargeBodies(options.upload_folder or BodyFolder(None, UPLOADS))
         services.revisions.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
         """Discard all cached responses, including those that running requests are about to cache."""
         self._response_cache.close()
         self._lists.clear()
-        self._response_cache = ResponseCache(self._services.revisions, self._max_cache_bytes)
+        self._response_cache = ResponseCache(self._services, self._max_cache_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI 3 request of type http."""
@@ -105,14 +113,16 @@ class Application:
     async def serve(self, exchange: Exchange) -> None:
         """Serve one request. Our own server calls this directly, which saves ASGI's dictionaries."""
         started = perf_counter()
-        request = Request(exchange, self._ids, self._response_cache, self._lists, self._dry_run_lock)
+        request = Request(exchange, self._ids, self._response_cache, self._lists, self._dry_runs)
         try:
             response = await self._respond(request, exchange)
+            page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
         except ClientDisconnectedError:
             return
+        except Unavailable as full:  # too many pages wait; one with this error would take longer than to wait
+            response, page = codec.build_problem_response(full), None
         finally:
             request.release_body()
-        page = await self._serve_page(request, exchange) if response.code == "path_not_found" else None
         if page is not None:
             response = page
         elif response.file is None:
@@ -139,54 +149,66 @@ class Application:
     async def _respond(self, request: Request, exchange: Exchange) -> Response:
         try:
             endpoint = route(request, self._path_prefix)
-            await self._check(request, endpoint)
+            await self._check(request, exchange, endpoint)
             response = await endpoint.handle(self._services, request)
             if request.names_encodings:
                 response = await self._compressor.compress(response, request.encodings, request.cache)
         except MethodNotAllowed as wrong_method:  # a name of its own: mypyc gives each variable one type
             if cors.is_preflight(request, self._cors_origins):
                 return cors.build_preflight_response(wrong_method.allowed)
-            return codec.build_problem_response(wrong_method)
+            return codec.build_problem_response(wrong_method, detailed=request.wants_details)
         except InactiveKeyError as ended:
-            return self._record_rejection(request, codec.build_problem_response(ended), ended.caller)
+            _explain_key(request, ended)
+            response = codec.build_problem_response(ended, detailed=request.wants_details)
+            return self._record_rejection(request, response, ended, ended.caller)
         except Problem as problem:
+            _explain_key(request, problem)
             problem.__traceback__ = None  # it is part of a reference cycle, and its frames may hold large listings
-            return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
+            return self._reject(request, problem)
         except ClientDisconnectedError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure gets the API's one error format
             _log.exception("Request %s failed", request.id)
-            return self._record_rejection(request, codec.build_problem_response(_explain(error), request.decision))
+            return self._reject(request, _explain(error))
         else:
             return self._accept(request, exchange, endpoint, response)
 
     def _accept(self, request: Request, exchange: Exchange, endpoint: Endpoint, response: Response) -> Response:
         """Count a response in the usage of its key. Return 503 instead of a large one if too many bytes are unread."""
-        is_large = len(response.body) >= LARGE_RESPONSE_BYTES or response.file is not None
-        if is_large and not exchange.begin_large_response(_get_key_id(request)):
-            return self._reject_unsent(request, response)
+        if response.is_shared:
+            exchange.set_owner(SHARED)
+        size = len(response.body) if response.file is None else LARGE_RESPONSE_BYTES
+        if size >= LARGE_RESPONSE_BYTES and request.method != "HEAD":
+            try:  # the response to a write, which has happened, needs no room
+                is_written = request.method not in _READING
+                exchange.reserve(size, is_admitted=is_written, is_immediate=response.file is None)
+            except Unavailable as full:
+                if response.file is not None:
+                    response.file.release()
+                return self._reject(request, full)
         if endpoint.needs_key:
             self._services.usage.record_response(request.caller, response.status)
-        return _name_ignored_parameters(request, endpoint, response) if request.query else response
+        if request.query or request.has_idempotency_key:
+            return _name_ignored_parameters(request, endpoint, response)
+        return response
 
-    def _record_rejection(self, request: Request, response: Response, caller: Caller | None = None) -> Response:
+    def _reject(self, request: Request, problem: Problem) -> Response:
+        response = codec.build_problem_response(problem, request.decision, detailed=request.wants_details)
+        return self._record_rejection(request, response, problem)
+
+    def _record_rejection(
+        self, request: Request, response: Response, problem: Problem, caller: Caller | None = None
+    ) -> Response:
         """Record the rejected request so that the key's owner sees it in the console."""
         caller = caller if caller is not None else getattr(request, "caller", None)
         if caller is not None:
             self._services.usage.record_response(caller, response.status)
             self._services.usage.record_rejection(
-                caller, response.code or "", response.status, request.method, request.path, request.id
+                caller, problem, response.status, request.method, request.path, request.id
             )
         return response
 
-    def _reject_unsent(self, request: Request, response: Response) -> Response:
-        """Return a 503 instead of a large response, because too many earlier responses are still unread."""
-        if response.file is not None:
-            response.file.release()
-        problem = Unavailable("Too many responses are waiting for their clients to read them")
-        return self._record_rejection(request, codec.build_problem_response(problem, request.decision))
-
-    async def _send_file(self, request: Request, exchange: Exchange, response: Response, file: BodyFile) -> None:
+    async def _send_file(self, request: Request, exchange: Exchange, response: Response, file: BodyStream) -> None:
         try:
             head = self._build_head(request, response)
             if request.method == "HEAD":
@@ -203,17 +225,22 @@ class Application:
         scope = exchange.scope
         if self._path_prefix:
             scope["path"] = remove_prefix(scope["path"], self._path_prefix)
-        scope["listings.request_id"] = request.id
-        if not await self._pages(scope, exchange.receive, exchange.send):
-            return None
-        request.route = scope["listings.route"]
-        return Response(scope.get("listings.status", _CLIENT_GONE), b"")
+        scope["listings.request_id"], scope["listings.exchange"] = request.id, exchange
+        try:
+            if not await self._pages(scope, exchange.receive, exchange.send):
+                return None
+            request.route = scope["listings.route"]
+            return Response(scope.get("listings.status", _CLIENT_GONE), b"")
+        finally:
+            scope.clear()  # it is part of reference cycles, and its state holds what the page has read
 
-    async def _check(self, request: Request, endpoint: Endpoint) -> None:
+    async def _check(self, request: Request, exchange: Exchange, endpoint: Endpoint) -> None:
         """Check the key (401), its rate limit (429), plan and access (403), and the body (415, 413), in this order."""
         if endpoint.needs_key:
             services = self._services
             request.caller = caller = await services.access.authenticate(request.read_key())
+            request.is_test = caller.test_of is not None
+            exchange.set_owner(("api", caller.account_id))
             if endpoint.counts:
                 request.decision = await services.access.count_request(caller)
                 if request.decision is not None and not request.decision.accepted:
@@ -221,9 +248,11 @@ class Application:
             else:
                 request.decision = await services.access.peek_rate_limit(caller)
             services.access.require_plan(caller)
-            if request.method not in {"GET", "HEAD"}:
+            if request.method not in _READING:
                 require_write_access(caller)
-        if endpoint.takes_body:
+        if endpoint.takes_upload:
+            has_waited = await request.receive_upload(MAX_PICTURE_BYTES, self._uploads)
+        elif endpoint.takes_body:
             has_waited = await request.read_body(self._max_body_bytes, self._large_bodies)
         else:
             has_waited = await request.skip_body(self._max_body_bytes)
@@ -232,11 +261,12 @@ class Application:
             self._services.access.require_plan(request.caller)
 
     def _build_head(self, request: Request, response: Response) -> bytes:
-        head = b"%bx-request-id: %b\r\n%b%b%b" % (
+        head = b"%bx-request-id: %b\r\n%b%b%b%b" % (
             response.head or codec.build_head(response),
             request.id.encode(),
             self._limits.format(request.decision),
             response.headers,
+            _TEST_MODE if request.is_test else b"",
             self._vary if response.code is None else self._error_vary,
         )
         if self._cors_origins:
@@ -277,17 +307,19 @@ def _explain(failure: Exception) -> Problem:
     return Problem("internal_error", "Something went wrong on our side")
 
 
+def _explain_key(request: Request, problem: Problem) -> None:
+    """Say which of two keys is invalid."""
+    if problem.code == "invalid_api_key" and request.has_two_keys:
+        problem.message += " in X-API-Key, which counts before Authorization"
+
+
 def _name_ignored_parameters(request: Request, endpoint: Endpoint, response: Response) -> Response:
     if endpoint.operation is None:  # it has no parameters, and needs no key
         return response
-    names = params.find_unknown(request.query, endpoint.operation.parameters)
+    names = params.find_unknown(request.query, endpoint.operation.parameters) if request.query else []
+    if "Idempotency-Key" not in endpoint.operation.headers and request.header(b"idempotency-key"):
+        names = [*names, "Idempotency-Key"]
     return replace(response, headers=response.headers + codec.format_ignored_parameters(names)) if names else response
-
-
-def _get_key_id(request: Request) -> int:
-    """Return the id of the API key, or 0 for an endpoint that needs none."""
-    caller = getattr(request, "caller", None)
-    return 0 if caller is None else int(caller.key_id)
 
 
 def _body(method: str, response: Response) -> bytes:

@@ -5,10 +5,10 @@ import asyncio
 from msgspec.structs import replace
 
 from listings.api import codec
-from listings.api.body_files import build_compressor
 from listings.api.codec import Response
 from listings.api.response_cache import ResponseCache
 from listings.http.accept_encoding import GZIP_TAG_SUFFIX, Encodings
+from listings.http.body_files import build_compressor
 
 _MAX_BYTES_ON_LOOP = 256 * 1024  # takes at most 2 ms
 _MAX_PENDING = 8  # larger bodies that are compressed in threads; others are sent as they are
@@ -35,7 +35,7 @@ class Compressor:
 
     async def compress(self, response: Response, encodings: Encodings, cache: ResponseCache) -> Response:
         """Return the response as the client accepts it. A response that is cached is compressed once."""
-        if encodings.min_bytes is None or len(response.body) < max(encodings.min_bytes, 1):
+        if response.is_shared or not encodings.permit(len(response.body)):
             return response
         if response.cache_key is None:
             return await self._compress(response)
@@ -49,16 +49,17 @@ class Compressor:
 
     async def _compress(self, response: Response) -> Response:
         if len(response.body) <= _MAX_BYTES_ON_LOOP:
-            return _compress(response)
+            return compress(response)
         if self._pending == _MAX_PENDING:
             return response
         self._pending += 1
         try:
-            return await asyncio.to_thread(_compress, response)
+            return await asyncio.to_thread(compress, response)
         finally:
             self._pending -= 1
 
 
-def _compress(response: Response) -> Response:
+def compress(response: Response) -> Response:
+    """Return the response with a compressed body. Takes 2 ms for 256 KiB."""
     compressor = build_compressor()
     return mark_compressed(replace(response, body=compressor.compress(response.body) + compressor.flush()))

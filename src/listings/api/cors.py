@@ -8,13 +8,13 @@ from listings.api.request import Request
 ANY = "*"
 _EXPOSED = (
     "etag, idempotent-replayed, link, location, retry-after, x-request-id, x-error-code, x-ignored-fields, "
-    "x-ignored-parameters, x-next-cursor, x-total-count, preference-applied, ratelimit, ratelimit-policy, "
+    "x-ignored-parameters, x-next-cursor, x-total-count, preference-applied, x-test-mode, ratelimit, ratelimit-policy, "
     "x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset"
 )
 _PREFLIGHT = (
     "access-control-allow-methods: {methods}\r\n"
     "access-control-allow-headers: authorization, content-type, idempotency-key, if-match, if-none-match, prefer, "
-    "x-api-key, x-request-id\r\n"
+    "x-api-key, x-change-group, x-request-id\r\n"
     "access-control-max-age: 600\r\n"
 )
 

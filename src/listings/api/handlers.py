@@ -8,8 +8,10 @@ from time import perf_counter
 from listings.api import batch, codec, params, rate_limit_headers
 from listings.api.codec import Response
 from listings.api.request import Request
+from listings.api.response_cache import WHOLE_LIST
 from listings.domain.errors import Problem
 from listings.domain.model import Listing
+from listings.http.asgi import ASKING_BYTES
 from listings.service import Services
 from listings.service.history.change_waits import Poll
 from listings.service.listings.steps import WriteOptions
@@ -17,14 +19,17 @@ from listings.service.listings.steps import WriteOptions
 
 async def list_listings(services: Services, request: Request) -> Response:
     """GET /api/v1/listings."""
-    wanted = params.parse_list(request.query, strict=request.strict)
+    wanted = params.parse_list(request.query, services.restore_id, strict=request.strict)
     revisions = await services.listings.get_revisions(request.caller)
     revision, tag = revisions.revision, wanted.format_etag(request.caller.account_id, revisions)
     current = request.find_current_tag(tag)
     if current:
         return codec.build_not_modified_response(current)
-    cached = request.lists.find_cached(request, wanted, revision)
-    return cached if cached is not None else await request.lists.get(request, wanted, revision, tag)
+    cached = None if wanted.pairs else request.cache.find(request.caller.account_id, revision, WHOLE_LIST)
+    if cached is not None:
+        return cached
+    is_gzip = request.encodings.min_bytes is not None
+    return await request.lists.get(request.cache, request.caller, wanted, revision, tag, is_gzip=is_gzip)
 
 
 async def create_listing(services: Services, request: Request) -> Response:
@@ -35,7 +40,7 @@ async def create_listing(services: Services, request: Request) -> Response:
     if options.dry_run and not added.replayed:
         return codec.build_message_response("listing would be created", headers)
     listing = await _find_created(services, request, added.listing_id) if request.wants_representation else None
-    return codec.build_created_response(added, headers, services.about.base_url, listing)
+    return codec.build_created_response(added, headers, services.about.base_url, services.restore_id, listing)
 
 
 async def get_listing(services: Services, request: Request) -> Response:
@@ -46,7 +51,7 @@ async def get_listing(services: Services, request: Request) -> Response:
             response = await _read_plain_listing(services, request)
     else:
         include = params.parse_include(request.query, strict=request.strict)
-        response = codec.build_listing_response(await _get_listing(services, request), include)
+        response = codec.build_listing_response(await _get_listing(services, request), services.restore_id, include)
     request.require_match(response.tag)
     current = request.find_current_tag(response.tag)
     return codec.build_not_modified_response(current) if current else response
@@ -60,7 +65,7 @@ async def update_listing(services: Services, request: Request) -> Response:
     listing = await services.listings.update(request.caller, listing_id, change, options)
     if options.dry_run:
         return codec.build_message_response("listing would be updated", headers)
-    return _build_edited(request, "listing updated", listing, headers)
+    return _build_edited(services, request, "listing updated", listing, headers)
 
 
 async def delete_listing(services: Services, request: Request) -> Response:
@@ -76,38 +81,52 @@ async def restore_listing(services: Services, request: Request) -> Response:
     listing = await services.listings.restore(request.caller, codec.parse_listing_id(request.segment), options)
     if options.dry_run:
         return codec.build_message_response("listing would be restored")
-    return _build_edited(request, "listing restored", listing)
+    return _build_edited(services, request, "listing restored", listing)
 
 
 async def run_batch(services: Services, request: Request) -> Response:
     """POST /api/v1/listings/batch."""
-    state = codec.parse_state_condition(request.header_values(b"if-match"), request.caller.account_id)
+    state = codec.parse_state_condition(
+        request.header_values(b"if-match"), request.caller.account_id, services.restore_id
+    )
     options = parse_options(request, idempotent=True)._replace(state=state)
-    acquire_lock = request.dry_run_lock.acquire if options.dry_run else nullcontext
-    async with acquire_lock():
+    if options.dry_run:
+        request.require_room(ASKING_BYTES)
+    wait_for_turn = request.dry_runs.acquire if options.dry_run else nullcontext
+    async with wait_for_turn(request.caller.account_id):
         parsed = await batch.parse(request.body, strict=request.strict, must_be_atomic=state is not None)
     steps = [operation.step(services, request.caller) for operation in parsed.operations]
-    encode = partial(parsed.encode, request.caller, dry_run=options.dry_run)
+    encode = partial(
+        parsed.encode, request.caller, services.restore_id, dry_run=options.dry_run, detailed=request.wants_details
+    )
     outcome = await services.listings.run_batch(
         request.caller, steps, lambda it: b"".join(encode(it)).decode(), options, atomic=parsed.atomic
     )
     headers = codec.build_preference_headers(parsed.ignored, strict=request.strict)
+    if request.wants_details:
+        headers += codec.DETAILED.encode()
     if isinstance(outcome, str):  # recorded under the same Idempotency-Key
         return batch.build_response(outcome.encode(), codec.REPLAYED + headers)
-    async with acquire_lock():
+    async with wait_for_turn(request.caller.account_id):
         return batch.build_response(await batch.join(encode(outcome)), headers)
 
 
 async def list_changes(services: Services, request: Request) -> Response:
     """GET /api/v1/changes."""
-    poll = params.parse_changes(request.query, strict=request.strict)
+    poll, since, until = params.parse_changes(request.query, strict=request.strict)
     if not poll.limit:
         last = await services.changes.get_last_id(request.caller)
         return codec.build_json_response({"change_sets": [], "last": last, "more": False})
-    if poll.timeout:
+    end = None
+    if since is not None:
+        poll = poll._replace(after=max(poll.after, await services.changes.find_before(request.caller, since)))
+    if until is not None:
+        end = await services.changes.find_before(request.caller, until + 1)
+    if poll.timeout and end is None:
         await _wait_for_changes(services, request, poll)
     is_gzip = request.encodings.min_bytes is not None
-    return await request.lists.get_changes(request.caller, poll.after, poll.limit, is_gzip=is_gzip)
+    async with request.lists.histories.acquire(request.caller.account_id):
+        return await request.lists.get_changes(request.caller, poll.after, poll.limit, end, is_gzip=is_gzip)
 
 
 async def list_listing_changes(services: Services, request: Request) -> Response:
@@ -115,9 +134,17 @@ async def list_listing_changes(services: Services, request: Request) -> Response
     before, count = params.parse_history(request.query, strict=request.strict)
     listing_id = codec.parse_listing_id(request.segment)
     await services.listings.require_own(request.caller, listing_id)
-    page = await services.changes.read_of_listing(listing_id, before, count)
-    actors = await services.changes.list_actors(request.caller.account_id)
-    return await codec.build_history_response(page, actors, before)
+    async with request.lists.histories.acquire(request.caller.account_id):
+        page = await services.changes.read_of_listing(listing_id, before, count)
+        actors = await services.changes.list_actors(request.caller.account_id)
+        return await codec.build_history_response(page, actors, before)
+
+
+async def list_change_groups(services: Services, request: Request) -> Response:
+    """GET /api/v1/changes/groups."""
+    before, count = params.parse_history(request.query, strict=request.strict)
+    page = await services.changes.list_groups(request.caller, before, count)
+    return codec.build_groups_response(page, await services.changes.list_actors(request.caller.account_id))
 
 
 async def get_rate_limit(services: Services, request: Request) -> Response:
@@ -156,7 +183,7 @@ async def _read_plain_listing(services: Services, request: Request) -> Response:
     """Return a listing without parameters, and cache the response."""
     listing_id = codec.parse_listing_id(request.segment)
     listing, revision = await services.listings.get_with_revision(request.caller, listing_id)
-    response = codec.with_head(codec.build_listing_response(listing))
+    response = codec.with_head(codec.build_listing_response(listing, services.restore_id))
     return request.cache.store(request.caller.account_id, revision, request.segment, response)
 
 
@@ -171,26 +198,30 @@ def parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions
     If-Match and If-None-Match.
     """
     dry_run = params.parse_dry_run(request.query, strict=request.strict)
+    group = codec.parse_change_group(request.header_values(b"x-change-group"))
     if not idempotent:
         versions = codec.parse_if_match(request.header_values(b"if-match"))
         excluded = codec.parse_if_none_match(request.header_values(b"if-none-match"))
-        return WriteOptions(versions, dry_run, excluded=excluded)
+        return WriteOptions(versions, dry_run, excluded=excluded, group=group)
     key = codec.parse_idempotency_key(request.header_values(b"idempotency-key"))
     if key is None:
-        return WriteOptions(dry_run=dry_run)
+        return WriteOptions(dry_run=dry_run, group=group)
     digest = sha256(request.route.encode() + b"\0" + request.body).digest()
-    return WriteOptions(dry_run=dry_run, idempotency_key=key, digest=digest)
+    return WriteOptions(dry_run=dry_run, idempotency_key=key, digest=digest, group=group)
 
 
 async def _find_created(services: Services, request: Request, listing_id: int) -> Listing | None:
-    """Return the listing that a create stored, or None if it is deleted or unavailable: the write has happened."""
+    """Return the listing that a create stored, or None if it can't be sent: the write has happened."""
     try:
-        return await services.listings.get(request.caller, listing_id)
+        listing = await services.listings.get(request.caller, listing_id)
     except Problem:
         return None
+    return listing if request.has_room(listing) else None
 
 
-def _build_edited(request: Request, message: str, listing: Listing, headers: bytes = b"") -> Response:
-    if request.wants_representation:
-        return codec.build_representation(listing, headers)
-    return codec.build_message_response(message, headers, codec.format_etag(listing))
+def _build_edited(
+    services: Services, request: Request, message: str, listing: Listing, headers: bytes = b""
+) -> Response:
+    if request.wants_representation and request.has_room(listing):
+        return codec.build_representation(listing, services.restore_id, headers)
+    return codec.build_message_response(message, headers, codec.format_etag(listing, services.restore_id))

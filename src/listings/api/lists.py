@@ -4,84 +4,110 @@ Change sets are written to a file only if their JSON has 256 KiB or more.
 """
 
 import asyncio
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
-from weakref import WeakValueDictionary
 
 from listings.api import codec, compression
-from listings.api.body_files import BodyFile, BodyFolder
 from listings.api.codec import Response
-from listings.api.params import PLAIN, ListRequest
-from listings.api.request import Request
-from listings.api.response_cache import WHOLE_LIST
-from listings.contract.listings import LargeListError
+from listings.api.params import ListRequest
+from listings.api.response_cache import WHOLE_LIST, ResponseCache
 from listings.domain.changes import CHANGES_BEGIN, ChangeEncoder
 from listings.domain.errors import Unavailable
+from listings.domain.listings import LargeListError
 from listings.domain.model import Caller
+from listings.http.body_files import BodyFile, BodyFolder
+from listings.queues import FairQueue
 from listings.service import Services
 from listings.service.listings import LargePage
 
-MAX_FILE_BYTES = 4 * 1024 * 1024 * 1024
 _CONCURRENT = 2  # large lists that are read at the same time
 _MAX_PENDING = 64  # large lists that are read or wait for it
 _MAX_PENDING_PER_ACCOUNT = 16
 _KEEP_SECONDS = 30.0  # for the next client that requests the same list
 
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
-_Key: TypeAlias = tuple[int, str, _Pairs, bool]
-"""The account, the entity tag (with the revision), the parameters as they were sent, and whether it is gzip."""
 
 Cursor: TypeAlias = tuple[str | int, int]
 
 
-class _Large(NamedTuple):
-    """A large list that is being written, or was written a moment ago."""
+class _Key(NamedTuple):
+    """What the clients of a list have in common, with the parameters as they were sent. The tag has the revision."""
 
-    task: asyncio.Task[Response]
-    file: BodyFile
+    account_id: int
+    tag: str
+    pairs: _Pairs
+    is_gzip: bool
+
+
+class _SharedList:
+    """A large list that is written once for all clients that request it while it is written, or soon after."""
+
+    def __init__(self, file: BodyFile) -> None:
+        self.is_waiting = True  # to be read from the database: it will be current for clients that come until then
+        self.file = file
+        self.task: asyncio.Task[Response]
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether it is complete and has a file. Otherwise it failed, or is small."""
+        task = self.task
+        return not task.cancelled() and task.exception() is None and task.result().file is not None
+
+    async def read(self) -> Response:
+        """Wait until it is complete. The caller must release the response's file."""
+        self.file.acquire()
+        try:
+            response = await asyncio.shield(self.task)
+        except BaseException:
+            self.file.release()
+            raise
+        if response.file is None:
+            self.file.release()
+        return response
+
+    def release(self) -> None:
+        """Release the file, once it is written."""
+        if self.task.done():
+            self.file.release()
+        else:
+            self.task.add_done_callback(lambda _: self.file.release())
 
 
 class Lists:
     """Builds the responses to list requests."""
 
-    def __init__(self, services: Services, folder: Path | None, max_file_bytes: int) -> None:
-        """`max_file_bytes` limits all temporary files together. An account may use half of it."""
+    def __init__(self, services: Services, folder: BodyFolder) -> None:
         self._services = services
-        self._folder = BodyFolder(folder, max_file_bytes)
-        self._large: dict[_Key, _Large] = {}
-        self._waiting: dict[tuple[int, _Pairs, bool], _Large] = {}  # those that are not being read yet
-        self._slots = asyncio.Semaphore(_CONCURRENT)
-        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by account: one list at a time
+        self._folder = folder
+        self._shared: dict[_Key, _SharedList] = {}
+        self._queue = FairQueue(slots=_CONCURRENT)
+        self.histories = FairQueue(slots=_MAX_PENDING)  # in which an account builds one response at a time
 
-    def find_cached(self, request: Request, wanted: ListRequest, revision: int) -> Response | None:
-        """Return a list that was read at `revision` or later if it is cached in memory."""
-        if wanted is not PLAIN:
-            return None
-        return request.cache.find(request.caller.account_id, revision, WHOLE_LIST)
-
-    async def get(self, request: Request, wanted: ListRequest, revision: int, tag: str) -> Response:
+    async def get(
+        self, cache: ResponseCache, caller: Caller, wanted: ListRequest, revision: int, tag: str, *, is_gzip: bool
+    ) -> Response:
         """Return a list that was read at `revision` or later. The caller must release its file."""
-        account_id = request.caller.account_id
-        is_gzip = request.encodings.min_bytes is not None
-        if (account_id, tag, wanted.pairs, is_gzip) not in self._large:
+        key = _Key(caller.account_id, tag, wanted.pairs, is_gzip)
+        if key not in self._shared:
             try:
-                return await self._get_small(request, wanted, revision, tag)
+                return await self._get_small(cache, caller, wanted, revision, tag)
             except LargeListError:
                 pass
-        response = await self._get_large(request.caller, wanted, tag, is_gzip=is_gzip)
-        if response.file is None and wanted is PLAIN and response.tag == tag:  # not an older one that is shared
-            return request.cache.store(account_id, revision, WHOLE_LIST, response)
+        response = await (self._find(key) or self._start(key, caller, wanted)).read()
+        if response.file is None and not wanted.pairs and response.tag == tag:  # not an older one that is shared
+            return cache.store(caller.account_id, revision, WHOLE_LIST, response)
         return response
 
-    async def get_changes(self, caller: Caller, after: int, count: int, *, is_gzip: bool) -> Response:
-        """Return the change sets after one. Large ones are in a file, which the caller must release.
+    async def get_changes(
+        self, caller: Caller, after: int, count: int, end: int | None = None, *, is_gzip: bool
+    ) -> Response:
+        """Return the change sets after one, up to `end`. Large ones are in a file, which the caller must release.
 
         `is_gzip`: the file is compressed.
         """
         self._evict_finished(caller.account_id)
         file = BodyFile(self._folder, caller.account_id, is_gzip=is_gzip)
         try:
-            last, current = await self._write_changes(file, caller, after, count)
+            last, current = await self._write_changes(file, caller, after, count, end)
             await file.write(b'],"last":%d,"more":%b}' % (last, b"true" if last < current else b"false"))
             body = await file.finish()
         except BaseException:
@@ -95,58 +121,46 @@ class Lists:
 
     def clear(self) -> None:
         """Evict all lists, so that later requests read them again."""
-        for key in list(self._large):
+        for key in list(self._shared):
             self._evict(key)
 
-    async def _get_small(self, request: Request, wanted: ListRequest, revision: int, tag: str) -> Response:
-        if wanted is not PLAIN:
-            page = await self._services.listings.find(request.caller, wanted.query)
-            body = codec.encode_list(page.listings, wanted.include)
+    async def _get_small(
+        self, cache: ResponseCache, caller: Caller, wanted: ListRequest, revision: int, tag: str
+    ) -> Response:
+        if wanted.pairs:
+            page = await self._services.listings.find(caller, wanted.query)
+            body = codec.encode_list(page.listings, wanted.restore_id, wanted.include)
+            tag = wanted.format_etag(caller.account_id, page.revisions) if page.revisions is not None else tag
             return Response(200, body, self._format_page(wanted, page.next_cursor, page.total), tag=tag)
-        body = codec.encode_list(await self._services.listings.list_active(request.caller))
-        response = codec.with_head(Response(200, body, tag=tag))
-        return request.cache.store(request.caller.account_id, revision, WHOLE_LIST, response)
+        found = await self._services.listings.list_active(caller)
+        if found.revisions is not None:
+            revision, tag = found.revisions.revision, wanted.format_etag(caller.account_id, found.revisions)
+        response = codec.with_head(Response(200, codec.encode_list(found.listings, wanted.restore_id), tag=tag))
+        return cache.store(caller.account_id, revision, WHOLE_LIST, response)
 
-    async def _get_large(self, caller: Caller, wanted: ListRequest, tag: str, *, is_gzip: bool) -> Response:
-        """Wait for the list, which is written once for all clients that request it.
+    def _find(self, key: _Key) -> _SharedList | None:
+        """Return the same list, or one that is not being read yet and so will be at least as new."""
+        waiting = (
+            shared for other, shared in self._shared.items() if shared.is_waiting and other._replace(tag=key.tag) == key
+        )
+        return self._shared.get(key) or next(waiting, None)
 
-        A list that is not being read yet will be at least as new as `tag`, so its clients share it too.
-        """
-        key = (caller.account_id, tag, wanted.pairs, is_gzip)
-        large = self._large.get(key) or self._waiting.get((caller.account_id, wanted.pairs, is_gzip))
-        if large is None:
-            large = self._start(key, caller, wanted, tag)
-        large.file.acquire()
-        try:
-            response = await asyncio.shield(large.task)
-        except BaseException:
-            large.file.release()
-            raise
-        if response.file is None:
-            large.file.release()
-        return response
-
-    def _start(self, key: _Key, caller: Caller, wanted: ListRequest, tag: str) -> _Large:
-        pending = [account_id for (account_id, *_), one in self._large.items() if not one.task.done()]
-        if len(pending) >= _MAX_PENDING or pending.count(caller.account_id) >= _MAX_PENDING_PER_ACCOUNT:
+    def _start(self, key: _Key, caller: Caller, wanted: ListRequest) -> _SharedList:
+        pending = [other.account_id for other, shared in self._shared.items() if not shared.task.done()]
+        if len(pending) >= _MAX_PENDING or pending.count(key.account_id) >= _MAX_PENDING_PER_ACCOUNT:
             raise Unavailable("Too many large lists are requested")
-        is_gzip = key[3]
-        loop, file = asyncio.get_running_loop(), BodyFile(self._folder, caller.account_id, is_gzip=is_gzip)
-        large = self._large[key] = _Large(loop.create_task(self._build(file, caller, wanted, tag)), file)
-        self._waiting[caller.account_id, wanted.pairs, is_gzip] = large
-        large.task.add_done_callback(lambda _: self._schedule_expiry(key, large))
-        return large
+        shared = self._shared[key] = _SharedList(BodyFile(self._folder, key.account_id, is_gzip=key.is_gzip))
+        shared.task = asyncio.get_running_loop().create_task(self._build(shared, caller, wanted, key.tag))
+        shared.task.add_done_callback(lambda _: self._keep(key, shared))
+        return shared
 
-    def _schedule_expiry(self, key: _Key, large: "_Large") -> None:
-        task = large.task
-        if task.cancelled() or task.exception() is not None or task.result().file is None:
-            self._expire(key, large)
-        else:
-            asyncio.get_running_loop().call_later(_KEEP_SECONDS, self._expire, key, large)
+    def _keep(self, key: _Key, shared: _SharedList) -> None:
+        """Evict a list that is finished: after a while if it has a file."""
+        asyncio.get_running_loop().call_later(_KEEP_SECONDS if shared.is_in_file else 0, self._expire, key, shared)
 
-    def _expire(self, key: _Key, large: "_Large") -> None:
+    def _expire(self, key: _Key, shared: _SharedList) -> None:
         """Evict a list after its time, unless it was evicted earlier and another one has its place."""
-        if self._large.get(key) is large:
+        if self._shared.get(key) is shared:
             self._evict(key)
 
     def _evict_finished(self, account_id: int) -> None:
@@ -154,23 +168,21 @@ class Lists:
         is_half_full = self._folder.is_half_full
         if not is_half_full and not self._folder.is_half_full_for(account_id):
             return
-        for key in [key for key, large in self._large.items() if large.task.done()]:
-            if is_half_full or key[0] == account_id:
+        for key in [key for key, shared in self._shared.items() if shared.task.done()]:
+            if is_half_full or key.account_id == account_id:
                 self._evict(key)
 
     def _evict(self, key: _Key) -> None:
-        large = self._large.pop(key)
-        if large.task.done():
-            large.file.release()
-        else:  # it still writes to the file
-            large.task.add_done_callback(lambda _: large.file.release())
+        self._shared.pop(key).release()
 
-    async def _build(self, file: BodyFile, caller: Caller, wanted: ListRequest, tag: str) -> Response:
-        lock = self._locks.setdefault(caller.account_id, asyncio.Lock())
-        async with lock, self._slots:
-            del self._waiting[caller.account_id, wanted.pairs, file.is_gzip]
+    async def _build(self, shared: _SharedList, caller: Caller, wanted: ListRequest, tag: str) -> Response:
+        file = shared.file
+        async with self._queue.acquire(caller.account_id):
+            shared.is_waiting = False
             self._evict_finished(caller.account_id)
             page = await self._write(file, caller, wanted)
+        if page.revisions is not None:
+            tag = wanted.format_etag(caller.account_id, page.revisions)
         body, headers = await file.finish(), self._format_page(wanted, page.next_cursor, page.total)
         response = Response(200, b"", headers, tag=tag, file=file)
         if body is not None:  # it only took long to find
@@ -185,17 +197,19 @@ class Lists:
         await file.write(codec.LIST_BEGIN)
         async with self._services.listings.read(caller, wanted.query) as page:
             async for listings in page.read():
-                await file.write(separator + codec.encode_records(listings, wanted.include))
+                await file.write(separator + codec.encode_records(listings, wanted.restore_id, wanted.include))
                 separator = b","
         await file.write(codec.LIST_END)
         return page
 
-    async def _write_changes(self, file: BodyFile, caller: Caller, after: int, count: int) -> tuple[int, int]:
-        """Write the elements of the array. Return the last change set in it, and the last one of the account."""
+    async def _write_changes(
+        self, file: BodyFile, caller: Caller, after: int, count: int, end: int | None
+    ) -> tuple[int, int]:
+        """Write the elements of the array. Return the last change set in it, and the last one up to `end`."""
         changes, last, current = self._services.changes, after, after
         encoder = ChangeEncoder(await changes.list_actors(caller.account_id))
         await file.write(CHANGES_BEGIN)
-        async for page in changes.read(caller, after, count):
+        async for page in changes.read(caller, after, count, end):
             for part in codec.split_changes(page.changes):
                 await file.write(encoder.encode(part))
                 await asyncio.sleep(0)
@@ -204,7 +218,7 @@ class Lists:
         return last, current
 
     def _format_page(self, wanted: ListRequest, last: Cursor | None, total: int | None) -> bytes:
-        headers = b"" if total is None else codec.format_total(total)
+        headers = b"" if total is None else codec.format_total(total, is_exact=wanted.query.is_counted_exactly)
         if last is None:
             return headers
         url, cursor = wanted.build_next_page(self._services.about.base_url + codec.LISTINGS_PATH, last)

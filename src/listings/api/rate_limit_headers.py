@@ -5,8 +5,8 @@ from math import ceil
 
 import msgspec
 
-from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.errors import Problem
+from listings.domain.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.timestamps import HOUR_SECONDS
 
 
@@ -39,7 +39,8 @@ class RateLimitHeaders:
         """Return the error for a request that exceeds the limit."""
         limit, wait = _format_count(self._limit, "request"), _format_count(ceil(decision.reset), "second")
         window = "hour" if self._window == HOUR_SECONDS else _format_count(self._window, "second")
-        return Problem("rate_limited", f"Rate limit of {limit} per {window} exceeded: try again in {wait}")
+        hint = "a batch of up to 100 writes counts as one request"
+        return Problem("rate_limited", f"Rate limit of {limit} per {window} exceeded: try again in {wait}; {hint}")
 
 
 def _format_count(number: int, unit: str) -> str:

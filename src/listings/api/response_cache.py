@@ -5,8 +5,8 @@ from collections import OrderedDict
 from msgspec.structs import replace
 
 from listings.api.codec import Response
-from listings.contract.revisions import RevisionStore
 from listings.domain.model import Caller
+from listings.service import Services
 
 MAX_BYTES = 16 * 1024 * 1024
 _OVERHEAD_BYTES = 1024  # per response in addition to its body, rounded up
@@ -26,14 +26,14 @@ class _Account:
 class ResponseCache:
     """Caches responses that show an account's own listings, and compressed documentation (as account 0).
 
-    Every edit raises the account's revision in its own transaction (`contract.revisions`). A cached response is
+    Every edit raises the account's revision in its own transaction (`Store.get_revisions`). A cached response is
     current if it was read at or after the last revision that changed its content. The least recently used account is
     evicted first.
     """
 
-    def __init__(self, revisions: RevisionStore, max_bytes: int = MAX_BYTES) -> None:
-        """`revisions` shows which responses are current. `max_bytes` limits all together; 0 disables the cache."""
-        self._revisions = revisions
+    def __init__(self, services: Services, max_bytes: int = MAX_BYTES) -> None:
+        """`services` shows which responses are current. `max_bytes` limits all together; 0 disables the cache."""
+        self._revisions = services.revisions
         self._max_bytes = max_bytes
         self._accounts: OrderedDict[int, _Account] = OrderedDict()
         self.bytes = 0

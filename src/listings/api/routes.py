@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from listings.api import handlers, reverts
+from listings.api import handlers, images, own_key, reverts
 from listings.api.codec import LISTINGS_PATH, REVERTS_PATH, MethodNotAllowed
 from listings.api.docs import operations
 from listings.api.docs.handlers import DocsHandlers
@@ -28,15 +28,25 @@ ROUTES: Routes = {
     LISTINGS_PATH + "/{id}/restore": {"POST": Endpoint(handlers.restore_listing, operations.RESTORE)},
     LISTINGS_PATH + "/{id}/changes": {"GET": Endpoint(handlers.list_listing_changes, operations.HISTORY)},
     "/api/v1/changes": {"GET": Endpoint(handlers.list_changes, operations.CHANGES)},
+    "/api/v1/changes/groups": {"GET": Endpoint(handlers.list_change_groups, operations.CHANGE_GROUPS)},
     "/api/v1/changes/revert": {"POST": Endpoint(reverts.start_revert, operations.REVERT, takes_body=True)},
     REVERTS_PATH + "/{id}": {"GET": Endpoint(reverts.get_revert, operations.GET_REVERT)},
+    images.IMAGES_PATH: {
+        "GET": Endpoint(images.list_images, operations.IMAGES),
+        "POST": Endpoint(images.upload, operations.UPLOAD, takes_upload=True),
+    },
+    images.IMAGES_PATH + "/{id}": {"DELETE": Endpoint(images.delete, operations.DELETE_IMAGE)},
+    "/api/v1/key": {"GET": Endpoint(own_key.get_key, operations.KEY)},
     "/api/v1/rate_limit": {"GET": Endpoint(handlers.get_rate_limit, operations.RATE_LIMIT, counts=False)},
     "/healthz": {"GET": Endpoint(handlers.get_health, needs_key=False)},
     "/readyz": {"GET": Endpoint(handlers.get_readiness, needs_key=False)},
+    "/media/{file}": {"GET": Endpoint(images.get_file, needs_key=False)},
     "/openapi.json": {"GET": Endpoint(_docs.get_document, needs_key=False)},
+    "/llms.txt": {"GET": Endpoint(_docs.get_overview, needs_key=False)},
     "/docs": {"GET": Endpoint(_docs.get_page, needs_key=False)},
     "/docs/reference.css": {"GET": Endpoint(_docs.get_style, needs_key=False)},
     "/docs/reference.js": {"GET": Endpoint(_docs.get_script, needs_key=False)},
+    "/docs/inter.woff2": {"GET": Endpoint(_docs.get_font, needs_key=False)},
     "/docs/{guide}": {"GET": Endpoint(_docs.get_guide, needs_key=False)},
 }
 """Path, method, endpoint. HEAD uses the endpoint of GET, and a trailing slash is ignored (decision G19)."""

@@ -17,12 +17,11 @@ from listings.cli.output import (
 )
 from listings.cli.parameters import DATE, ID, Integer
 from listings.cli.service import with_service
-from listings.contract.history import OPERATOR
-from listings.contract.reverts import Revert, RevertConflict, RevertCounts, RevertRequest
 from listings.domain import timestamps
 from listings.domain.changes import Change, get_name
+from listings.domain.history import OPERATOR
 from listings.domain.number_text import format_count
-from listings.domain.reverts import RevertKind
+from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertRequest
 from listings.service import Services
 from listings.service.history.reverts import Preview
 
@@ -109,7 +108,7 @@ def undo(
 
     account_id, preview = with_service(load_preview)
     if dry_run:
-        show(_build_data(None, preview.counts) | {"complete": preview.is_complete})
+        show(_build_data(None, preview.counts))
         _print_conflicts(preview.conflicts)
         print_dry_run()
         return
@@ -121,9 +120,8 @@ def undo(
 
 
 def _ask(preview: Preview) -> str:
-    more = "" if preview.is_complete else "at least "
-    listings = more + format_count(preview.counts.reverted, "listing")
-    conflicts = more + format_count(preview.counts.conflicts, "conflict")
+    listings = format_count(preview.counts.reverted, "listing")
+    conflicts = format_count(preview.counts.conflicts, "conflict")
     return f"This changes {listings}, with {conflicts}. Continue?"
 
 

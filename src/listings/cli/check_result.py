@@ -1,14 +1,13 @@
 """The results of the checks of `listings doctor`, and the checks that both kinds of database share."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from listings.domain import timestamps
-from listings.domain.errors import Problem
 from listings.settings import Settings
 from listings.store.inspection import Pending
-from listings.wiring import build_mail_server
+from listings.store.migrations import Difference
 
 Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 GIVE_ACCESS = "Run this command as the service's user, or give that user access to"
@@ -43,6 +42,12 @@ def fault(found: str, advice: str) -> Finding:
     return Finding("fault", found, advice)
 
 
+def fault_of(message: str, advice: str = "Correct it") -> Finding:
+    """Return the fault that an error message describes. `advice` is for messages that do not end with `: advice`."""
+    found, _, own_advice = message.rpartition(": ")
+    return fault(found, own_advice[0].upper() + own_advice[1:]) if found else fault(message, advice)
+
+
 def catch_os_error(check: Callable[[], Finding]) -> Finding:
     """Return the finding of a check, or a fault if a file can't be read."""
     try:
@@ -51,17 +56,24 @@ def catch_os_error(check: Callable[[], Finding]) -> Finding:
         return fault(f"{error.filename} can't be read: {error.strerror}", f"{GIVE_ACCESS} it")
 
 
-def check_schema(mismatch: str | None, pending: int) -> Finding:
-    """Check that the schema is this version's. The error message `mismatch` may end with `: advice`."""
+def check_schema(mismatch: str | None, pending: int, differences: Sequence[Difference]) -> Finding:
+    """Check that the schema is this version's. `mismatch` is an error message."""
     if mismatch is not None:
-        found, _, advice = mismatch.rpartition(": ")
-        if found:
-            return fault(found, advice[0].upper() + advice[1:])
-        return fault(mismatch, "Run the version of Listings that created it, or restore a backup")
+        return fault_of(mismatch, "Run the version of Listings that created it, or restore a backup")
+    faults = [difference for difference in differences if difference.is_fault]
+    if faults:
+        return fault(*_describe_differences(faults))
     if pending:
         advice = "Run `listings migrate`, or start the service, which does the same"
         return warning("1 migration is pending" if pending == 1 else f"{pending} migrations are pending", advice)
+    if differences:
+        return warning(*_describe_differences(differences))
     return ok("It is up to date")
+
+
+def _describe_differences(differences: Sequence[Difference]) -> tuple[str, str]:
+    found = f"The {', the '.join(difference.found for difference in differences)}"
+    return found, f"Stop the service, then run: {'; '.join(difference.repair for difference in differences)}"
 
 
 def check_pending(found: Pending, settings: Settings) -> Iterator[CheckResult]:
@@ -71,10 +83,7 @@ def check_pending(found: Pending, settings: Settings) -> Iterator[CheckResult]:
 
 
 def _check_mail(found: Pending, settings: Settings) -> Finding:
-    try:
-        is_on = build_mail_server(settings) is not None
-    except Problem as problem:
-        return fault(problem.message.removesuffix(": set it"), "Set it, or unset LISTINGS_SMTP_URL")
+    is_on = settings.smtp_url is not None
     text = f"{found.mails} queued, {found.given_up_mails} given up in the last 30 days"
     is_late = found.mails > 0 and (found.oldest_mail or 0) < time.time() - _MAX_MAIL_SECONDS
     if is_on and (found.given_up_mails or is_late):

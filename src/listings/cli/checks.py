@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from listings import maintenance
+from listings import maintenance, wiring
 from listings.cli import postgres_checks
 from listings.cli.check_result import (
     GIVE_ACCESS,
@@ -23,14 +23,17 @@ from listings.cli.check_result import (
     check_schema,
     check_stored_times,
     fault,
+    fault_of,
     ok,
     warning,
 )
-from listings.cli.serve import RESERVED_FILES
-from listings.contract.rate_limiter import REDIS_UNAVAILABLE
+from listings.cli.picture_check import check_pictures
+from listings.cli.search_check import check_search_index
+from listings.cli.serve import count_connections
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.number_text import format_count
+from listings.domain.rate_limiter import REDIS_UNAVAILABLE
 from listings.settings import ResolvedSetting, Settings, build_settings
 from listings.store.sqlite.maintenance.inspection import Inspection
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 _GIB = 1024**3
 _MIB = 1024**2
 _MAX_WAL_BYTES = 64 * _MIB
+_MAX_BACKUP_AGE_SECONDS = 36 * 3600
 _OTHERS_READ, _OTHERS_WRITE, _ALL_WRITE = 0o055, 0o022, 0o002
 _MIN_YEAR, _MAX_YEAR = 2026, 2100
 _MAX_CLOCK_DIFFERENCE_SECONDS = 300
@@ -49,34 +53,50 @@ _NOT_A_DATABASE = "file is not a database"  # SQLite's message
 
 
 def run_checks(
-    given: list[ResolvedSetting], unknown: Sequence[str] = (), removed: Sequence[str] = ()
+    given: list[ResolvedSetting],
+    unknown: Sequence[str] = (),
+    removed: Sequence[str] = (),
+    *,
+    is_full: bool = False,
+    is_offline: bool = False,
 ) -> Iterator[CheckResult]:
-    """Run all checks. `unknown` are variables that look like settings but are not, `removed` errors about others."""
+    """Run all checks, those that take longest last.
+
+    `unknown` are variables that look like settings but are not, `removed` errors about others. `is_full` also checks
+    all pages of a SQLite database. With `is_offline` the service may be stopped.
+    """
     settings = build_settings(given)
-    yield "settings", _check_settings(given, unknown, removed, settings.warning)
-    if not any(value.error for value in given if value.setting.attribute == "database"):
-        check_database = _check_sqlite_database if isinstance(settings.database, Path) else postgres_checks.run_checks
-        yield from check_database(settings)
+    yield "settings", _check_settings(settings, given, unknown, removed)
     yield "clock", _check_clock()
-    if isinstance(settings.database, Path):
-        yield "SQLite", _check_sqlite_version()
     yield "rate limit", _check_rate_limit(settings)
     yield "open files", _check_open_files(settings)
     yield "workers", _check_workers(settings)
-    yield "service", _check_service(settings)
+    yield "service", _check_service(settings, is_offline=is_offline)
+    if any(value.error for value in given if value.setting.attribute == "database"):
+        return
+    if isinstance(settings.database, Path):
+        yield "SQLite", _check_sqlite_version()
+        yield from _check_sqlite_database(settings, is_full=is_full)
+    else:
+        yield from postgres_checks.run_checks(settings)
 
 
 def _check_settings(
-    given: list[ResolvedSetting], unknown: Sequence[str], removed: Sequence[str], ineffective: str
+    settings: Settings, given: list[ResolvedSetting], unknown: Sequence[str], removed: Sequence[str]
 ) -> Finding:
-    faults = [*(value.error for value in given if value.error), *removed]
+    faults = [*(value.error for value in given if value.error), *removed, *filter(None, [settings.conflict])]
+    try:
+        with wiring.open_observers(settings, listening=False):
+            wiring.build_options(settings)
+    except Problem as problem:
+        faults.append(problem.message)
     if faults:
         return fault("; ".join(faults), "Correct them; `listings settings` shows all settings")
     if unknown:
         found = f"Not settings, and therefore ignored: {', '.join(unknown)}"
         return warning(found, "Correct the names; `listings settings` shows all settings")
-    if ineffective:
-        return warning(ineffective, "Unset it")
+    if settings.warning:
+        return warning(settings.warning, "Unset it")
     count = sum(value.source != "default" for value in given)
     return ok(f"{count} set, the others have default values")
 
@@ -84,57 +104,63 @@ def _check_settings(
 # The database
 
 
-def _check_sqlite_database(settings: Settings) -> Iterator[CheckResult]:
+def _check_sqlite_database(settings: Settings, *, is_full: bool) -> Iterator[CheckResult]:
     database = settings.file.absolute()
     settings = replace(settings, database=database)
     yield "database", catch_os_error(lambda: _check_database_file(settings))
     if not _has_database(settings):
         return
-    inspection = None
-    try:
-        inspection = maintenance.inspect_database(settings)
-    except Problem as problem:
-        yield "integrity", _unreadable(problem, database)
-    if inspection is not None:
-        yield "integrity", _check_integrity(inspection)
-        if not inspection.corruption:
-            yield "schema", check_schema(inspection.mismatch, inspection.pending)
-            yield "stored times", check_stored_times(inspection.newest)
-        if inspection.pending_work is not None:
-            yield from check_pending(inspection.pending_work, settings)
-    database_id = inspection.database_id if inspection is not None else None
     checks: dict[str, Callable[[], Finding]] = {
         "file permissions": lambda: _check_file_permissions(database),
         "folder permissions": lambda: _check_folder_permissions(database),
         "owner": lambda: _check_owner(database),
         "disk": lambda: _check_disk(settings),
-        "WAL": lambda: _check_wal(database),
-        "rate limit files": lambda: _check_rate_limit_files(settings, database_id),
+        "WAL": lambda: _check_wal(settings),
         "unfinished backups": lambda: _check_unfinished_backups(settings),
+        "copies": lambda: _check_copies(settings),
     }
     for name, check in checks.items():
         yield name, catch_os_error(check)
+    inspection, problem = None, None
+    try:
+        inspection = maintenance.inspect_database(settings, is_full=is_full)
+    except Problem as error:
+        problem = error
+    database_id = inspection.database_id if inspection is not None else None
+    yield "rate limit files", catch_os_error(lambda: _check_rate_limit_files(settings, database_id))
+    if problem is not None:
+        yield "integrity", _unreadable(problem, database)
+    if inspection is not None:
+        yield from _report_inspection(inspection, settings, is_full=is_full)
+
+
+def _report_inspection(inspection: Inspection, settings: Settings, *, is_full: bool) -> Iterator[CheckResult]:
+    yield "last backup", catch_os_error(lambda: _check_last_backup(settings, inspection.created))
+    if not inspection.corruption:
+        yield "schema", check_schema(inspection.mismatch, inspection.pending, inspection.differences)
+        yield "stored times", check_stored_times(inspection.newest)
+    if inspection.pending_work is not None:
+        yield from check_pending(inspection.pending_work, settings)
+    yield "integrity", _check_integrity(inspection, is_full=is_full)
+    if inspection.pending_work is not None and not inspection.corruption:
+        yield "pictures", check_pictures(settings)
+    if settings.site and inspection.pending_work is not None and not inspection.corruption:
+        yield "search index", check_search_index(settings)
 
 
 def _check_database_file(settings: Settings) -> Finding:
-    left = maintenance.find_orphaned_wal(settings)
-    if left is not None:
-        found = f"The database {settings.file} is missing or empty, but {left} still contains writes to it"
-        advice = maintenance.ORPHANED_WAL_ADVICE
-        return fault(found, advice[0].upper() + advice[1:])
-    recovery = maintenance.describe_recovery(settings)
-    if recovery is not None:
-        found, advice = recovery
-        return fault(found, advice[0].upper() + advice[1:])
-    if not settings.file.exists():
-        advice = "Create it with `listings migrate`, or set LISTINGS_DATABASE_URL to its location"
-        return fault(f"There is no database at {settings.file}", advice)
+    try:
+        maintenance.require_recovered(settings)
+        maintenance.require_database_file(settings)
+    except Problem as problem:
+        return fault_of(problem.message)
     return ok(str(settings.file))
 
 
 def _has_database(settings: Settings) -> bool:
-    with suppress(OSError):
-        return maintenance.find_orphaned_wal(settings) is None and settings.file.exists()
+    with suppress(OSError, Problem):
+        maintenance.require_database_file(settings)
+        return True
     return False
 
 
@@ -146,9 +172,9 @@ def _unreadable(problem: Problem, database: Path) -> Finding:
     return fault(problem.message, "Restore a backup: `listings restore FILE --force`")
 
 
-def _check_integrity(inspection: Inspection) -> Finding:
+def _check_integrity(inspection: Inspection, *, is_full: bool) -> Finding:
     if not inspection.corruption:
-        return ok("All pages and references are intact")
+        return ok("All pages and references are intact" if is_full else "Not checked: --full reads all pages")
     found = "; ".join(inspection.corruption)
     advice = "Stop the service and restore the last good backup: `listings restore FILE --force`"
     if found == _NOT_A_DATABASE:
@@ -218,12 +244,31 @@ def _check_disk(settings: Settings) -> Finding:
     return ok(found)
 
 
-def _check_wal(database: Path) -> Finding:
-    wal = Path(f"{database.resolve()}-wal")
+def _check_wal(settings: Settings) -> Finding:
+    wal = Path(f"{settings.file.resolve()}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     found = f"{size // 1024} KiB"
-    if size > _MAX_WAL_BYTES:
-        return warning(found, f"A process keeps an old snapshot open: end it (`fuser {wal}` lists the processes)")
+    if size <= _MAX_WAL_BYTES:
+        return ok(found)
+    readers = maintenance.find_old_readers(settings)
+    if readers is None:
+        advice = f"A process may keep an old snapshot open: `fuser {wal}` lists it, as well as those of the service"
+        return warning(found, advice)
+    others = [f"{reader.pid} ({reader.name})" for reader in readers if not reader.is_service]
+    if others:
+        found = f"{found}, because process {' and process '.join(others)} keeps an old snapshot open"
+        return warning(found, "Wait until it has finished, or end it")
+    if readers:
+        return warning(f"{found}, because the service sends a large list", "Wait until it has sent it")
+    return ok(f"{found}; the service makes it smaller when it next writes")
+
+
+def _check_last_backup(settings: Settings, created: int | None) -> Finding:
+    last, now = maintenance.get_last_backup(settings), time.time()
+    since = last or created or now
+    found = f"The last one is of {timestamps.format_timestamp(last)}" if last else "There is none yet"
+    if now - since > _MAX_BACKUP_AGE_SECONDS:
+        return warning(found, "Run `listings backup FILE` every day, for example with listings-backup.timer")
     return ok(found)
 
 
@@ -246,10 +291,19 @@ def _check_rate_limit_files(settings: Settings, database_id: str | None) -> Find
 
 
 def _check_unfinished_backups(settings: Settings) -> Finding:
-    drafts = [str(path) for path in maintenance.find_stale_drafts(settings)]
-    if drafts:
-        return warning(f"An interrupted backup left {', '.join(drafts)}", f"Run `rm {' '.join(drafts)}`")
+    files = [str(path) for path in maintenance.find_stale_drafts(settings)]
+    if files:
+        return warning(f"An interrupted backup left {', '.join(files)}", f"Run `rm {' '.join(files)}`")
     return ok("There are none")
+
+
+def _check_copies(settings: Settings) -> Finding:
+    copies = maintenance.find_copies(settings)
+    if not copies:
+        return ok("There are none")
+    size = sum(copy.stat().st_size for copy in copies) // _MIB
+    found = f"Upgrades and restores left copies of the database, {size} MiB"
+    return warning(found, f"When you no longer need them, run `rm {' '.join(map(str, copies))}`")
 
 
 # The machine and the service
@@ -305,8 +359,8 @@ def _check_redis(report: "RedisReport", found: str) -> Finding:
 def _check_open_files(settings: Settings) -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.max_connections
-    if hard != resource.RLIM_INFINITY and hard < wanted + RESERVED_FILES:
-        found = f"The limit is {hard}, enough for {max(1, hard - RESERVED_FILES)} of {wanted} connections"
+    if hard != resource.RLIM_INFINITY and count_connections(hard) < wanted:
+        found = f"The limit is {hard}, enough for {count_connections(hard)} of {wanted} connections"
         return warning(found, "Raise the limit (ulimit -n, LimitNOFILE=), or lower LISTINGS_MAX_CONNECTIONS")
     return ok(f"Enough for {wanted} connections per worker")
 
@@ -320,7 +374,7 @@ def _check_workers(settings: Settings) -> Finding:
     return ok(found)
 
 
-def _check_service(settings: Settings) -> Finding:
+def _check_service(settings: Settings, *, is_offline: bool) -> Finding:
     if not settings.port:
         return ok("Not checked, because its port is unknown (LISTINGS_PORT is 0)")
     host = settings.reachable_host
@@ -331,7 +385,9 @@ def _check_service(settings: Settings) -> Finding:
         response = connection.getresponse()
         return _check_readiness(address, response.status, response.read(_MIB))
     except ConnectionRefusedError:
-        return ok(f"Nothing is listening at {address} (set LISTINGS_PORT if the service has another port)")
+        found = f"Nothing is listening at {address}"
+        advice = "Start the service, or set LISTINGS_PORT to its port. If it should be stopped, use --offline"
+        return ok(found) if is_offline else fault(found, advice)
     except (OSError, UnicodeError, http.client.HTTPException) as error:
         return warning(f"{address} does not respond: {error}", "Look at the service's log, then restart it")
     finally:

@@ -3,19 +3,21 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from listings.cli import seed
+from listings.cli import demo_history, seed
 from listings.cli.demo_market import DemoSeller, read_sellers
 from listings.cli.seed import SeedAccount
-from listings.contract.history import OPERATOR
 from listings.domain import api_keys, fields
+from listings.domain.history import OPERATOR
 from listings.domain.model import Account, Caller, ListingQuery, Status, bucket_of
+from listings.domain.timestamps import DAY_SECONDS
 from listings.files import replace_file
 from listings.service import Services
 from listings.service.keys import is_revoked_or_expired
+from listings.service.listings import Listings
 
 SETTINGS = {"market_name": "Tāone", "contact": "help@demo.example"}
 """The demo's settings, unless the environment has others."""
@@ -48,6 +50,7 @@ class Demo(NamedTuple):
     password: str
     email: str
     listing_id: int | None  # None if all of them are deleted
+    rehearses: bool = False  # whether requests may ask for faults
 
 
 async def prepare(services: Services, folder: Path) -> Demo:
@@ -65,7 +68,7 @@ async def prepare(services: Services, folder: Path) -> Demo:
         keys[role.variable], caller = await _ensure_key(services, account, saved.get(role.variable))
         first.append(await _ensure_listings(services, caller, seller.listings))
     await asyncio.gather(*(_ensure_seller(services, seller) for seller in sellers[len(_ROLES) :]))
-    await services.market.index()  # so that the first visitor of the market sees them
+    await services.market.stamp()  # so that the first visitor of the market sees them
     return Demo(keys, password, sellers[0].email, first[0])
 
 
@@ -98,6 +101,11 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
     ]
     if demo.listing_id is not None:
         lines += ["# read one: 200", f"{curl} '{url}/{demo.listing_id}' -H 'Authorization: Bearer {key}'"]
+    if demo.rehearses:
+        lines += [
+            "# a simulated fault: 503, then 200 if you repeat it",
+            f"{curl} '{url}?limit=1' -H 'X-API-Key: {key}' -H 'X-Rehearse: 503;first'",
+        ]
     lines += [
         "",
         f"Database: {database}",
@@ -158,11 +166,20 @@ async def _ensure_listings(services: Services, caller: Caller, listings: Sequenc
         query = ListingQuery(status=status, descending=False, limit=1)
         if found := (await services.listings.find_page_of_any_size(caller, query)).listings:
             return found[0].id if status != "deleted" else None
-    ids = []
-    for listing in listings:
+    ids, now = [], services.clock()
+    for number, listing in enumerate(listings):
+        age = demo_history.DAYS * DAY_SECONDS * (1 - (number + 1) / (len(listings) + 1)) ** 2
+        earlier = Listings(services.revisions, _stop_clock(now - age))
         new, _ = fields.parse_new_listing(listing, strict=False)  # pictures without a host
-        ids.append((await services.listings.create(caller, new)).listing_id)
+        ids.append((await earlier.create(caller, new)).listing_id)
+    if caller.key_id != OPERATOR:
+        await demo_history.add(services, caller, ids)
     return ids[0]
+
+
+def _stop_clock(moment: float) -> Callable[[], float]:
+    """Return a clock that stands still."""
+    return lambda: moment
 
 
 def _read_environment(path: Path) -> dict[str, str]:

@@ -14,16 +14,18 @@ _STYLES = {"ok": "green", "warning": "yellow", "fault": "bold red"}
 
 
 @click.command(short_help="Check the installation and suggest fixes.")
+@click.option("--full", is_flag=True, help="Also check all pages of the SQLite database, which may take minutes.")
+@click.option("--offline", is_flag=True, help="The service may be stopped.")
 @json_option
-def doctor() -> int:
-    """Check settings, database, permissions, disk, clock and service, and suggest how to fix each problem.
+def doctor(*, full: bool, offline: bool) -> int:
+    """Check settings, service, database, permissions, disk and clock, and suggest how to fix each problem.
 
-    Nothing is changed, and the service may be running. The exit code is 1 if there is a fault.
+    Nothing is changed. The exit code is 1 if there is a fault, such as a service that is not running.
 
     \b
     Example: listings doctor
     """
     unknown, removed = find_unknown_variables(os.environ), find_removed_variables(os.environ)
-    results = list(checks.run_checks(survey_settings(), unknown, removed))
+    results = list(checks.run_checks(survey_settings(), unknown, removed, is_full=full, is_offline=offline))
     show_rows(("check", *Finding._fields), [{"check": name, **found._asdict()} for name, found in results], _STYLES)
     return int(any(found.verdict == "fault" for _, found in results))

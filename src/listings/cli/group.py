@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+_REPLACING = "restore"  # `restore` replaces the database, so it is suggested only for what begins like it
+
 
 class SuggestingGroup(click.Group):
     """A group that knows other names for its commands, and suggests the right one in the error message."""
@@ -28,7 +30,9 @@ class SuggestingGroup(click.Group):
     def _suggest(self, ctx: click.Context, name: str) -> str | None:
         from difflib import get_close_matches  # noqa: PLC0415 - needed only after an error
 
-        return self._synonyms.get(name) or next(iter(get_close_matches(name, self.list_commands(ctx), n=1)), None)
+        is_replacing = name.startswith(_REPLACING)
+        names = [one for one in self.list_commands(ctx) if is_replacing or not one.startswith(_REPLACING)]
+        return self._synonyms.get(name) or next(iter(get_close_matches(name, names, n=1)), None)
 
 
 class LazyGroup(SuggestingGroup):

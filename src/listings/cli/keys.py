@@ -45,8 +45,11 @@ def key() -> None:
     metavar="FILE|-",
     help="Register the existing key in FILE, or on standard input (-), instead of creating one.",
 )
+@click.option("--test", "is_test", is_flag=True, help="Create a key of test mode, which needs a plan or a trial.")
 @json_option
-def create(account: str, name: str, expires: int | None, access: KeyAccess, key_file: BinaryIO | None) -> None:
+def create(
+    account: str, name: str, expires: int | None, access: KeyAccess, key_file: BinaryIO | None, *, is_test: bool
+) -> None:
     """Create a key for ACCOUNT and print it. It is shown only once.
 
     The account needs an active Business plan.
@@ -54,15 +57,24 @@ def create(account: str, name: str, expires: int | None, access: KeyAccess, key_
     \b
     Example: listings key create alice@example.com --name warehouse
     """
+    if is_test and key_file is not None:
+        raise click.UsageError("Give --test or --key-file, not both.")
     secret = _read_key(key_file) if key_file is not None else None
-    _show_issued(_issue(lambda services: services.keys.create(account, name, expires, secret, access=access)))
+
+    async def use(services: Services) -> IssuedKey:
+        if is_test:
+            owner = await services.accounts.find(account)
+            return await services.test_mode.create_key(owner, name, expires, access=access)
+        return await services.keys.create(account, name, expires, secret, access=access)
+
+    _show_issued(_issue(use))
 
 
 @key.command(name="list", short_help="List an account's keys.")
 @click.argument("account")
 @json_option
 def list_keys(account: str) -> None:
-    """List the keys of ACCOUNT, including expired and revoked ones.
+    """List the keys of ACCOUNT, including expired and revoked ones, and those of its test mode.
 
     The time of last use may be up to a minute old.
 
@@ -71,7 +83,9 @@ def list_keys(account: str) -> None:
     """
 
     async def use(services: Services) -> list[Data]:
-        return [listed_key_data(key) for key in await services.keys.list_of(await services.accounts.find(account))]
+        owner = await services.accounts.find(account)
+        owners = [one for one in (owner, await services.test_mode.find(owner)) if one is not None]
+        return [listed_key_data(key) for one in owners for key in await services.keys.list_of(one)]
 
     columns = ("id", "hint", "name", "access", "created_at", "last_used_at", "expires_at", "revoked_at")
     show_rows(columns, with_service(use))

@@ -56,8 +56,8 @@ def show_listing(listing_id: int) -> None:
 def delete(listing_id: int) -> None:
     """Delete the listing ID for its owner.
 
-    It is no longer on the market. Its owner can restore it, and so can `listings undelete`. To keep a seller's listings
-    off the market, use `listings account disable`.
+    It is no longer on the market. Its owner can restore it, and so can `listings undelete`. To keep a listing off the
+    market, use `listings takedown add`, or for all of a seller's listings `listings account disable`.
 
     \b
     Example: listings delete 1025

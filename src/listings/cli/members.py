@@ -10,6 +10,7 @@ import msgspec
 
 from listings.cli.output import (
     ACTOR_NAMES,
+    create_file,
     format_timestamp_or_none,
     json_option,
     listed_key_data,
@@ -19,17 +20,18 @@ from listings.cli.output import (
     status_data,
 )
 from listings.cli.parameters import Parsed, load_settings
-from listings.cli.resumable_file import require_absent, resolve_target
 from listings.cli.service import with_service
-from listings.contract.history import Event, RejectedRequest, UsageCount
-from listings.contract.members import Session
 from listings.domain import timestamps
 from listings.domain.accounts import is_erased
+from listings.domain.audience import Takedown
 from listings.domain.changes import Change, build_record
 from listings.domain.errors import Problem
+from listings.domain.history import Event, RejectedRequest, UsageCount
+from listings.domain.members import Session
 from listings.domain.model import Account
-from listings.files import replace_file
+from listings.domain.pictures import Picture, build_path
 from listings.service import Services
+from listings.service.mail.messages import LATEST
 from listings.service.members.invitations import INVITATION_SECONDS
 from listings.settings.values import parse_base_url
 
@@ -90,13 +92,13 @@ def erase(account: str, *, yes: bool) -> None:
     """Permanently delete the personal data of ACCOUNT, and delete its listings.
 
     This removes the account's name, email address, public contact, password, sessions, invitations, queued mail, names
-    of keys, the external ids of its listings, the earlier values of their fields, activity and usage.
-    It also revokes the keys, ends the plan, disables the account and deletes its listings, which leave the market but
-    stay stored.
+    of keys, the fields of its listings and their earlier values, activity and usage.
+    It also revokes the keys, ends the plan, disables the account and deletes its listings with their texts and image
+    URLs.
 
-    These remain: the account id; the deleted listings with their texts, image URLs and the ids of the keys that created
-    them; the digests, last four characters and dates of the keys; the dates and counts of imports; the dates of
-    payments. Backups and logs are not changed.
+    These remain: the account id; the ids and dates of the listings, and the ids of the keys that created them; the
+    digests, last four characters and dates of the keys; the dates and counts of imports; the dates of payments.
+    Backups and logs are not changed.
 
     \b
     Example: listings account erase alice@example.com --yes
@@ -113,12 +115,16 @@ def erase(account: str, *, yes: bool) -> None:
 @click.command(short_help="Export the data of an account.")
 @click.argument("account")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--pictures", type=click.Path(dir_okay=False, path_type=Path), help="Also write the pictures to this ZIP."
+)
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
-def export(account: str, file: Path, *, force: bool) -> None:
+def export(account: str, file: Path, *, pictures: Path | None, force: bool) -> None:
     """Export the data of ACCOUNT to FILE, as one JSON object.
 
-    FILE contains the account and its keys, sessions, activity, usage, rejected requests, changes of listings with the
-    values before and after, and listings, including deleted ones. To move listings, use `listings export`.
+    FILE contains the account and its keys, sessions, activity, usage, messages, list of pictures, takedowns, rejected
+    requests, changes of listings with the values before and after, and listings, including deleted ones. To move
+    listings, use `listings export`.
 
     FILE does not contain queued mail, known browsers, or payments and imports except those in the activity. It contains
     no secrets: no API keys, passwords or session tokens.
@@ -128,20 +134,18 @@ def export(account: str, file: Path, *, force: bool) -> None:
     """
     if file == Path("-"):
         raise click.UsageError("FILE must be a file: this command does not write to standard output.")
-    target_path = resolve_target(file)
-    require_absent(file, force=force)
 
     async def use(services: Services) -> int:
         owner = await services.accounts.find(account)
-        with replace_file(target_path, durable=True) as target:
+        with create_file(file, overwrite=force) as target:
             await _write(services, owner, target)
+        if pictures is not None:
+            with create_file(pictures, overwrite=force) as target:
+                async for piece in services.pictures.read_archive(owner.id):
+                    target.write(piece)
         return owner.id
 
-    try:
-        account_id = with_service(use)
-    except OSError as error:
-        raise Problem("invalid_request", f"{file} can't be written: {error.strerror}") from None
-    print_message(f"Exported account {account_id} to {file}")
+    print_message(f"Exported account {with_service(use)} to {file}")
 
 
 async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
@@ -158,10 +162,11 @@ async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
 
 
 async def _account_data(services: Services, owner: Account) -> Mapping[str, object]:
-    requested_at = await services.plan_requests.find(owner)
+    requested_at = await services.plan_requests.find_open(owner)
     return {
         **status_data(owner),
         "public_contact": owner.public_contact,
+        "about": owner.about,
         "messages_off_at": format_timestamp_or_none(owner.messages_off_at),
         "plan_requested_at": format_timestamp_or_none(requested_at),
         "email_confirmed": await services.own_account.is_email_confirmed(owner),
@@ -174,6 +179,9 @@ def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], A
         "sessions": lambda: _convert_rows(services.sessions.list_stored(owner), _session_data),
         "activity": lambda: _read_activity(services, owner),
         "usage": lambda: _convert_rows(services.usage.list_hours(owner), _usage_data),
+        "messages": lambda: _read_messages(services, owner),
+        "pictures": lambda: _read_pictures(services, owner),
+        "takedowns": lambda: _convert_rows(services.moderation.list_takedowns_of(owner), _takedown_data),
         "rejected_requests": lambda: _convert_rows(services.usage.list_rejected(owner), _rejected_data),
         "changes": lambda: (_change_data(one) async for one in services.changes.read_latest(owner, sys.maxsize)),
         "listings": lambda: (listing_data(one) async for page in services.transfer.read_pages(owner) for one in page),
@@ -193,6 +201,35 @@ async def _read_activity(services: Services, owner: Account) -> AsyncIterator[An
         if page.next_cursor is None:
             return
         page = await services.activity.list_page(owner, page.next_cursor, _PAGE_SIZE)
+
+
+async def _read_messages(services: Services, owner: Account) -> AsyncIterator[Any]:
+    before = LATEST
+    while page := await services.messages.list_page(owner, before, _PAGE_SIZE):
+        for message in page:
+            row = {**message._asdict(), "at": timestamps.format_timestamp(message.created_at)}
+            yield {name: row[name] for name in ("at", "listing_id", "name", "email", "text")}
+        before = (page[-1].created_at, page[-1].id)
+
+
+async def _read_pictures(services: Services, owner: Account) -> AsyncIterator[Any]:
+    before = None
+    while page := await services.pictures.page(owner.id, before, _PAGE_SIZE):
+        for picture in page:
+            yield _picture_data(picture)
+        before = (page[-1].created_at, page[-1].name)
+
+
+def _picture_data(picture: Picture) -> Mapping[str, object]:
+    return {
+        "url": build_path(picture.name),
+        "file_name": picture.file_name,
+        "width": picture.width,
+        "height": picture.height,
+        "bytes": picture.size,
+        "uploaded_at": timestamps.format_timestamp(picture.created_at),
+        "unused_since": format_timestamp_or_none(picture.unused_since),
+    }
 
 
 def _session_data(session: Session) -> Mapping[str, object]:
@@ -228,6 +265,11 @@ def _name_actor(actor: int) -> str:
     return ACTOR_NAMES.get(actor, f"key {actor}")
 
 
+def _takedown_data(takedown: Takedown) -> Mapping[str, object]:
+    at = timestamps.format_timestamp(takedown.created_at)
+    return {"at": at, "listing_id": takedown.listing_id, "reason": takedown.reason}
+
+
 def _usage_data(row: UsageCount) -> Mapping[str, object]:
     return {
         "hour": timestamps.format_timestamp(row.period * timestamps.HOUR_SECONDS),
@@ -246,4 +288,5 @@ def _rejected_data(request: RejectedRequest) -> Mapping[str, object]:
         "method": request.method,
         "path": request.path,
         "request_id": request.request_id,
+        "reason": request.reason,
     }

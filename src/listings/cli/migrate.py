@@ -32,6 +32,7 @@ def migrate(*, dry_run: bool) -> None:
         return
     backups: list[Path] = []
     applied = format_migrations(maintenance.migrate_database(settings, backups.append))
+    maintenance.require_schema(settings)
     if show_json({"database": path, "applied": applied, "backup": str(backups[0]) if backups else None}):
         return
     for backup in backups:

@@ -1,19 +1,24 @@
 """Output of commands: text or a table for people, JSON for programs."""
 
+import os
+import stat
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeAlias, TypeVar
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import click
 import msgspec
 
-from listings.contract.history import CONSOLE, OPERATOR
 from listings.domain import timestamps
+from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
+from listings.domain.history import CONSOLE, OPERATOR
 from listings.domain.listing_json import OPTIONAL_LISTING_FIELDS, build_record
 from listings.domain.model import Account, ApiKey, Listing
+from listings.files import replace_file
 
 Value: TypeAlias = str | float | bool | list[str] | Mapping[str, int] | None
 Data: TypeAlias = Mapping[str, Value]
@@ -193,3 +198,22 @@ def _text(value: Value) -> str:
 
 def _is_control(letter: str) -> bool:
     return unicodedata.category(letter) in {"Cc", "Cf", "Zl", "Zp"} and letter != _JOINER
+
+
+@contextmanager
+def create_file(file: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield FILE.part, readable only by its owner, which becomes the file if the block succeeds.
+
+    Symbolic links are followed. Raises Problem("invalid_request").
+    """
+    target = Path(os.path.realpath(file))
+    try:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(target.stat().st_mode):
+                raise Problem("invalid_request", f"{file} is not a regular file: choose another name")
+            if not overwrite:
+                raise Problem("invalid_request", f"{file} exists: choose another name, or overwrite it with --force")
+        with replace_file(target, durable=True, overwrite=overwrite, suffix=".part") as part:
+            yield part
+    except OSError as error:
+        raise Problem("invalid_request", f"{str(file)[:200]} can't be written: {error.strerror}") from None

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from listings import maintenance
-from listings.api.body_files import MIN_FREE_BYTES
 from listings.cli.check_result import (
     CheckResult,
     Finding,
@@ -17,7 +16,10 @@ from listings.cli.check_result import (
     ok,
     warning,
 )
+from listings.cli.picture_check import check_pictures
+from listings.cli.search_check import check_search_index
 from listings.domain.errors import Problem
+from listings.http.body_files import MIN_FREE_BYTES
 from listings.settings import Settings
 from listings.store.postgres.inspection import PostgresInspection
 
@@ -41,7 +43,7 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
         yield "database", fault(problem.message, advice)
         return
     yield "database", ok(f"{settings.redacted_database}, PostgreSQL {found.version}")
-    yield "schema", check_schema(found.mismatch, found.pending_migrations)
+    yield "schema", check_schema(found.mismatch, found.pending_migrations, found.differences)
     yield "stored times", check_stored_times(found.newest_time)
     if found.pending_work is not None:
         yield from check_pending(found.pending_work, settings)
@@ -53,6 +55,10 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield "market index", _check_market_index(found)
     if found.unavailable_workers is not None:
         yield "nodes", _check_nodes(found.unavailable_workers)
+    if found.pending_work is not None:
+        yield "pictures", check_pictures(settings)
+    if settings.site and found.pending_work is not None:
+        yield "search index", check_search_index(settings)
     yield "disk", catch_os_error(lambda: _check_disk(settings.data_folder.absolute()))
 
 

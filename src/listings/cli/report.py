@@ -19,7 +19,8 @@ def report() -> None:
     """Show accounts, plans, requests, the market and the database on one screen.
 
     New accounts and listings, requests and rejections are those of this hour and the 23 hours before. Plans that end
-    soon do so within 14 days. Nothing is changed, and the service may be running.
+    soon do so within 14 days. The largest accounts are listed by id, with the bytes that each stores, with pictures.
+    Nothing is changed, and the service may be running.
 
     \b
     Example: listings report

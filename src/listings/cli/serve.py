@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,29 +17,36 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 import uvloop
 
 from listings import maintenance, wiring
-from listings.api.body_files import MAX_FILES
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
-from listings.cli.memory_tuning import limit_malloc_arenas, tune_garbage_collector
+from listings.cli.memory_tuning import limit_malloc, tune_garbage_collector
 from listings.cli.migrate import report_backup
 from listings.cli.output import print_message
 from listings.cli.parameters import load_settings, setting_option
 from listings.cli.service import configure_logs
+from listings.cli.systemd import Notifier
 from listings.domain.errors import Problem, Unavailable
+from listings.http.body_files import LISTS, REQUESTS
 from listings.http.server import bind_socket, format_base_url
 from listings.service import Services
 from listings.settings import Settings
 from listings.telemetry import logs
 from listings.telemetry.logs import RequestLog
 from listings.telemetry.metrics import start_listener
+from listings.workers.companion import run_companion
+from listings.workers.reload_record import ReloadRecord
 from listings.workers.supervisor import Supervisor
 from listings.workers.worker import Worker
 
-RESERVED_FILES = 64 + MAX_FILES  # open files that are not connections
+_OTHER_FILES = 64 + LISTS.all.files  # open files that do not belong to connections
+RESERVED_FILES = _OTHER_FILES + REQUESTS.all.files
+"""Open files that are not connections, if there are many connections. Each has the file of at most one request."""
 _WORKER = (sys.executable, "-P", "-m", "listings.cli.worker")
+_INDEXER = (sys.executable, "-P", "-m", "listings.cli.indexer")
 
 _Prepare: TypeAlias = Callable[[Services], Awaitable[demonstration.Demo | None]]
 
@@ -53,14 +60,19 @@ _log = logging.getLogger(__name__)
 @click.option(
     "--demo", is_flag=True, help="Create three demo accounts with keys, and a market, and print curl commands to try."
 )
+@click.option(
+    "--rehearse", is_flag=True, help="With --demo: cause the faults that requests name in X-Rehearse, to test clients."
+)
 @click.option("-v", "--verbose", is_flag=True, help="With --demo on a terminal: log every request.")
 @setting_option("seed_file", metavar="FILE")
-def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
+def serve(*, demo: bool, rehearse: bool, verbose: bool, **flags: str | None) -> None:
     """Run the service: create or update the database, then serve requests until stopped.
 
     \b
     Example: listings serve --port 8080 --seed accounts.json
     """
+    if rehearse and not demo:
+        raise click.UsageError("--rehearse needs --demo: faults are for tests alone")
     if demo and not verbose and sys.stderr.isatty() and "LISTINGS_LOG_LEVEL" not in os.environ:
         flags["log_level"] = "error"  # so that the banner stays in view
     if demo:
@@ -69,35 +81,52 @@ def serve(*, demo: bool, verbose: bool, **flags: str | None) -> None:
         }
     if not sys.stderr.isatty():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is handled, a reload must not end the service
-    limit_malloc_arenas()
+    notifier = Notifier()
+    limit_malloc()
     settings = load_settings(**flags)
     if settings.warning:
         print_message(settings.warning)
     seed = seeding.read(settings.seed_file) if settings.seed_file is not None else None
-    prepare = partial(_prepare, settings=settings, seed=seed, demo=demo) if demo or seed is not None else None
+    if rehearse and settings.workers > 1:
+        raise click.UsageError("--rehearse needs a single process: leave out --workers")
+    prepare = None
+    if demo or seed is not None:
+        prepare = partial(_prepare, settings=settings, seed=seed, demo=demo, rehearse=rehearse)
+    given = {**click.get_current_context().obj, **flags}
     if settings.workers > 1:
-        _supervise(settings, {**click.get_current_context().obj, **flags}, prepare)
+        _supervise(settings, given, prepare, notifier)
         return
     settings = limit_connections(settings)
     with wiring.open_observers(settings) as observers, bind_socket(settings.host, settings.port) as listener:
-        uvloop.run(_serve(settings, listener, observers, prepare))
+        uvloop.run(_serve(settings, listener, observers, prepare, notifier, given))
 
 
 async def _prepare(
-    services: Services, settings: Settings, seed: seeding.Seed | None, *, demo: bool
+    services: Services, settings: Settings, seed: seeding.Seed | None, *, demo: bool, rehearse: bool
 ) -> demonstration.Demo | None:
     """Apply the seed file and create the demo's accounts."""
     if seed is not None:
         await seeding.apply(services, seed)
-    return await demonstration.prepare(services, settings.file.parent) if demo else None
+    if not demo:
+        return None
+    return (await demonstration.prepare(services, settings.file.parent))._replace(rehearses=rehearse)
 
 
 async def _serve(
-    settings: Settings, listener: socket.socket, observers: wiring.Observers, prepare: _Prepare | None
+    settings: Settings,
+    listener: socket.socket,
+    observers: wiring.Observers,
+    prepare: _Prepare | None,
+    notifier: Notifier,
+    flags: Mapping[str, str | None],
 ) -> None:
     maintenance.migrate_database(settings, report_backup)
     as_json = configure_logs(settings)
-    with logs.write_in_thread(), maintenance.watch_for_damage(settings) as on_damage:
+    with (
+        logs.write_in_thread(),
+        maintenance.watch_for_damage(settings) as on_damage,
+        ReloadRecord(settings.file.parent) as record,
+    ):
         request_log = RequestLog(logs.open_stderr(), settings.log_level, as_json=as_json)
         if observers.metrics is not None:
             print_message(f"Metrics are at {observers.metrics.url}")
@@ -108,28 +137,40 @@ async def _serve(
             tune_garbage_collector()
 
             def on_ready() -> None:
+                start_indexer()
+                notifier.notify_ready()
                 _announce(settings, listener, prepared)
                 on_damage(server.stop)
 
             server = wiring.build_server(services, settings, request_log, on_ready, observers)
-            _handle_hangup(_log_no_reload, server.stop)
-            await server.serve([listener])
+            if prepared is not None and prepared.rehearses:
+                wiring.rehearse_faults(server)
+            _handle_hangup(partial(_refuse_reload, record), server.stop)
+            async with _run_indexer(settings, flags) as start_indexer:
+                await server.serve([listener])
         request_log.close()
         _log.info("Stopped")
 
 
-def _supervise(settings: Settings, flags: Mapping[str, str | None], prepare: _Prepare | None) -> None:
+def _supervise(
+    settings: Settings, flags: Mapping[str, str | None], prepare: _Prepare | None, notifier: Notifier
+) -> None:
     """Run several workers. Raises Problem."""
     with bind_socket(settings.host, settings.port) as listener:
-        stopped_gracefully = asyncio.run(_run_supervisor(settings, flags, listener, prepare))
+        stopped_gracefully = asyncio.run(_run_supervisor(settings, flags, listener, prepare, notifier))
     if not stopped_gracefully:
         raise Problem("unavailable", "A worker did not stop gracefully: see the log. No acknowledged write is lost")
 
 
 async def _run_supervisor(
-    settings: Settings, flags: Mapping[str, str | None], listener: socket.socket, prepare: _Prepare | None
+    settings: Settings,
+    flags: Mapping[str, str | None],
+    listener: socket.socket,
+    prepare: _Prepare | None,
+    notifier: Notifier,
 ) -> bool:
-    supervisor = Supervisor(partial(Worker.start, _WORKER, flags, listener), settings.workers, listener)
+    record = ReloadRecord(settings.file.parent)
+    supervisor = Supervisor(partial(Worker.start, _WORKER, flags, listener), settings.workers, listener, record)
     with ExitStack() as stack:
         if settings.metrics_address is not None:
             metrics = stack.enter_context(closing(start_listener(supervisor.report, *settings.metrics_address)))
@@ -143,14 +184,27 @@ async def _run_supervisor(
             async with wiring.open_services(settings) as services:
                 prepared = await prepare(services)
         _handle_hangup(supervisor.reload, supervisor.stop)
+        stack.enter_context(record)
 
         def on_ready() -> None:
+            start_indexer()
+            notifier.notify_ready()
             _announce(settings, listener, prepared)
             on_damage(supervisor.stop)
 
-        stopped_gracefully = await supervisor.run(on_ready)
+        async with _run_indexer(settings, flags) as start_indexer:
+            stopped_gracefully = await supervisor.run(on_ready)
         _log.info("Stopped")
     return stopped_gracefully
+
+
+def _run_indexer(
+    settings: Settings, flags: Mapping[str, str | None]
+) -> AbstractAsyncContextManager[Callable[[], None]]:
+    """Run the process that keeps the search index current, unless there is no market."""
+    if not settings.site:
+        return nullcontext(lambda: None)
+    return run_companion(_INDEXER, msgspec.json.encode(flags) + b"\n")
 
 
 def _handle_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> None:
@@ -163,8 +217,11 @@ def _handle_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> None
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, handle)
 
 
-def _log_no_reload() -> None:
-    _log.warning("A single process can't reload without downtime: restart it, or set LISTINGS_WORKERS to 2 or more")
+def _refuse_reload(record: ReloadRecord) -> None:
+    reason = "A single process can't reload without downtime: restart it, or set LISTINGS_WORKERS to 2 or more"
+    _log.warning(reason)
+    record.begin()
+    record.end(reason)
 
 
 def _announce(settings: Settings, listener: socket.socket, prepared: demonstration.Demo | None) -> None:
@@ -176,6 +233,11 @@ def _announce(settings: Settings, listener: socket.socket, prepared: demonstrati
     click.echo(demonstration.banner(prepared, base_url, settings.redacted_database, environment))
 
 
+def count_connections(limit: int) -> int:
+    """Return how many connections a limit on open files allows."""
+    return max(1, limit - RESERVED_FILES, (limit - _OTHER_FILES) // 2)
+
+
 def limit_connections(settings: Settings) -> Settings:
     """Raise the limit on open files if needed, and return settings with as many connections as it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -184,7 +246,7 @@ def limit_connections(settings: Settings) -> Settings:
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     _grow_descriptor_table(limit)
-    return replace(settings, max_connections=max(1, limit - RESERVED_FILES))
+    return replace(settings, max_connections=min(settings.max_connections, count_connections(limit)))
 
 
 def _grow_descriptor_table(size: int) -> None:

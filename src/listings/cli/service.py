@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__) -> T:
-    """Run `use` with a service on the existing database. Log events name the system user as the operator.
+    """Run `use` with a service on the existing database. Log events name the operator.
 
     The background tasks are left to the running service, because its settings may be different.
     """
@@ -28,8 +28,13 @@ def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = 
         async with wiring.open_services(settings, background=False) as services:
             return await use(services)
 
-    with logs.bind_operator(_user()):
+    with logs.bind_operator(get_operator()):
         return asyncio.run(run())
+
+
+def get_operator() -> str:
+    """Return the name of the operator who runs the command: the setting, or the name of the system user."""
+    return load_settings().operator or _user()
 
 
 def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = None) -> bool:
@@ -37,7 +42,7 @@ def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = 
 
     For `pid` see `listings.telemetry.logs.configure`.
     """
-    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
+    as_json = not sys.stderr.isatty()
     logs.configure(logs.open_stderr(), settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
     return as_json
 

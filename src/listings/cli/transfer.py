@@ -2,8 +2,8 @@
 
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,27 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from listings.cli.output import json_option, print_dry_run, print_message, show
+from listings.cli.output import create_file, is_json_wanted, json_option, print_dry_run, print_message, show
 from listings.cli.parameters import Parsed
-from listings.cli.resumable_file import Origin, PartialFile, require_absent, resolve_target
 from listings.cli.service import with_service
-from listings.contract.imports import ImportProgress, Position, RowOutcome
+from listings.domain.changes import format_pairs
 from listings.domain.errors import Problem
+from listings.domain.fields import preview
+from listings.domain.imports import ImportProgress, Position, RowOutcome
+from listings.domain.model import Account
 from listings.domain.number_text import format_count
 from listings.service import Services
 from listings.service.transfer import importer
-from listings.service.transfer.file_formats import ImportFile, detect_format
-from listings.service.transfer.rows import Row
+from listings.service.transfer.columns import IGNORED, ReadOptions
+from listings.service.transfer.file_formats import ImportFile, begin_export, detect_format
+from listings.service.transfer.rows import COLUMNS, Row
+from listings.service.transfer.scan import IdChoiceRequired
 
-_PAGES_BETWEEN_SAVES = 10
+_MAX_REPORTED_ROWS = 100
 _MAX_IGNORED_COLUMNS = 20  # that are reported
+_COUNTS = ("created", "updated", "restored", "deleted", "unchanged", "conflicts", "rejected")
+_PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+_NOTICES = {"cp1252": "is not UTF-8: it was read as Windows-1252"}
 
 
 def _parse_file(text: str) -> Path:
@@ -37,7 +44,7 @@ def _parse_file(text: str) -> Path:
     return Path(text)
 
 
-_FILE = click.argument("file", type=Parsed("file", _parse_file), metavar="FILE.jsonl|FILE.csv")
+_FILE = click.argument("file", type=Parsed("file", _parse_file), metavar="FILE.xlsx|FILE.csv|FILE.jsonl")
 
 
 @click.command(short_help="Export an account's listings to a file.")
@@ -48,37 +55,26 @@ _FILE = click.argument("file", type=Parsed("file", _parse_file), metavar="FILE.j
 def export(account: str, file: Path, *, force: bool) -> None:
     """Export all listings of ACCOUNT to FILE, including inactive and deleted ones.
 
-    ACCOUNT is an account id or an email address. The service may be running. Run the command again to continue an
-    interrupted export.
+    ACCOUNT is an account id or an email address. The service may be running.
 
     \b
     Example: listings export alice@example.com alice.csv
     """
     file_format = detect_format(file)
-    target = resolve_target(file)
-    require_absent(file, force=force)
 
     async def use(services: Services) -> dict[str, Any]:
         owner = await services.accounts.find(account)
-        origin = Origin(owner.id, await services.get_database_id(), file_format.name)
-        with _reporting_errors(file), PartialFile(target, origin, force=force) as part, _progress_bar() as progress:
-            done = part.progress
-            if done.bytes:
-                exported = format_count(done.listings, "listing")
-                print_message(f"Continuing after listing {done.last_id}, with {exported} exported")
-            else:
-                part.write(file_format.header)
-            task = progress.add_task("Exporting", total=None, completed=done.listings, unit="listings")
-            unsaved_pages = 0
-            async for page in services.transfer.read_pages(owner, part.progress.last_id):
-                part.write(file_format.encode(page), len(page), page[-1].id)
-                progress.update(task, completed=part.progress.listings)
-                unsaved_pages += 1
-                if unsaved_pages == _PAGES_BETWEEN_SAVES:
-                    part.save()
-                    unsaved_pages = 0
-            part.finish()
-        return {"account_id": owner.id, "file": str(file), "listings": part.progress.listings}
+        exported = 0
+        with create_file(file, overwrite=force) as part, _progress_bar() as progress:
+            encoder = begin_export(file_format, await services.transfer.get_origin())
+            part.write(encoder.header)
+            task = progress.add_task("Exporting", total=None, unit="listings")
+            async for page in services.transfer.read_pages(owner):
+                part.write(encoder.encode(page))
+                exported += len(page)
+                progress.update(task, completed=exported)
+            part.write(encoder.finish())
+        return {"account_id": owner.id, "file": str(file), "listings": exported}
 
     show(with_service(use))
 
@@ -87,41 +83,94 @@ def export(account: str, file: Path, *, force: bool) -> None:
 @click.argument("account")
 @_FILE
 @click.option("--dry-run", is_flag=True, help="Validate the rows that would be imported, and change nothing.")
-@click.option("--new-ids", is_flag=True, help="Ignore the ids in FILE, but not the external ids.")
+@click.option("--ids", type=click.Choice(["new", "match"]), help="Import all rows as new, or match listings by id.")
+@click.option("--overwrite", is_flag=True, help="Also replace changes since the export of FILE.")
+@click.option("--map", "mapping", multiple=True, metavar="NAME=COLUMN", help="Import a column of FILE as this column.")
+@click.option("--skip-variants", is_flag=True, help="Import only the first variant of each product of another shop.")
+@click.option("--keep-html", is_flag=True, help="Do not convert HTML and \\n in descriptions to plain text.")
+@click.option(
+    "--pictures",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="First upload the pictures of FOLDER, whose file names the rows may have.",
+)
 @click.option("--again", is_flag=True, help="Import the same file again, from its first row.")
 @json_option
-def import_(account: str, file: Path, *, dry_run: bool, new_ids: bool, again: bool) -> int:
+def import_(account: str, file: Path, *, dry_run: bool, again: bool, **chosen: Any) -> int:
     """Create and update listings of ACCOUNT from the rows of FILE.
 
     A row updates the listing with its id, or else with its external_id. Otherwise it creates one. Invalid rows are
     reported and skipped, and the exit code is then 1. ACCOUNT is an account id or an email address. The service may be
-    running. Run the command again to continue an interrupted import.
+    running. If the account is full, the import stops. Run the command again to continue an interrupted import.
 
     \b
     Example: listings import alice@example.com alice.csv --dry-run
     """
+    read_options = ReadOptions(_parse_mapping(chosen["mapping"]), chosen["keep_html"], chosen["skip_variants"])
+    ids: importer.IdChoice = chosen["ids"] or "auto"
+    pictures = _list_pictures(chosen["pictures"])
+    import_options = importer.ImportOptions(
+        ids=ids,
+        overwrite=chosen["overwrite"],
+        dry_run=dry_run,
+        stops_when_full=True,
+        again=again,
+        name=file.name,
+    )
 
     async def use(services: Services) -> dict[str, Any]:
         owner = await services.accounts.find(account)
-        with _opened(file) as opened, _progress_bar() as progress:
-            source = ImportFile(opened, detect_format(file))
+        expected = await _upload_pictures(services, owner, pictures, dry_run=dry_run)
+        options = import_options._replace(expected_pictures=expected)
+        with _opened(file) as opened, _open_source(opened, read_options) as source, _progress_bar() as progress:
+            if source.encoding in _NOTICES:
+                print_message(f"{file} {_NOTICES[source.encoding]}")
             reporter = _Reporter(file, source.size, progress)
-            options = importer.ImportOptions(new_ids=new_ids, dry_run=dry_run, again=again)
-            with _suggesting_again():
+            with _suggesting_options(), closing(reporter):
                 done = await services.transfer.run_import(owner, source, reporter, options)
-        return {"account_id": owner.id, "file": str(file)} | {
-            "created": done.created,
-            "updated": done.updated,
-            "unchanged": done.unchanged,
-            "rejected": done.rejected,
-            "import_id": done.import_id,
-        }
+        counts = {name: getattr(done, name) for name in _COUNTS}
+        return {"account_id": owner.id, "file": str(file)} | counts | {"import_id": done.import_id}
 
     counts = with_service(use, logger_name=importer.__name__)
     show(counts)
     if dry_run:
         print_dry_run()
-    return 1 if counts["rejected"] else 0
+    return 1 if counts["rejected"] or counts["conflicts"] else 0
+
+
+async def _upload_pictures(services: Services, owner: Account, files: Sequence[Path], *, dry_run: bool) -> list[str]:
+    """Upload pictures, and report those that are rejected. Return the file names that a dry run takes for uploaded."""
+    accepted = []
+    with _progress_bar() as progress:
+        task = progress.add_task("Uploading", total=len(files), unit="pictures")
+        for file in files:
+            try:
+                await services.pictures.add(owner.id, file, file.name, dry_run=dry_run)
+                accepted.append(file.name)
+            except Problem as problem:
+                if problem.code != "invalid_image":
+                    raise
+                print_message(f"{file}: {problem.message}")
+            progress.advance(task)
+    return accepted if dry_run else []
+
+
+def _list_pictures(folder: Path | None) -> list[Path]:
+    return sorted(it for it in folder.iterdir() if it.suffix.lower() in _PICTURE_SUFFIXES) if folder is not None else []
+
+
+def _open_source(opened: BufferedReader, options: ReadOptions) -> "closing[ImportFile]":
+    """Return the rows of a file. Its copies are deleted at the end of the context."""
+    return closing(ImportFile(opened, detect_format(Path(opened.name)), options))
+
+
+def _parse_mapping(texts: Sequence[str]) -> dict[str, str]:
+    """Return the columns that `--map` assigns. Raises UsageError."""
+    pairs = [text.rpartition("=")[::2] for text in texts]
+    for name, column in pairs:
+        if not name or column not in (*COLUMNS, IGNORED):
+            raise click.UsageError(f"--map must be NAME=COLUMN with one of {', '.join(COLUMNS)}, or {IGNORED}.")
+    return {name.strip(): column for name, column in pairs}
 
 
 class _Reporter:
@@ -132,6 +181,12 @@ class _Reporter:
         self._progress = progress
         self._task = progress.add_task("Reading", total=size, unit="bytes")
         self._ignored: set[str] = set()
+        self._rejected = 0
+
+    def close(self) -> None:
+        """Print how many invalid rows were not reported."""
+        if self._rejected > _MAX_REPORTED_ROWS:
+            print_message(f"{self._path}: {self._rejected - _MAX_REPORTED_ROWS:,} more rows are invalid")
 
     def on_resume(self, done: ImportProgress) -> None:
         rows = done.created + done.updated + done.unchanged + done.rejected
@@ -142,7 +197,14 @@ class _Reporter:
 
     def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
         if isinstance(outcome, Problem):
-            print_message(f"{self._path}:{row.line}: {outcome.message}")
+            self._rejected += 1
+            if self._rejected <= _MAX_REPORTED_ROWS:
+                print_message(f"{self._path}:{row.line}: {outcome.message}")
+        elif row.diff and not is_json_wanted():
+            changes = "; ".join(
+                f"{name}: {preview(old)} -> {preview(new)}" for name, (old, new) in format_pairs(row.diff).items()
+            )
+            print_message(f"{self._path}:{row.line}: would be {outcome}: {changes}")
 
     def on_ignored_columns(self, names: frozenset[str]) -> None:
         for name in sorted(names - self._ignored)[: _MAX_IGNORED_COLUMNS - len(self._ignored)]:
@@ -166,19 +228,12 @@ def _progress_bar() -> Progress:
 
 
 @contextmanager
-def _reporting_errors(file: Path) -> Iterator[None]:
-    """Convert OSError to Problem."""
+def _suggesting_options() -> Iterator[None]:
+    """Add the options that solve it to the error that the file was imported, or has other ids."""
     try:
         yield
-    except OSError as error:
-        raise Problem("invalid_request", f"{file} can't be used: {error.strerror}") from None
-
-
-@contextmanager
-def _suggesting_again() -> Iterator[None]:
-    """Add the option --again to the error that the file was imported."""
-    try:
-        yield
+    except IdChoiceRequired as problem:
+        raise click.UsageError(f"{problem.message}: use --ids new to import all as new, or --ids match.") from None
     except Problem as problem:
         if problem.code != "already_imported":
             raise
@@ -188,8 +243,10 @@ def _suggesting_again() -> Iterator[None]:
 @contextmanager
 def _opened(file: Path) -> Iterator[BufferedReader]:
     """Open a regular file. The import reads it twice, so a pipe is rejected."""
-    with _reporting_errors(file):
+    try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise Problem("invalid_request", f"{file} is not a regular file")
         with file.open("rb") as opened:
             yield opened
+    except OSError as error:
+        raise Problem("invalid_request", f"{file} can't be used: {error.strerror}") from None

@@ -17,7 +17,7 @@ from functools import partial
 import uvloop
 
 from listings import wiring
-from listings.cli.memory_tuning import limit_malloc_arenas, tune_garbage_collector
+from listings.cli.memory_tuning import limit_malloc, tune_garbage_collector
 from listings.cli.serve import limit_connections
 from listings.cli.service import configure_logs
 from listings.domain.errors import Problem, Unavailable
@@ -69,7 +69,7 @@ async def _serve(settings: Settings, listener: socket.socket, supervisor: Superv
 def main() -> int:
     """Run the worker and return its exit code."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # only the supervisor handles reloads
-    limit_malloc_arenas()
+    limit_malloc()
     channel, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     return uvloop.run(work(channel, listener))
 

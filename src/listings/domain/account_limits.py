@@ -1,7 +1,7 @@
-"""How much an account may store: a number of listings, and the size of their text."""
+"""How much an account may store: a number of listings, the size of their text, and all that is stored for it."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -9,24 +9,47 @@ from listings.domain.errors import Problem
 from listings.domain.model import ImportedListing, Listing, NewListing
 
 UNLIMITED = 2**63 - 1
+CHANGE_BYTES: Final = 100
+"""Bytes that are counted for a stored change, or a conflict of a revert, in addition to its values."""
+DELETED_BYTES: Final = 600
+"""Bytes that are counted for a deleted listing in addition to its texts."""
+_MIN_BUDGET: Final = 256 * 1024 * 1024
+_BUDGET_RATIO: Final = 4
 _TEXT_FIELDS = frozenset({"title", "content", "images"})
 
 
 class AccountSize(NamedTuple):
-    """A number of listings that are not deleted, and the bytes of their titles, contents and image URLs."""
+    """A number of listings that are not deleted, and the bytes of their titles, contents and image URLs.
+
+    `history_bytes` are those of deleted listings and, unless it is the growth by an edit, of changes.
+    """
 
     listings: int
     text_bytes: int
+    history_bytes: int = 0
 
     def add(self, other: "AccountSize") -> "AccountSize":
-        return AccountSize(self.listings + other.listings, self.text_bytes + other.text_bytes)
+        return AccountSize(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 class AccountLimits(NamedTuple):
-    """The maximum size of an account. `require_room` has an exception for accounts that are already larger."""
+    """The maximum size of an account. `require_room` has an exception for accounts that are already larger.
+
+    `stored_bytes` includes the history of the account, of which the oldest part is deleted beyond it. 0: four times the
+    texts that the account has, at least 256 MiB, and at most four times `text_bytes`.
+    """
 
     listings: int = UNLIMITED
     text_bytes: int = UNLIMITED
+    stored_bytes: int = 0
+
+    def override(self, own: Sequence[int | None]) -> "AccountLimits":
+        """Return the limits of an account that has its own ones, of which None are not set."""
+        return AccountLimits(*(default if limit is None else limit for limit, default in zip(own, self, strict=False)))
+
+    def compute_budget(self, text_bytes: int) -> int:
+        """Return the bytes that may be stored for an account with texts of this size."""
+        return self.stored_bytes or min(max(_BUDGET_RATIO * text_bytes, _MIN_BUDGET), _BUDGET_RATIO * self.text_bytes)
 
     def require_room(self, size: AccountSize, growth: AccountSize) -> None:
         """Raise Problem("account_full") if an account of this size may not grow by `growth`.
@@ -67,7 +90,8 @@ def measure_imported(listing: Listing | None, decision: ImportedListing | Mappin
     `decision` is what the row becomes: a new listing, or changes of `listing`.
     """
     if isinstance(decision, ImportedListing):
-        return measure_new(decision.new) if decision.deleted_at is None else NO_GROWTH
+        new = measure_new(decision.new)
+        return new if decision.deleted_at is None else AccountSize(0, 0, DELETED_BYTES + new.text_bytes)
     return NO_GROWTH if listing is None else measure_growth(listing, decision)
 
 
@@ -76,12 +100,12 @@ def measure_growth(listing: Listing, changes: Mapping[str, Any]) -> AccountSize:
     if "deleted_at" not in changes and _TEXT_FIELDS.isdisjoint(changes):
         return NO_GROWTH
     before, after = _measure(listing), _measure(replace(listing, **changes))
-    return after.add(AccountSize(-before.listings, -before.text_bytes))
+    return after.add(AccountSize(*(-value for value in before)))
 
 
 def _measure(listing: Listing) -> AccountSize:
     if listing.deleted_at is not None:
-        return NO_GROWTH
+        return AccountSize(0, 0, DELETED_BYTES + count_text_bytes(listing))
     return AccountSize(1, count_text_bytes(listing))
 
 

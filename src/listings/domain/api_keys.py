@@ -7,19 +7,21 @@ import zlib
 from hashlib import sha256
 
 PREFIX = "lst_"
+TEST_PREFIX = "lst_test_"
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _RANDOM_LENGTH = 32  # 190 bits
 _CHECKSUM_LENGTH = 6  # 62**6 > 2**32
-_GENERATED = re.compile(f"{PREFIX}[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECKSUM_LENGTH}}}")
-_TRUNCATED = re.compile(f"{PREFIX}[0-9A-Za-z]{{0,{_RANDOM_LENGTH + _CHECKSUM_LENGTH - 1}}}")
+_GENERATED = re.compile(f"{PREFIX}(?:test_)?[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECKSUM_LENGTH}}}")
+_TRUNCATED = re.compile(f"{PREFIX}(test_)?[0-9A-Za-z]{{0,{_RANDOM_LENGTH + _CHECKSUM_LENGTH - 1}}}")
+_QUOTED = re.compile(rf"([\"']){_GENERATED.pattern}\1")
 _WITH_SCHEME = re.compile(r"bearer[ \t].*", re.IGNORECASE | re.DOTALL)
 _IMPORTED = re.compile(r"[\x21-\x7e]{16,200}")
 
 
-def generate() -> str:
-    """Return a new random key: `lst_`, 32 base62 characters and a checksum of 6 characters."""
-    body = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_LENGTH))
+def generate(*, is_test: bool = False) -> str:
+    """Return a new random key: `lst_` or `lst_test_`, 32 base62 characters and a checksum of 6 characters."""
+    body = (TEST_PREFIX if is_test else PREFIX) + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_LENGTH))
     return body + compute_checksum(body)
 
 
@@ -47,7 +49,12 @@ def describe_defect(key: str) -> str:
     """Return what the text alone shows to be wrong with a key, or "". No well-formed key has such a defect."""
     if _WITH_SCHEME.fullmatch(key) is not None:
         return 'it contains "Bearer"; send only the key in X-API-Key, or "Bearer" once in Authorization'
-    if _TRUNCATED.fullmatch(key) is not None:
+    if _QUOTED.fullmatch(key) is not None:
+        return "it is in quotes; send only the key"
+    truncated = _TRUNCATED.fullmatch(key)
+    if truncated is not None and truncated[1]:
+        return "it is truncated; a key that begins with lst_test_ has 47 characters"
+    if truncated is not None:
         return "it is truncated; a key that begins with lst_ has 42 characters"
     return ""
 
@@ -66,5 +73,5 @@ def mask_keys(text: str) -> str:
 
 
 def mask(key: str) -> str:
-    """Return the first four and the last four characters of a key, which may be shown after its creation."""
-    return f"{key[:4]}…{key[-4:]}"
+    """Return the first four characters of a key, or `lst_test_`, and the last four: they may be shown later."""
+    return f"{TEST_PREFIX if key.startswith(TEST_PREFIX) else key[:4]}…{key[-4:]}"

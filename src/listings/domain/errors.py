@@ -26,10 +26,13 @@ Code: TypeAlias = Literal[
     "external_id_taken",
     "header_too_large",
     "idempotency_key_reused",
+    "image_in_use",
+    "image_not_found",
     "import_conflict",
     "insecure_connection",
     "internal_error",
     "invalid_api_key",
+    "invalid_image",
     "invalid_request",
     "invalid_setting",
     "invitation_invalid",
@@ -64,7 +67,14 @@ Code: TypeAlias = Literal[
 ]
 
 _CODES: Mapping[int, tuple[Code, ...]] = {
-    400: ("account_full", "invalid_request", "malformed_json", "malformed_request", "payment_refused"),
+    400: (
+        "account_full",
+        "invalid_image",
+        "invalid_request",
+        "malformed_json",
+        "malformed_request",
+        "payment_refused",
+    ),
     401: ("api_key_required", "invalid_api_key"),
     403: (
         "account_disabled",
@@ -77,13 +87,21 @@ _CODES: Mapping[int, tuple[Code, ...]] = {
         "sign_up_closed",
         "wrong_credentials",
     ),
-    404: ("change_not_found", "invitation_invalid", "key_not_found", "listing_not_found", "path_not_found"),
+    404: (
+        "change_not_found",
+        "image_not_found",
+        "invitation_invalid",
+        "key_not_found",
+        "listing_not_found",
+        "path_not_found",
+    ),
     405: ("method_not_allowed",),
     408: ("request_timeout",),
     409: (
         "already_imported",
         "email_taken",
         "external_id_taken",
+        "image_in_use",
         "import_conflict",
         "key_ended",
         "revert_running",

@@ -59,8 +59,8 @@ OPTIONAL_LISTING_FIELDS = tuple(name for name in INCLUDABLE_FIELDS if name != "e
 """The fields on request that exported files contain: all except `etag`."""
 
 
-def build_record(listing: Listing, include: Collection[str] = NO_EXTRA_FIELDS) -> Record:
-    """Return the record of a listing, with the fields on request that `include` names (decision G1)."""
+def build_record(listing: Listing, include: Collection[str] = NO_EXTRA_FIELDS, restore_id: str = "") -> Record:
+    """Return the record of a listing, with the fields that `include` names (decision G1). Its tag has `restore_id`."""
     record = Record(
         listing.id,
         listing.title,
@@ -77,11 +77,13 @@ def build_record(listing: Listing, include: Collection[str] = NO_EXTRA_FIELDS) -
         listing.created_at,
         listing.updated_at,
     )
-    return msgspec.structs.replace(record, **_build_fields_on_request(listing, include)) if include else record
+    return msgspec.structs.replace(record, **_build_more_fields(listing, include, restore_id)) if include else record
 
 
-def _build_fields_on_request(listing: Listing, include: Collection[str]) -> dict[str, Any]:
-    fields = {name: getattr(listing, name) for name in include}
+def _build_more_fields(listing: Listing, include: Collection[str], restore_id: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        it: listing.format_etag(restore_id) if it == "etag" else getattr(listing, it) for it in include
+    }
     if fields.get("deleted_at") is not None:
         fields["deleted_at"] = timestamps.format_timestamp(fields["deleted_at"])
     return fields

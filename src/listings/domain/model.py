@@ -49,10 +49,9 @@ class Listing(msgspec.Struct, frozen=True, gc=False):
     updated_at: str
     deleted_at: int | None
 
-    @property
-    def etag(self) -> str:
-        """The entity tag of its record (decision G35): version and views."""
-        return f'"v{self.version}.{self.view_count}"'
+    def format_etag(self, restore_id: str) -> str:
+        """Return the entity tag of its record (decision G35): the id of the last restore, version and views."""
+        return f'"{restore_id}v{self.version}.{self.view_count}"'
 
 
 class NewListing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -103,12 +102,22 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     price_max: int | None = None  # cents, inclusive
     updated_since: str | None = None  # inclusive
     external_ids: tuple[str, ...] | None = None
-    sort: SortKey = "id"
+    images: str | None = None
+    view_count: int | None = None
+    unviewed_since: str | None = None  # created before this time, and not viewed since
+    sort: SortKey | Literal["views"] = "id"
     descending: bool = True
     limit: int | None = None
     after: tuple[str | int, int] | None = None  # the cursor of the last listing on the previous page
     ids: tuple[int, ...] = ()  # distinct
     count: bool = False  # whether to count the listings that match the filters
+
+    @property
+    def is_counted_exactly(self) -> bool:
+        """Whether the only filter is the status, so that counting follows one index."""
+        filters = (self.type, self.category, self.region, self.price_min, self.price_max, self.updated_since)
+        more = (self.external_ids, self.images, self.view_count, self.unviewed_since)
+        return not self.words and not self.ids and set(filters + more) == {None}
 
     def cursor_of(self, listing: Listing) -> tuple[str | int, int]:
         """Return the sort value and the id of a listing. The id breaks ties."""
@@ -116,26 +125,31 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
         return value, listing.id
 
 
-SORTED_BY: Mapping[SortKey, str] = {
+SORTED_BY: Mapping[SortKey | Literal["views"], str] = {
     "id": "id",
     "created_at": "created_at",
     "updated_at": "updated_at",
     "price": "price_cents",
     "title": "title",
+    "views": "view_count",
 }
 """The `Listing` attribute of each sort key."""
+
+
+MarketSort: TypeAlias = Literal["best", "newest", "oldest", "price", "-price"]
 
 
 class MarketQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters, order and page of a search of the public market. None means no filter."""
 
-    text: str = ""  # search words as typed; the listing must match all of `market.words.split_query`
+    text: str = ""  # search words as typed
+    account_id: int | None = None  # of the seller
     type: str | None = None
     category: str | None = None
     region: str | None = None
     price_min: int | None = None  # cents, inclusive
     price_max: int | None = None  # cents, inclusive
-    sort: Literal["newest", "oldest", "price", "-price"] = "newest"
+    sort: MarketSort = "newest"  # "best" is the same if there are no words
     after: tuple[int, int] | None = None  # the cursor of the last entry on the previous page
     limit: int = 24
 
@@ -154,21 +168,12 @@ class MarketEntry(msgspec.Struct, frozen=True, gc=False):
     location: str
     region: str
     listed_at: str  # when the listing was created, but not before the `listed_at` of any lower serial
+    content: str = ""  # its beginning, if a search has words
 
     @property
     def cursor(self) -> tuple[int, int]:
         """The price and the serial, which continue a search in any order."""
         return self.price_cents, self.serial
-
-
-class MarketTraits(msgspec.Struct, frozen=True, gc=False):
-    """The properties of a listing on the market by which results are filtered and sorted."""
-
-    type: str
-    category: str
-    region: str
-    price_cents: int
-    serial: int
 
 
 class MarketFacets(NamedTuple):
@@ -197,6 +202,8 @@ class Account(msgspec.Struct, frozen=True):
     disabled_at: int | None
     public_contact: str = ""  # an email address, a phone number or a URL, shown on the market
     messages_off_at: int | None = None  # None: buyers may send messages
+    test_of: int | None = None  # the live account of a test account
+    about: str = ""  # the seller's text about the shop, shown on the market
 
 
 KeyAccess: TypeAlias = Literal["read", "write"]
@@ -221,16 +228,20 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class ListingCounts(msgspec.Struct, frozen=True):
-    """The number of an account's listings in each state, and the bytes of the text of those that are not deleted."""
+    """The number of an account's listings in each state, and the bytes of the text of those that are not deleted.
+
+    `stored_bytes` includes deleted listings and changes.
+    """
 
     active: int
     inactive: int
     deleted: int
     text_bytes: int
+    stored_bytes: int
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
-    """The sender of a request (`key_id` as in `contract.history.Actor`), and the state of its account."""
+    """The sender of a request (`key_id` as in `domain.history.Actor`), and the state of its account."""
 
     key_id: int
     account_id: int
@@ -240,6 +251,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     key_expires_at: int | None
     key_revoked_at: int | None
     key_access: KeyAccess
+    test_of: int | None = None  # the live account, if this is a test account
 
 
 def is_plan_active(plan_expires_at: int | None, now: float) -> bool:

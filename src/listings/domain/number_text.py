@@ -1,9 +1,32 @@
-"""Numbers as texts: counts, and prices as people write them in forms and in CSV files."""
+"""Numbers as texts: counts, and numbers and prices as people write them in forms and in CSV files."""
 
 import re
 
-_GROUPING = re.compile(r"[\s,]")
-_PRICE = re.compile(r"\$?\s*(-?(?:[0-9]{1,3}(?:[\s,][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)")
+_INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)  # a float represents 15 digits exactly
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_MAX_NUMBER_LENGTH = 1_000
+_GROUPING = re.compile(r"[\s,'\u2019]")
+_PRICE = re.compile(
+    r"(?:NZ\$|NZD|\$)?\s*+(-?(?:[0-9]{1,3}(?:[\s,'\u2019][0-9]{3}){1,4}|[0-9]{1,15})(?:\.[0-9]{1,20})?)"
+    r"\s*+(?:NZD|NZ\$)?\s*+(?:each|ea\.?)?",
+    re.IGNORECASE,
+)
+
+
+def read_number(text: str) -> object:
+    """Return the number "-41.29", "99" or "4.5e3", None if the text is blank, or the text itself if it is invalid."""
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    if len(stripped) <= _MAX_NUMBER_LENGTH and _NUMBER.fullmatch(stripped):
+        return float(stripped)
+    return text if stripped else None
+
+
+def read_price(text: str) -> object:
+    """Return the amount of a price or a number, None if the text is blank, or the text itself if it is invalid."""
+    amount = parse_price(text)
+    return read_number(text) if amount is None else amount
 
 
 def parse_price(text: str) -> float | None:

@@ -9,25 +9,29 @@ _WORD = re.compile(r"[^\W_]+")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _SLICE = 200  # characters
 _MAX_WORD_LENGTH = 64  # further characters of a word are ignored
+_ASCII = str.maketrans({char: char.lower() if char.isalnum() else " " for char in map(chr, range(128))})
 
 
 def tokenize(text: str) -> list[str]:
     """Return the words of a text in their order: case-folded runs of letters and digits."""
-    return [word[:_MAX_WORD_LENGTH] for word in _WORD.findall(_fold(text))]
+    if text.isascii():  # three times as fast
+        return [word[:_MAX_WORD_LENGTH] for word in text.translate(_ASCII).split()]
+    return [word[:_MAX_WORD_LENGTH] for word in _WORD.findall(fold(text))]
 
 
 def matches(texts: Iterable[str], words: Iterable[str]) -> bool:
     """Return whether each word occurs in one of the texts. Faster than searching the results of `tokenize`."""
     missing = list(words)
     for text in texts:
-        folded = _fold(text)
+        folded = fold(text)
         missing = [word for word in missing if not _contains(folded, word)]
         if not missing:
             break  # a title is short, but folding a long content takes milliseconds
     return not missing
 
 
-def _fold(text: str) -> str:
+def fold(text: str) -> str:
+    """Return a text without capitals and accents."""
     if text.isascii():
         return text.lower()
     # Normalizing sorts runs of combining marks in quadratic time. In slices, only the order of marks may differ. That

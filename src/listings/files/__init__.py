@@ -17,14 +17,16 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 @contextmanager
-def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+def replace_file(
+    path: Path, *, durable: bool = False, overwrite: bool = True, suffix: str = ".new"
+) -> Iterator[BinaryIO]:
     """Yield a file, readable only by its owner, that replaces `path` if the block succeeds and is removed if it fails.
 
-    Until then it is called `path` with the suffix ".new"; a file that a killed process left there is removed. With
-    `durable`, the replacement also survives a power cut. Raises FileExistsError if meanwhile another process began to
-    replace the same file.
+    Until then it is called `path` with the suffix; a file that a killed process left there is removed. With `durable`,
+    the replacement also survives a power cut. Raises FileExistsError if meanwhile another process began to replace the
+    same file or, without `overwrite`, created it.
     """
-    new_path = path.with_name(f"{path.name}.new")
+    new_path = path.with_name(f"{path.name}{suffix}")
     new_path.unlink(missing_ok=True)
     descriptor = os.open(new_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w+b") as file:
@@ -34,13 +36,28 @@ def replace_file(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
             if durable:
                 os.fsync(descriptor)
             _require_name(descriptor, new_path)
-            new_path.replace(path)
+            if overwrite:
+                new_path.replace(path)
+            else:
+                _rename_to_absent(new_path, path)
         except BaseException:
             if has_name(descriptor, new_path):
                 new_path.unlink()
             raise
     if durable:
         sync_folder(path.parent)
+
+
+def _rename_to_absent(path: Path, target: Path) -> None:
+    """Rename a file. A link detects that the target exists, but some file systems have no links."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        path.replace(target)
+    else:
+        path.unlink()
 
 
 def has_name(descriptor: int, path: Path) -> bool:

@@ -19,6 +19,10 @@ class Encodings(NamedTuple):
     suffixes: tuple[str, ...]
     min_bytes: int | None
 
+    def permit(self, size: int) -> bool:
+        """Return whether a body of this size is compressed."""
+        return self.min_bytes is not None and size >= max(self.min_bytes, 1)
+
 
 PLAIN = Encodings(("",), None)
 

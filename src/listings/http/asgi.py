@@ -13,7 +13,19 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 LARGE_RESPONSE_BYTES = 16 * 1024
-"""From this size on, a response counts as large."""
+"""From this size on, a response counts as large: it is sent only if there is room for it."""
+
+ASKING_BYTES = 256 * 1024
+"""A response that may exceed this size is built only if there is room for it."""
+
+OWNERS = ("api", "console", "visitors")
+"""The classes of owners, each of which has a limit of its own for the bytes that its clients leave unread."""
+
+Owner: TypeAlias = tuple[str, int | str]
+"""Who a response is for: a class of owners, and an account's id or a visitor's network."""
+
+SHARED: Owner = ("shared", 0)
+"""The owner of a body that is one object for all responses, and so takes no memory of its own."""
 
 
 PIECE_BYTES = 64 * 1024
@@ -29,6 +41,13 @@ class BodySource(Protocol):
         """Return at most `count` bytes, and at least one."""
 
 
+class BodyStream(BodySource, Protocol):
+    """A body that is closed once its response is sent."""
+
+    def release(self) -> None:
+        """Close it."""
+
+
 class ClientDisconnectedError(Exception):
     """The request will never be complete: the client disconnected, or the connection has rejected its body.
 
@@ -42,6 +61,7 @@ class Exchange(Protocol):
     Implemented over ASGI by `AsgiExchange`, and by `HttpExchange`, which our server uses and which is faster.
     """
 
+    disconnected: bool
     method: str
     path: str  # decoded, unless it contains an encoded slash, which must not separate segments
     query: bytes
@@ -51,8 +71,8 @@ class Exchange(Protocol):
     def scope(self) -> Scope:
         """The request as an ASGI scope."""
 
-    def get_body(self) -> bytes | None:
-        """Return the body if it is available at once. If None, call `receive`, which also reports a disconnect."""
+    def take_body(self) -> tuple[bytes, bool]:
+        """Return the part of the body that has arrived, and whether to call `receive` for the rest or a disconnect."""
 
     async def receive(self) -> Message:
         """Return the next ASGI message: a part of the body, or `http.disconnect`."""
@@ -60,27 +80,37 @@ class Exchange(Protocol):
     async def send(self, message: Message) -> None:
         """Send an ASGI message."""
 
-    async def wait_for_close(self) -> None:
-        """Wait until the client has disconnected or will send nothing further, or the connection is about to close.
+    async def wait_for_close(self, *, may_half_close: bool = False) -> None:
+        """Wait until the client has disconnected or will send nothing further, or the service is about to stop.
 
-        Call it after the body has arrived.
+        `may_half_close`: a client that will send nothing further still reads. Call it after the body has arrived.
+        """
+
+    def set_owner(self, owner: Owner) -> None:
+        """Set the owner of the response, which is otherwise the client's network."""
+
+    def reserve(self, size: int, *, is_admitted: bool = False, is_immediate: bool = False) -> None:
+        """Reserve memory for a response, until its last byte is sent. Raises Unavailable if its owner has no room.
+
+        Call it before a response that may be large is built. A further call raises the reservation if `size` is larger.
+        It always has room, as has a response that must be sent (`is_admitted`), because something was written.
+        `is_immediate`: the caller passes the response to `respond` without waiting for anything.
         """
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
-        """Send a complete response. `head` consists of header lines, each of which ends with CR LF."""
+        """Send a complete response. `head` consists of header lines, each of which ends with CR LF.
+
+        Raises Unavailable, before anything is sent, if a large response that is not an error has no room.
+        """
 
     async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
-        """Like `respond`, with a body that is read at the client's pace."""
-
-    def begin_large_response(self, owner: int) -> bool:
-        """Count the connection's unsent bytes for `owner` from now on, and return whether a large response may be sent.
-
-        `owner` identifies the client across connections, as the id of its API key does; 0 if it is not known.
-        """
+        """Like `respond`, with a body that is read at the client's pace. Only a piece of it takes memory."""
 
 
 class AsgiExchange:
     """`Exchange` over ASGI 3, type http."""
+
+    disconnected = False  # otherwise, `receive` reports it
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -91,8 +121,8 @@ class AsgiExchange:
         self._receive = receive
         self._send = send
 
-    def get_body(self) -> bytes | None:
-        return None
+    def take_body(self) -> tuple[bytes, bool]:
+        return b"", True
 
     async def receive(self) -> Message:
         return await self._receive()
@@ -100,9 +130,16 @@ class AsgiExchange:
     async def send(self, message: Message) -> None:
         await self._send(message)
 
-    async def wait_for_close(self) -> None:
+    async def wait_for_close(self, *, may_half_close: bool = False) -> None:  # noqa: ARG002 - ASGI can't tell
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self.disconnected = True
+
+    def set_owner(self, owner: Owner) -> None:
+        pass
+
+    def reserve(self, size: int, *, is_admitted: bool = False, is_immediate: bool = False) -> None:
+        pass  # the server limits what it buffers
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
         headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]
@@ -119,9 +156,6 @@ class AsgiExchange:
             more = offset < source.size
             await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
-    def begin_large_response(self, owner: int) -> bool:  # noqa: ARG002 - the server limits what it buffers
-        return True
-
 
 def choose_path(raw: bytes, decoded: str) -> str:
     """Return the path to route by: the raw one if it contains an encoded slash."""
@@ -131,7 +165,8 @@ def choose_path(raw: bytes, decoded: str) -> str:
 Pages: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[bool]]
 """Handles paths outside the API. Returns False if there is no such page; nothing has been sent then.
 
-The scope contains the request id as "listings.request_id". The pages set "listings.route" and "listings.status" in it.
+The scope contains the `Exchange` as "listings.exchange" and the request id as "listings.request_id". The pages set
+"listings.route" and "listings.status" in it.
 """
 
 

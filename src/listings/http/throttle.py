@@ -1,10 +1,12 @@
 """Limit how fast pieces of large bodies are sent, because copying them at full speed delays all other requests."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import math
+from contextlib import AbstractAsyncContextManager
 from time import monotonic
-from weakref import WeakValueDictionary
+
+from listings.http.asgi import Owner
+from listings.queues import FairQueue
 
 _INTERVAL_SECONDS = 0.001  # 64 MB/s; at full speed, p99 of other requests is three times as high
 _BURST_SECONDS = 0.064  # 4 MiB are sent at full speed
@@ -14,15 +16,12 @@ class Throttle:
     """Lets one connection of the event loop at a time send a piece, on average at most one per millisecond."""
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._owner_locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._queue = FairQueue(None, max_callers=math.inf)
         self._due = 0.0
 
-    @asynccontextmanager
-    async def acquire(self, owner: int) -> AsyncIterator[None]:
-        """Acquire the right to send a piece. Each owner, such as an API key, holds at most one place in the queue."""
-        async with self._owner_locks.setdefault(owner, asyncio.Lock()), self._lock:
-            yield
+    def acquire(self, owner: Owner) -> AbstractAsyncContextManager[None]:
+        """Acquire the right to send a piece. Each owner holds at most one place in the queue."""
+        return self._queue.acquire(owner)
 
     async def wait(self) -> None:
         """Wait until another piece may be sent. Call it after a piece was sent, while you hold the right."""

@@ -4,25 +4,20 @@ uvicorn does not document most of them, so only this module imports uvicorn, and
 when they change.
 """
 
-import logging
-from collections.abc import Callable
 from typing import Any
 
 from uvicorn import Config
 from uvicorn import Server as UvicornServer
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 __all__ = (
-    "HIGH_WATER_LIMIT",
     "STATUS_LINE",
     "Config",
     "FlowControl",
     "HttpToolsProtocol",
     "UvicornServer",
 )  # re-exported
-
-_log = logging.getLogger(__name__)
 
 
 class BaseExchange(RequestResponseCycle):
@@ -32,6 +27,7 @@ class BaseExchange(RequestResponseCycle):
     """
 
     access_log = False
+    waiting_for_100_continue = False
     disconnected = False
     response_started = False
     response_complete = False
@@ -39,19 +35,12 @@ class BaseExchange(RequestResponseCycle):
     chunked_encoding: bool | None = None
     expected_content_length = 0
 
-    def __init__(
-        self,
-        transport: Any,  # has `write`, `close` and `is_closing`
-        flow: FlowControl,
-        default_headers: list[tuple[bytes, bytes]],
-        message_event: Any,  # has `set`, `clear` and `wait`
-        on_response: Callable[[], None],
-    ) -> None:
-        """Set what uvicorn sets, except `scope`, `keep_alive` and `waiting_for_100_continue`."""
-        self.logger = self.access_logger = _log  # not an attribute of the class: mypyc supports no such default
-        self.transport = transport
-        self.flow = flow
-        self.default_headers = default_headers
+    def __init__(self, connection: Any, message_event: Any) -> None:
+        """Set what uvicorn sets, except `scope`, `keep_alive`, `default_headers` and `on_response`.
+
+        `connection` is what uvicorn calls the transport. `message_event` has `set`, `clear` and `wait`.
+        """
+        self.transport = connection
+        self.flow: FlowControl = connection.flow
         self.message_event = message_event
-        self.on_response = on_response
         self.body = bytearray()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from listings.contract.rate_limiter import REDIS_UNAVAILABLE, RateLimitDecision, RateLimiter
 from listings.domain.errors import Unavailable
+from listings.domain.rate_limiter import REDIS_UNAVAILABLE, RateLimitDecision, RateLimiter
 from listings.ratelimit.redis import RedisLimiter
 
 _log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
+from listings.domain.rate_limiter import RateLimitDecision
 from listings.files import has_name
 from listings.ratelimit.mapped_file import (
     KEY_BITS,
@@ -54,6 +54,7 @@ class MappedLimiter:
         self._database_id = database_id
         self._clock = clock or MachineClock()
         self._files: dict[int, MappedFile] = {}
+        self._paths: dict[int, Path] = {}  # of the files: to build one 20 times a second takes longer than to check it
         self._failed: set[int] = set()  # numbers of files whose last maintenance failed
         self._unsaved = MemoryLimiter(limit, window, self._clock.since_boot)  # keys for which the disk has no room
 
@@ -212,7 +213,11 @@ class MappedLimiter:
         return file
 
     def _path(self, file_number: int) -> Path:
-        return self._database.with_name(f"{self._database.name}.limits-{file_number:04}")
+        path = self._paths.get(file_number)
+        if path is None:
+            name = f"{self._database.name}.limits-{file_number:04}"
+            path = self._paths[file_number] = self._database.with_name(name)
+        return path
 
 
 def _unavailable(error: OSError) -> Unavailable:

@@ -38,7 +38,7 @@ from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from listings.contract.rate_limiter import RateLimitDecision
+from listings.domain.rate_limiter import RateLimitDecision
 from listings.files import has_name, pack_lock, replace_file, try_lock
 
 _MAGIC = b"LSTLIM01"

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from listings.contract.rate_limiter import RateLimitDecision
+from listings.domain.rate_limiter import RateLimitDecision
 
 _MIN_SWEEP_KEYS = 1024
 

@@ -19,8 +19,8 @@ from contextlib import suppress
 from hashlib import sha1
 from typing import Any
 
-from listings.contract.rate_limiter import RateLimitDecision
 from listings.domain.errors import Unavailable
+from listings.domain.rate_limiter import RateLimitDecision
 from listings.ratelimit.redis_connection import (
     NOT_REDIS,
     Connection,
@@ -32,7 +32,7 @@ from listings.ratelimit.redis_connection import (
 )
 
 _MICROSECONDS_PER_SECOND = 1_000_000
-_MIN_CONNECT_TIMEOUT_SECONDS = 1.0  # a longer timeout for replies also applies to connecting
+MIN_CONNECT_TIMEOUT_SECONDS = 1.0  # a longer timeout for replies also applies to connecting
 _RETRY_SECONDS = 1.0
 _PROBE_LIMIT = 1_000_000  # so that no probe is rejected
 _PROBE_WINDOW_MICROSECONDS = 1_000_000
@@ -208,7 +208,7 @@ class RedisLimiter:
 
     async def _connect(self) -> str | None:
         """Connect and return None, or the error."""
-        timeout = max(_MIN_CONNECT_TIMEOUT_SECONDS, self._endpoint.timeout_seconds)
+        timeout = max(MIN_CONNECT_TIMEOUT_SECONDS, self._endpoint.timeout_seconds)
         try:
             async with asyncio.timeout(timeout):
                 connection = await connect(self._endpoint, self._on_close)

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Callable
 
-from listings.contract.accounts import KeyStore
-from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain import api_keys, timestamps
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller, is_plan_active
+from listings.domain.rate_limiter import RateLimitDecision, RateLimiter
 from listings.service.keys import is_revoked_or_expired
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +33,7 @@ def require_write_access(caller: Caller) -> None:
 class Access:
     """The checks of every request with an API key."""
 
-    def __init__(
-        self, store: KeyStore, limiter: RateLimiter | None, clock: Callable[[], float], plan: PlanTerms
-    ) -> None:
+    def __init__(self, store: Store, limiter: RateLimiter | None, clock: Callable[[], float], plan: PlanTerms) -> None:
         self._store = store
         self._limiter = limiter
         self._clock = clock
@@ -93,7 +91,7 @@ class Access:
     def _describe_missing_plan(self, expired_at: int | None) -> str:
         if expired_at is None:
             return "A current Business plan is required"
-        day = timestamps.format_timestamp(expired_at).partition(" ")[0]
+        day = timestamps.to_local(expired_at).date()  # as in the console and in mails
         renew = f"; renew at {self._plan.console_url}/plan" if self._plan.console_url else ""
         return f"Business plan expired on {day}{renew}"
 

@@ -2,48 +2,66 @@
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+import unicodedata
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
-from listings.contract.accounts import AccountChange, AccountStore
-from listings.contract.history import CONSOLE, OPERATOR, Actor
-from listings.contract.listings import Batch, ChangeStep, ListingStore
-from listings.contract.members import MemberStore
+from msgspec.structs import asdict
+
 from listings.domain import timestamps
 from listings.domain.accounts import (
+    AccountChange,
+    PlanTerms,
     build_erased_email,
     is_erased,
     is_erased_email,
+    is_test_email,
     require_enabled,
     require_not_erased,
 )
 from listings.domain.errors import Problem
-from listings.domain.model import Account, Listing, ListingChange, bucket_of, is_plan_active
-from listings.service.listings.steps import build_deletion
+from listings.domain.history import CONSOLE, OPERATOR, Actor
+from listings.domain.listings import Batch, ChangeStep
+from listings.domain.mail import ComposeMail, NewMail
+from listings.domain.model import Account, Listing, ListingChange, NewListing, bucket_of, is_plan_active
+from listings.service.listings.steps import build_deletion, find_changes
+from listings.service.mail.composer import MailComposer, compose_plan_started
+from listings.service.pictures import Pictures
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
 _MAX_NAME_LENGTH = 200
+MAX_REASON_LENGTH = 500
+MAX_ABOUT_LENGTH = 500
 MAX_EMAIL_LENGTH = 254  # RFC 5321, 4.5.3.1.3
 _PAGE_SIZE = 500
 _MAX_ID_DIGITS = 18  # below 2**63
 _DELETE_BATCH_SIZE = 100
 _ERASE_BATCH_SIZE = 1_000
+_ERASED_VALUES = {**asdict(NewListing(title="", content="")), "is_active": False}
+_BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # UAX 9, 2
 _PUBLIC_CONTACT = re.compile(
     r"[^@\s/<>]{1,64}@[^@\s/<>]{1,189}|\+?\(?[0-9][0-9 ()-]{5,24}|https?://[^\s/<>\"][^\s<>\"]{0,245}"
 )
 
 
-class _Store(AccountStore, MemberStore, ListingStore, Protocol):
-    pass
-
-
 class Accounts:
     """Creates, changes, disables and erases accounts."""
 
-    def __init__(self, store: _Store, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pictures: Pictures,
+        clock: Callable[[], float],
+        composer: MailComposer,
+        plan: PlanTerms,
+    ) -> None:
         self._store = store
+        self._pictures = pictures
         self._clock = clock
+        self._composer = composer
+        self._plan = plan
 
     async def add(self, name: str, email: str, plan_expires_at: int | None) -> Account:
         """Create an account. Its email is stored in lower case. Raises Problem: invalid_request, email_taken."""
@@ -95,25 +113,45 @@ class Accounts:
         return account
 
     async def set_plan(self, reference: str, plan_expires_at: int | None) -> Account:
-        """Set the end of the Business plan, which may be in the past. None removes the plan."""
-        return await self._change(reference, lambda _: {"plan_expires_at": plan_expires_at})
+        """Set the end of the Business plan, which may be in the past. None removes the plan.
 
-    async def extend_plan(self, reference: str, months: int) -> Account:
-        """Extend the plan by calendar months, from its end or from now, whichever is later."""
+        A seller whose plan is started or extended gets an email.
+        """
+        compose = partial(self._compose_started, amount="")
+        return await self._change(reference, lambda _: {"plan_expires_at": plan_expires_at}, compose)
+
+    async def extend_plan(self, reference: str, months: int, seen: Account | None = None) -> Account:
+        """Extend the plan by calendar months, from its end or from now, whichever is later, and tell the seller.
+
+        Raises Problem("invalid_request") if the plan has another end than that of `seen`, the account as it was read.
+        """
         now = self._clock()
-        return await self._change(
-            reference, lambda account: {"plan_expires_at": compute_plan_end(account, months, now)}
-        )
+
+        def decide(account: Account) -> AccountChange:
+            if seen is not None and seen.plan_expires_at != account.plan_expires_at:
+                raise Problem("invalid_request", "The plan was changed meanwhile")
+            return {"plan_expires_at": compute_plan_end(account, months, now)}
+
+        return await self._change(reference, decide, partial(self._compose_started, amount=self._plan.describe(months)))
 
     async def expire_plan(self, reference: str) -> Account:
-        """End an active plan now, and delete an open request for one. An expired or missing plan does not change."""
+        """End an active plan now. An expired or missing plan does not change."""
         now = int(self._clock())
 
         def decide(account: Account) -> AccountChange:
             return {"plan_expires_at": now} if is_plan_active(account.plan_expires_at, now) else {}
 
-        await self._store.delete_plan_request((await self.find(reference)).id)  # first, so that a later request stays
         return await self._change(reference, decide)
+
+    def _compose_started(self, account: Account, amount: str) -> NewMail | None:
+        if account.test_of is not None:
+            return None
+        return compose_plan_started(self._composer, account, amount)
+
+    async def set_limits(self, account: Account, limits: Sequence[int | None]) -> None:
+        """Set the account's own limits, in the order of `AccountLimits`. None: the limit of all accounts."""
+        await self._store.set_account_limits(bucket_of(account.id), account.id, limits)
+        _log.info("Set the limits of account %d", account.id)
 
     async def rename(self, reference: str, name: str) -> Account:
         name = validate_name(name)
@@ -122,6 +160,10 @@ class Accounts:
     async def set_public_contact(self, account: Account, contact: str) -> None:
         """Set the contact that buyers see; "" shows none. Raises Problem: invalid_request, account_disabled."""
         await self.change_own(account, {"public_contact": validate_public_contact(contact)})
+
+    async def set_about(self, account: Account, text: str) -> None:
+        """Set what buyers read about the seller; "" shows nothing. Raises Problem like the contact."""
+        await self.change_own(account, {"about": _validate_about(text)})
 
     async def set_messages(self, account: Account, *, is_on: bool) -> None:
         """Set whether buyers can send messages to the seller. Raises Problem("account_disabled")."""
@@ -148,52 +190,63 @@ class Accounts:
         return await self.erase_disabled(account if is_erased(account) else await self.disable(str(account.id)))
 
     async def erase_disabled(self, account: Account) -> Account:
-        """Erase a disabled account. Raises Problem like `erase`."""
+        """Erase a disabled account, and its test account. Raises Problem like `erase`."""
+        test = await self._store.find_test_account(account.id)
+        if test is not None and not is_erased(test):
+            await self.erase(str(test.id))
         was_erased = is_erased(account)
-        if not await self._delete_listings(account) and was_erased:
+        if not await self.delete_listings(account) and was_erased:
             return account
         disabled_at = account.disabled_at or 0
         await self._store.erase_rows(account.id, _ERASE_BATCH_SIZE, disabled_at)
         name = f"Erased account {account.id}"
         email = account.email if was_erased else build_erased_email(account.id)
+        pictures = await self._store.list_picture_names(account.id)
+        if pictures:
+            await self._pictures.require_files()
         if not await self._store.erase_account(account.id, name, email, int(self._clock()), disabled_at):
             _log.warning("Account %d was enabled during its erasure", account.id)
             raise Problem(
                 "invalid_request",
-                f"Account {account.id} was enabled during its erasure, so it is not erased. Some of its history,"
-                " listings and external ids may have been deleted; `listings undelete` restores the listings, but not"
-                " their external ids",
+                f"Account {account.id} was enabled during its erasure, so it is not erased. Some of its listings,"
+                " their texts and external ids, and its history may have been deleted permanently",
             )
-        await self._delete_listings(account)  # those that a running import created meanwhile
+        await self._pictures.delete_files(pictures)
+        await self.delete_listings(account)  # those that a running import created meanwhile
         _log.info("Erased account %d", account.id)
         return await self.find(str(account.id))
 
-    async def _delete_listings(self, account: Account) -> bool:
-        """Delete the listings in batches. Return whether there were any to delete.
+    async def delete_listings(self, account: Account) -> bool:
+        """Delete the listings and the values of their fields in batches. Return whether there were any to delete.
 
-        Stop early if the account is enabled meanwhile.
+        Stop early if the account is disabled or enabled meanwhile.
 
-        No actor is passed, because the erasure deletes the audit events anyway.
+        No actor is passed, because the caller deletes the audit events or the changes anyway.
         """
         partition = (bucket_of(account.id), account.id)
         now = int(self._clock())
+        timestamp = timestamps.format_timestamp(now)
 
         def decide(listing: Listing | None) -> ListingChange:
-            return build_deletion(listing, now) if listing is not None else {}  # rows are never removed
+            if listing is None:  # it was removed meanwhile
+                raise Problem("listing_not_found", "Listing not found")
+            return {**build_deletion(listing, now), **find_changes(listing, _ERASED_VALUES, timestamp)}
 
         after, found = 0, False
         while page := await self._store.page_listings(*partition, after, _DELETE_BATCH_SIZE):
             current = (await self.find(str(account.id))).disabled_at
-            if current is None or current != account.disabled_at:
+            if current != account.disabled_at or (current is None and account.test_of is None):
                 break
             after = page[-1].id
-            steps = [ChangeStep(listing.id, decide) for listing in page if listing.deleted_at is None]
+            steps = [ChangeStep(listing.id, decide) for listing in page if decide(listing)]
             if steps:
                 found = True
                 await self._store.run_batch(*partition, Batch(steps, atomic=False, dry_run=False, encode=str))
         return found
 
-    async def _change(self, reference: str, decide: Callable[[Account], AccountChange]) -> Account:
+    async def _change(
+        self, reference: str, decide: Callable[[Account], AccountChange], on_plan: ComposeMail | None = None
+    ) -> Account:
         account = await self.find(reference)
 
         def decide_unless_erased(found: Account) -> AccountChange:
@@ -201,7 +254,7 @@ class Accounts:
             return decide(found)
 
         actor = Actor(OPERATOR, int(self._clock()))
-        changed = await self._store.change_account(account.id, decide_unless_erased, actor)
+        changed = await self._store.change_account(account.id, decide_unless_erased, actor, on_plan)
         return _require_account(changed, reference)
 
 
@@ -226,6 +279,14 @@ def validate_name(name: str) -> str:
     return name
 
 
+def validate_reason(reason: str) -> str:
+    """Return an operator's reason on one line. Raises Problem("invalid_request") if it is too long."""
+    reason = " ".join(reason.split())
+    if len(reason) > MAX_REASON_LENGTH or not reason.isprintable():
+        raise Problem("invalid_request", f"A reason has at most {MAX_REASON_LENGTH} printable characters")
+    return reason
+
+
 def validate_email(email: str) -> str:
     """Return an email address in lower case. Raises Problem("invalid_request") if it is invalid."""
     email = email.strip().lower()
@@ -233,9 +294,19 @@ def validate_email(email: str) -> str:
     is_encoded = "=?" in email  # as an encoded word (RFC 2047), it would be decoded in the header of a mail
     if not (local and domain) or len(email) > MAX_EMAIL_LENGTH or not email.isprintable() or " " in email or is_encoded:
         raise Problem("invalid_request", f"{email[:40]!r} is not an email address")
-    if is_erased_email(email):
-        raise Problem("invalid_request", f"{email[:40]!r} is reserved for an erased account: use another address")
+    if is_erased_email(email) or is_test_email(email):
+        kind = "an erased" if is_erased_email(email) else "a test"
+        raise Problem("invalid_request", f"{email[:40]!r} is reserved for {kind} account: use another address")
     return email
+
+
+def _validate_about(text: str) -> str:
+    """Return a text without control characters but line breaks. Raises Problem("invalid_request")."""
+    text = remove_controls("\n".join(text.splitlines())).strip()
+    if len(text) > MAX_ABOUT_LENGTH:
+        message = f"The text can have at most {MAX_ABOUT_LENGTH} characters, got {len(text):,}"
+        raise Problem("invalid_request", message)
+    return text
 
 
 def validate_public_contact(contact: str) -> str:
@@ -244,3 +315,12 @@ def validate_public_contact(contact: str) -> str:
     if contact and not (contact.isprintable() and _PUBLIC_CONTACT.fullmatch(contact)):
         raise Problem("invalid_request", "Enter an email address, a phone number, or a URL like https://shop.example")
     return contact
+
+
+def remove_controls(text: str) -> str:
+    """Remove unpaired surrogates, which UTF-8 can't encode, and control characters except line breaks and tabs.
+
+    Bidirectional controls are removed, too: they can reverse our own text on the same line.
+    """
+    text = _BIDI_CONTROLS.sub("", text)
+    return "".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in {"Cc", "Cs"})

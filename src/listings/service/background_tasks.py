@@ -2,72 +2,58 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 from listings.domain.errors import Unavailable
 from listings.service.indexing import Pause
-
-if TYPE_CHECKING:
-    from listings.service import Services
 
 _log = logging.getLogger(__name__)
 
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-_MINUTELY_SECONDS = 60
-_HOURLY_SECONDS = 3600
-_MARKET_SECONDS = 1
-_INDEX_SECONDS = 1
-_MAIL_SECONDS = 2
-_REVERT_SECONDS = 1
-_LIMITER_SECONDS = 1  # until the limiter's maintenance is started again after it ends
-_USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
+MINUTELY_SECONDS = 60
+HOURLY_SECONDS = 3600
+BUDGET_SECONDS = 10
+MARKET_SECONDS = 1
+STAMP_SECONDS = 0.2
+INDEX_SECONDS = 1
+MAIL_SECONDS = 2
+STATE_SECONDS = 15  # Prometheus usually reads metrics as often
+REVERT_SECONDS = 1
+LIMITER_SECONDS = 1  # until the limiter's maintenance is started again after it ends
+USAGE_SECONDS = 2  # normal delay until other processes show the requests that this one has counted
 
 
-async def run_background_tasks(services: "Services", pause: Pause, *, market_open: bool) -> None:
-    """Run the background tasks until cancelled. `market_open`: whether listings are indexed for the market."""
-    purges = (
-        services.listings.purge_idempotency_records,
-        services.market.purge_views,
-        services.sessions.purge,
-        services.activity.purge,
-        services.changes.purge,
-        services.mailer.purge,
-    )
+class Task(NamedTuple):
+    """Jobs that run one after the other, repeatedly. `seconds` is the pause before each round."""
+
+    seconds: float
+    jobs: Sequence[Job]
+    pauses_first: bool = True
+
+
+async def run_tasks(tasks: Iterable[Task], pause: Pause) -> None:
+    """Run all tasks at the same time until cancelled."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(
-            _repeat(pause, _MINUTELY_SECONDS, services.access.write_key_uses, services.usage.write, *purges)
-        )
-        group.create_task(_repeat(pause, _USAGE_SECONDS, services.usage.write_batch))
-        group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.write_views))
-        group.create_task(_repeat(pause, _INDEX_SECONDS, services.market.index_accounts))
-        group.create_task(_repeat(pause, _HOURLY_SECONDS, services.plan_requests.report, services.plan_reminders.queue))
-        group.create_task(_repeat(pause, _MINUTELY_SECONDS, services.own_account.erase_closed))
-        if services.mailer.is_on:
-            group.create_task(_repeat(pause, _MAIL_SECONDS, services.mailer.send_due))
-        group.create_task(_repeat(pause, _REVERT_SECONDS, services.reverts.run))
-        if services.limiter is not None:
-            maintain = services.limiter.run_maintenance  # runs until cancelled, or returns if it has nothing to do
-            group.create_task(_repeat(pause, _LIMITER_SECONDS, maintain, pauses_first=False))
-        if market_open:
-            group.create_task(_repeat(pause, _MARKET_SECONDS, services.market.index))
+        for task in tasks:
+            group.create_task(_repeat(pause, task))
 
 
-async def _repeat(pause: Pause, seconds: float, *jobs: Job, pauses_first: bool = True) -> None:
-    """Pause and run the jobs, repeatedly, until cancelled.
+async def _repeat(pause: Pause, task: Task) -> None:
+    """Run a task until cancelled.
 
     A cancelled job may raise an exception other than CancelledError, so cancellation is checked after each job.
     """
-    task = cast("asyncio.Task[None]", asyncio.current_task())
-    if pauses_first:
-        await pause(seconds)
+    current = cast("asyncio.Task[None]", asyncio.current_task())
+    if task.pauses_first:
+        await pause(task.seconds)
     while True:
-        for job in jobs:
+        for job in task.jobs:
             await _run(job)
-            if task.cancelling():
+            if current.cancelling():
                 return
-        await pause(seconds)
+        await pause(task.seconds)
 
 
 async def _run(job: Job) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from listings.contract.market import IndexResult
+from listings.domain.market import IndexResult
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 """Sleeps for a number of seconds."""

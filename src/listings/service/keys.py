@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from listings.contract.accounts import KeyStore, NewKey, Rotation
-from listings.contract.history import OPERATOR, Actor
-from listings.contract.mail import NewMail
 from listings.domain import api_keys
-from listings.domain.accounts import require_not_erased
+from listings.domain.accounts import NewKey, Rotation, require_not_erased
 from listings.domain.errors import Problem
+from listings.domain.history import OPERATOR, Actor
+from listings.domain.mail import NewMail
 from listings.domain.model import Account, ApiKey, Caller, KeyAccess, is_plan_active
 from listings.service.accounts import Accounts, validate_name
 from listings.service.mail.composer import MailComposer
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class IssuedKey(msgspec.Struct, frozen=True):
 class Keys:
     """Creates, rotates, revokes and lists API keys."""
 
-    def __init__(self, store: KeyStore, accounts: Accounts, clock: Callable[[], float], composer: MailComposer) -> None:
+    def __init__(self, store: Store, accounts: Accounts, clock: Callable[[], float], composer: MailComposer) -> None:
         self._store = store
         self._composer = composer
         self._accounts = accounts
@@ -58,7 +58,7 @@ class Keys:
         secret = secret if secret is not None else api_keys.generate()
         return await self.add(account, name, secret, expires_at, access=access)
 
-    async def add(  # noqa: PLR0913 - the properties of a key
+    async def add(
         self,
         account: Account,
         name: str,
@@ -74,6 +74,8 @@ class Keys:
         """
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
+        if secret.startswith(api_keys.TEST_PREFIX) and account.test_of is None:
+            raise Problem("invalid_request", f"Keys that begin with {api_keys.TEST_PREFIX} are those of test mode only")
         new = NewKey(
             account_id=account.id,
             name=validate_name(name),
@@ -94,9 +96,20 @@ class Keys:
         """Return the key with this secret and its account, even if revoked or expired, or None if it is unknown."""
         return await self._store.find_caller(api_keys.digest(secret))
 
+    async def get(self, key_id: int) -> ApiKey:
+        """Return a key. Raises Problem("key_not_found")."""
+        key = await self._store.get_key(key_id)
+        if key is None:
+            raise _key_not_found(key_id)
+        return key
+
     async def list_of(self, account: Account) -> list[ApiKey]:
         """Return all keys of the account, including revoked and expired ones."""
         return await self._store.list_keys(account.id)
+
+    async def list_active(self, account: Account) -> list[ApiKey]:
+        """Return the keys of the account that are neither revoked nor expired."""
+        return [key for key in await self.list_of(account) if not self.is_revoked_or_expired(key)]
 
     def is_revoked_or_expired(self, key: ApiKey) -> bool:
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
@@ -119,6 +132,8 @@ class Keys:
         secret = api_keys.generate()
 
         def decide(old: ApiKey, account: Account, successor: int | None) -> Rotation:
+            if account.test_of is not None:
+                raise Problem("invalid_request", f"Key {old.id} is a test key: create another one instead")
             _require_not_ended(old, successor, now)
             _require_key_allowed(account, now)
             new = NewKey(
@@ -150,6 +165,8 @@ class Keys:
         return key
 
     def _compose_notice(self, account: Account, new: NewKey) -> NewMail | None:
+        if account.test_of is not None:
+            return None
         return self._composer.compose("key_created", account, name=new.name, hint=new.hint, access=new.access)
 
 

@@ -4,7 +4,10 @@ import re
 import secrets
 from hashlib import sha256
 
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
+RESET = "reset-"
+"""Begins the token of a link that was mailed to the address of its account."""
+
+_TOKEN = re.compile(rf"(?:{RESET})?[A-Za-z0-9_-]{{43}}")
 
 
 def create_token() -> str:

@@ -11,14 +11,22 @@ from typing import NamedTuple
 
 from listings.domain.errors import Problem
 from listings.settings.table import COPY_TARGET, REMOVED, SETTINGS, Setting, Settings
-from listings.settings.values import RedisAddress
+from listings.settings.values import BucketUrl, RedisAddress
 
-__all__ = ("COPY_TARGET", "REMOVED", "SETTINGS", "RedisAddress", "Setting", "Settings")  # for other modules
+__all__ = (
+    "COPY_TARGET",
+    "REMOVED",
+    "SETTINGS",
+    "BucketUrl",
+    "RedisAddress",
+    "Setting",
+    "Settings",
+)  # for other modules
 
 MASK = "***"
 _FILE_SUFFIX = "_FILE"
 _PREFIX = "LISTINGS_"
-_OTHER_PREFIXES = ("LISTINGS_CONFORM_", "LISTINGS_TEST_")  # of `listings conform` and the tests
+_OTHER_PREFIX = "LISTINGS_TEST_"  # of the tests
 _MAX_FILE_LENGTH = 64 * 1024  # characters
 _PASSWORD = re.compile(r"(?i)((?:pass(?:word|wd|phrase)?|pwd|secret|token)\s*=\s*)('[^']*'|[^&\s]*)")
 
@@ -47,7 +55,10 @@ def load(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> Set
     for error in (*find_removed_variables(environment), *(each.error for each in resolved)):
         if error:
             raise Problem("invalid_setting", error)
-    return build_settings(resolved)
+    settings = build_settings(resolved)
+    if settings.conflict:
+        raise Problem("invalid_setting", settings.conflict)
+    return settings
 
 
 def resolve_all(environment: Mapping[str, str], flags: Mapping[str, str | None]) -> list[ResolvedSetting]:
@@ -60,7 +71,7 @@ def find_unknown_variables(environment: Mapping[str, str]) -> list[str]:
     rows = (*SETTINGS, COPY_TARGET)
     known = {*REMOVED, *(name for row in rows for name in row.variables)}
     known |= {name + _FILE_SUFFIX for row in rows if row.secret for name in row.variables}
-    candidates = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OTHER_PREFIXES))
+    candidates = (name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OTHER_PREFIX))
     return sorted(name for name in candidates if name not in known)
 
 

@@ -11,7 +11,19 @@ from msgspec import Meta
 from listings.domain import postgres_url
 from listings.domain.postgres_url import PostgresUrl
 from listings.settings import values
-from listings.settings.values import Address, Contact, Currency, Email, Host, Line, Password, RedisAddress, SmtpAddress
+from listings.settings.values import (
+    Address,
+    BucketUrl,
+    Contact,
+    Currency,
+    Email,
+    Host,
+    Line,
+    Operator,
+    Password,
+    RedisAddress,
+    SmtpAddress,
+)
 
 Timeout = Annotated[int, Meta(ge=1, le=3600)]
 
@@ -67,6 +79,17 @@ class Settings:
         "With PostgreSQL: the folder for the files of the rate limit and of large lists that are being sent.",
         _DEFAULT_DATA_FOLDER,
         parser=Path,
+    )
+    media_url: Path | BucketUrl | None = setting(
+        "Uploaded pictures: the folder file:///PATH, or s3://BUCKET/PREFIX, which needs the packages in "
+        "requirements/s3.txt. It belongs to this database alone; several machines share it. Empty: the folder media "
+        "next to the other files.",
+        parser=values.parse_media_url,
+    )
+    media_base_url: str = setting(
+        "With s3://: the public URL of the bucket with the prefix, or of a CDN in front of it. Browsers load pictures "
+        "from there.",
+        parser=values.parse_base_url,
     )
     host: Host = setting("Address to listen on.", "127.0.0.1")
     port: Annotated[int, Meta(ge=0, le=values.MAX_PORT)] = setting(
@@ -140,10 +163,6 @@ class Settings:
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted: addresses or networks, separated by commas.",
         parser=values.parse_networks,
     )
-    idle_timeout: Timeout = setting("Seconds that a connection may wait for its next request.", "75")
-    max_body_bytes: Annotated[int, Meta(ge=1024, le=64 * _MIB)] = setting(
-        "Maximum size of a request's body, in bytes.", "2097152"
-    )
     max_account_listings: Annotated[int, Meta(ge=0, le=1_000_000_000)] = setting(
         "Maximum number of listings of an account that are not deleted; 0 turns the limit off.", "100000"
     )
@@ -152,9 +171,33 @@ class Settings:
         "bytes; 0 turns the limit off.",
         "1073741824",
     )
+    max_account_stored_bytes: Annotated[int, Meta(ge=0, le=1024 * 1024 * _MIB)] = setting(
+        "Maximum size of all that is stored for an account: the texts of LISTINGS_MAX_ACCOUNT_BYTES, changes and "
+        "deleted listings, of which the oldest are removed beyond it. 0: four times the texts of the account, at least "
+        "268435456, and at most four times LISTINGS_MAX_ACCOUNT_BYTES.",
+        "0",
+    )
+    max_account_picture_bytes: Annotated[int, Meta(ge=0, le=1024 * 1024 * _MIB)] = setting(
+        "Maximum size of the files of an account's pictures, in bytes; 0 turns the limit off. Beyond it, the longest "
+        "unused pictures are removed first.",
+        "10737418240",
+    )
     change_days: Annotated[int, Meta(ge=1, le=3650)] = setting(
         "Days for which the changes of listings are stored. The activity in the console shows at most the last 90.",
         "90",
+    )
+    deleted_days: Annotated[int, Meta(ge=0, le=36500)] = setting(
+        "Days after which a deleted listing is removed permanently, at least LISTINGS_CHANGE_DAYS. 0: only when its "
+        "account stores too much.",
+        "0",
+    )
+    message_days: Annotated[int, Meta(ge=0, le=3650)] = setting(
+        "Days for which sellers see buyers' messages in the console. 0: messages are only sent and counted.",
+        "90",
+    )
+    trial_days: Annotated[int, Meta(ge=0, le=365)] = setting(
+        "Days after the confirmation of the email address in which a seller without a plan can use test mode. 0: none.",
+        "14",
     )
     max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = setting(
         "Maximum number of open connections per worker, if the system allows enough open files. Further ones get 503.",
@@ -163,13 +206,16 @@ class Settings:
     list_cache_bytes: Annotated[int, Meta(ge=0, le=1024 * _MIB)] = setting(
         "Memory for cached responses (whole lists and single listings), in bytes; 0 turns the cache off.", "16777216"
     )
+    operator_page: bool = setting(
+        "on: serve /operator, a page for the operators that `listings operator add` names, with a second factor.", "off"
+    )
+    operator: Operator = setting(
+        "Name of the person who runs a command, for the log. Empty: the system user. The service does not use it."
+    )
     log_level: int = setting(
         "info (every request), warning (requests with 401, 403, 429 or 5xx, and all warnings and errors) or error.",
         "info",
         parser=values.parse_log_level,
-    )
-    log_format: Literal["auto", "json", "text"] = setting(
-        "auto (text on a terminal, JSON lines otherwise), json or text.", "auto"
     )
     metrics_address: Address | None = setting(
         "Address that serves metrics for Prometheus: PORT on this machine, or HOST:PORT; port 0 lets the system choose "
@@ -206,10 +252,25 @@ class Settings:
         return self.database if isinstance(self.database, Path) else self.data_folder / "postgresql"
 
     @property
+    def media_folder(self) -> Path:
+        """The folder for uploaded pictures. With S3, for those that are being stored."""
+        return self.media_url if isinstance(self.media_url, Path) else self.file.absolute().parent / "media"
+
+    @property
     def warning(self) -> str:
         """A sentence about a setting that has no effect with the others, or ""."""
         if isinstance(self.database, Path) and str(self.data_folder) != _DEFAULT_DATA_FOLDER:
             return "LISTINGS_DATA_FOLDER has no effect with SQLite: all files are next to the database"
+        if self.media_base_url and not isinstance(self.media_url, BucketUrl):
+            return "LISTINGS_MEDIA_BASE_URL has no effect without s3:// in LISTINGS_MEDIA_URL"
+        return ""
+
+    @property
+    def conflict(self) -> str:
+        """A sentence about settings that exclude each other, or ""."""
+        if 0 < self.deleted_days < self.change_days:
+            expected = f"0 or at least LISTINGS_CHANGE_DAYS, which is {self.change_days}"
+            return f"LISTINGS_DELETED_DAYS must be {expected}, got '{self.deleted_days}'"
         return ""
 
     @property
@@ -243,7 +304,10 @@ COPY_TARGET = Setting(
 REMOVED = {
     "LISTINGS_BODY_TIMEOUT": "30",
     "LISTINGS_HEADER_TIMEOUT": "10",
+    "LISTINGS_IDLE_TIMEOUT": "75",
     "LISTINGS_LIST_FILE_BYTES": "4294967296",
+    "LISTINGS_LOG_FORMAT": "auto",
+    "LISTINGS_MAX_BODY_BYTES": "2097152",
     "LISTINGS_MAX_HEADERS": "100",
     "LISTINGS_MAX_HEADER_BYTES": "16384",
     "LISTINGS_MAX_URL_BYTES": "8192",

@@ -20,6 +20,7 @@ from listings.telemetry.logs import LEVELS
 
 Host = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9.:_-]+\Z", description="an IP address or a host name, like 127.0.0.1")]
 Line = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f]{1,60}\Z", description="1 to 60 characters in one line")]
+Operator = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f]{0,60}\Z", description="at most 60 characters in one line")]
 Currency = Annotated[str, Meta(pattern=r"\A[a-z]{3}\Z", description="three lowercase letters, like nzd")]
 Password = Annotated[str, Meta(pattern=r"\A[\x21-\x7e]*\Z", description="visible ASCII characters without spaces")]
 Email = Annotated[  # local part like HTML's <input type="email">; may be empty
@@ -62,6 +63,9 @@ _BASE_URL = re.compile(
     r"https?://(?:[a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
     r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*"  # segments that every client sends unchanged (RFC 3986, 2.3, 5.2.4)
 )
+_BUCKET_URL = re.compile(
+    r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])((?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,100}){0,8})/?"
+)
 _PRICE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{2}))?")
 _LINK = re.compile(r"([^=<>\x00-\x1f]{1,40})=(https?://[^\s,<>\"]{1,500})")
 _MAX_LOGO_BYTES = 100 * 1024
@@ -83,6 +87,13 @@ class SmtpAddress(NamedTuple):
     security: Literal["starttls", "tls", "none"]
     user: str
     password: str
+
+
+class BucketUrl(NamedTuple):
+    """A bucket of S3, and the prefix of its names, without slashes at its ends."""
+
+    bucket: str
+    prefix: str
 
 
 class RedisAddress(NamedTuple):
@@ -218,6 +229,16 @@ def parse_base_url(text: str) -> str:
     if text and not _BASE_URL.fullmatch(found):
         raise ValueError("must be like https://market.example or https://example.com/shop, with the host in lowercase")
     return found
+
+
+def parse_media_url(text: str) -> Path | BucketUrl | None:
+    """Parse `file:///PATH` or `s3://BUCKET/PREFIX`. Empty means none."""
+    match = _BUCKET_URL.fullmatch(text)
+    if match is not None:
+        return BucketUrl(match[1], match[2].strip("/"))
+    if text and not text.startswith("file:///"):
+        raise ValueError("must be like file:///var/lib/listings/media or s3://bucket/media")
+    return Path(unquote(text.removeprefix("file://"))) if text else None
 
 
 def parse_logo(text: str) -> Path | None:

@@ -1,6 +1,6 @@
 """ASGI application that serves the HTML pages."""
 
-import asyncio
+from collections import OrderedDict
 from http import HTTPStatus
 from urllib.parse import quote
 
@@ -13,13 +13,17 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from listings.domain.errors import Problem
+from listings.http.asgi import ClientDisconnectedError, Exchange
+from listings.http.body_files import REQUESTS, UPLOADS, BodyFolder
+from listings.http.large_bodies import LargeBodies, ReceivedBody
+from listings.queues import FairQueue
 from listings.service import Services
-from listings.site import assets, console, market, message, pages
-from listings.site.console.export import Exports
-from listings.site.console.listing_count_cache import ListingCountCache
-from listings.site.context import Site, SiteOptions
+from listings.site import assets, console, cookies, market, message, pages, report, saved
+from listings.site.console import operator
+from listings.site.context import CostlyPages, ListingCountCache, SentMessages, Site, SiteOptions
 from listings.site.middleware import PageMiddleware
 from listings.site.pictures import demo_files
+from listings.site.visitor_forms import MAX_ALL_WAITING_FORMS, MAX_WAITING_FORMS
 
 _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 
@@ -27,19 +31,34 @@ _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 class Pages:
     """Serves the pages, and HTML error pages to browsers that request any other path."""
 
-    def __init__(self, starlette: Starlette, routes: list[Route]) -> None:
+    def __init__(self, starlette: Starlette, routes: list[Route], bodies: LargeBodies) -> None:
         self._starlette = starlette
         self._routes = routes
-        self._page_lock = asyncio.Lock()
+        self._bodies = bodies
+        self._queue = FairQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Respond to an ASGI 3 request of type http.
 
-        Return False, with nothing sent, if the path has no page and the client does not accept HTML. Reads the request
-        ID from "listings.request_id" of the scope, and sets "listings.route" (a route pattern) and "listings.status".
+        Return False, with nothing sent, if the path has no page and the client does not accept HTML. Reads what
+        `http.asgi.Pages` describes from the scope, and sets "listings.route" (a route pattern) and "listings.status".
+        Raises Unavailable, with nothing sent, if too many requests wait, and ClientDisconnectedError.
         """
-        async with self._page_lock:  # one page per loop iteration, so that a burst of pages does not delay the API
-            await asyncio.sleep(0)  # the server runs a request's first step outside of a task; Starlette needs one
+        scope["app"] = self._starlette
+        exchange: Exchange = scope["listings.exchange"]
+        owner = cookies.find_owner(Request(scope))
+        body = scope["listings.body"] = ReceivedBody(self._bodies, owner, exchange.take_body())
+        try:
+            await body.needs_more()  # of many requests that wait, most wait in files
+            async with self._queue.acquire(owner):
+                # One page per loop iteration. Also, a task runs the rest of the request from here, as Starlette needs.
+                if exchange.disconnected:
+                    raise ClientDisconnectedError
+            return await self._respond(scope, receive, send)
+        finally:
+            body.release()
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> bool:
         route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
         if route is None and not pages.accepts_html(scope):
             return False
@@ -50,7 +69,10 @@ class Pages:
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
-    routes = [*market.ROUTES, *message.ROUTES, *console.ROUTES, *demo_files.ROUTES, *assets.ROUTES]
+    routes = [*market.ROUTES, *saved.ROUTES, *message.ROUTES, *report.ROUTES, *console.ROUTES, *demo_files.ROUTES]
+    routes += assets.ROUTES
+    if options.operator_page:
+        routes += operator.ROUTES
     routes.append(assets.build_logo_route(options.brand.logo))
     paths = [route.path for route in routes if "GET" in (route.methods or ()) and route.path != "/"]
     routes += [Route(f"{path}/", _redirect_without_slash) for path in paths]
@@ -60,10 +82,12 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
         exception_handlers={HTTPException: _handle_http_exception, Problem: pages.error_response},  # type: ignore[dict-item]
     )
     starlette.router.redirect_slashes = False
-    templates = pages.environment(services.about.path_prefix, options.brand)
-    shared = ListingCountCache(), asyncio.Lock(), asyncio.Lock(), Exports(), message.SentMessages()
+    templates = pages.environment(services.about.path_prefix, options.brand, services.pictures.base_url)
+    forms, sitemaps = FairQueue(max_callers=MAX_WAITING_FORMS, max_total=MAX_ALL_WAITING_FORMS), FairQueue()
+    shared = ListingCountCache(), forms, sitemaps, CostlyPages(), SentMessages(), OrderedDict[str, int]()
+    options = options._replace(upload_folder=options.upload_folder or BodyFolder(None, UPLOADS))
     starlette.state.site = Site(services, options, templates, *shared)
-    return Pages(starlette, routes)
+    return Pages(starlette, routes, LargeBodies(options.body_folder or BodyFolder(None, REQUESTS)))
 
 
 async def _redirect_without_slash(request: Request) -> Response:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.http.accept_encoding import parse_accept_encoding
+from listings.http.asgi import SHARED
 
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -59,10 +60,16 @@ async def get_asset(request: Request) -> Response:
         if accepted.min_bytes is not None:
             headers["Content-Encoding"] = "gzip"
             content = asset.compressed
-    return Response(content, media_type=asset.media_type, headers=headers)
+    return send_shared(request, Response(content, media_type=asset.media_type, headers=headers))
 
 
 ROUTES = [Route("/static/{digest}/{name}", get_asset)]
+
+
+def send_shared(request: Request, response: Response) -> Response:
+    """Return a response whose body is one object for all requests, so that it needs no memory of its own."""
+    request.scope["listings.owner"] = SHARED
+    return response
 
 
 def build_logo_route(file: Path | None) -> Route:
@@ -70,8 +77,9 @@ def build_logo_route(file: Path | None) -> Route:
     logo = file or resources.files("listings.site").joinpath("static", "icon.svg")
     content, media_type = logo.read_bytes(), _MEDIA_TYPES[Path(logo.name).suffix]
 
-    async def get_logo(_: Request) -> Response:
-        return Response(content, media_type=media_type, headers={"Cache-Control": "public, max-age=3600"})
+    async def get_logo(request: Request) -> Response:
+        response = Response(content, media_type=media_type, headers={"Cache-Control": "public, max-age=3600"})
+        return send_shared(request, response)
 
     return Route("/logo", get_logo)
 

@@ -1,9 +1,10 @@
-"""Cookies of the console: session, device, form secret and flash message. No part of the API reads them.
+"""Cookies: session, device, form secret, flash message, saved listings. No part of the API reads them.
 
 RFC 6265bis, 4.1.3 (`__Host-`, `__Secure-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4.
 """
 
 import re
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -11,19 +12,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from listings.domain.errors import Problem
+from listings.service.members.attempts import find_network
 from listings.service.members.sessions import MAX_SESSION_SECONDS, Member
 from listings.service.tokens import create_token, is_token
 from listings.site.context import site_of
-from listings.site.visitor import host_of, scheme_of
+from listings.site.visitor import client_ip, host_of, scheme_of
 
 _FLASH = re.compile(r"([a-z-]+(?:\.[0-9]{1,6}\.[0-9]{1,6})?)(?:~([0-9]{1,15}))?")
+_SAVED_IDS = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")
 _FLASH_SECONDS = 60
-_DEVICE_SECONDS = 365 * 24 * 3600
+_DEVICE_SECONDS = _SAVED_SECONDS = 365 * 24 * 3600
+_MAX_SESSIONS = 10_000
+MAX_SAVED = 100
+"""Listings that a visitor can save."""
 _LOCALHOST = "localhost"
 _SESSION = ("listings_session", "__Host-listings")  # the cookie's names without and with TLS
 _DEVICE = ("listings_device", "__Host-listings-device")
 _FORM = ("listings_form", "__Host-listings-form")
 _DONE = ("listings_done", "__Host-listings-done")
+_SAVED = ("listings_saved", "__Host-listings-saved")
 
 
 class Flash(NamedTuple):
@@ -46,7 +53,23 @@ async def reload_member(request: Request) -> Member | None:
     token = _get_cookie(request, _SESSION)
     member = await site_of(request).services.sessions.find_member(token) if token else None
     request.state.member = member
+    sessions = site_of(request).sessions
+    sessions.pop(token, None)
+    if member is not None:
+        sessions[token] = member.account.id
+        if len(sessions) > _MAX_SESSIONS:
+            sessions.popitem(last=False)
     return member
+
+
+def find_owner(request: Request) -> int | str:
+    """Return whose turn in a queue a request takes: the account of a session, otherwise the visitor's network.
+
+    A session is known after its first request: a forged cookie must cost no lookup outside the queue, and no parsing.
+    """
+    cookie = ";".join(request.headers.getlist("Cookie"))
+    token = cookie.partition(f"{_build_name(request, _SESSION)}=")[2].partition(";")[0].strip()
+    return site_of(request).sessions.get(token) or find_network(client_ip(request))
 
 
 def token_of(request: Request) -> str:
@@ -128,6 +151,25 @@ def clear_flash(request: Request, response: Response) -> Response:
     return _delete_cookie(request, response, _DONE)
 
 
+def get_saved(request: Request) -> list[int]:
+    """Return the ids of the listings that the visitor has saved, the last one first."""
+    text = _get_cookie(request, _SAVED)
+    return [int(one) for one in text.split(".")[:MAX_SAVED]] if _SAVED_IDS.fullmatch(text) else []
+
+
+def set_saved(request: Request, response: Response, ids: Sequence[int]) -> Response:
+    """Set the ids of the saved listings. Scripts can read them, to show on a listing's page that it is saved."""
+    text = ".".join(map(str, ids[:MAX_SAVED]))
+    if not text:
+        return _delete_cookie(request, response, _SAVED)
+    return _set_cookie(request, response, _SAVED, text, _SAVED_SECONDS, is_readable=True)
+
+
+def saved_name(request: Request) -> str:
+    """Return the name of the cookie with the saved listings."""
+    return _build_name(request, _SAVED)
+
+
 def _get_cookie(request: Request, names: tuple[str, str]) -> str:
     """Return the value of a cookie, or "". Ours need no unquoting, which takes quadratic time in older Pythons."""
     name = _build_name(request, names)
@@ -136,10 +178,16 @@ def _get_cookie(request: Request, names: tuple[str, str]) -> str:
 
 
 def _set_cookie(
-    request: Request, response: Response, names: tuple[str, str], value: str, seconds: int | None
+    request: Request,
+    response: Response,
+    names: tuple[str, str],
+    value: str,
+    seconds: int | None,
+    *,
+    is_readable: bool = False,
 ) -> Response:
     name, path, is_secure = _build_name(request, names), _path_of(request), _is_secure(request)
-    response.set_cookie(name, value, seconds, path=path, secure=is_secure, httponly=True, samesite="lax")
+    response.set_cookie(name, value, seconds, path=path, secure=is_secure, httponly=not is_readable, samesite="lax")
     return response
 
 

@@ -17,8 +17,9 @@ from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketQuery, Sit
 from listings.service.market import HIGHLIGHTS, Market
 from listings.site import cookies, pages, presentation, search, structured_data
 from listings.site.context import site_of
+from listings.site.pictures import sources
 from listings.site.search import results
-from listings.site.visitor import base_url_of, client_ip
+from listings.site.visitor import base_url_of, client_ip, measure_html, require_room, searching
 
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org
 _SLICE_ROWS = 500  # of a sitemap, read in one step: about 2 ms and 60 kB
@@ -28,10 +29,9 @@ _XML = "application/xml; charset=utf-8"
 _XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 _MIN_ROW_LISTINGS = 4
-_NEWEST = 12
 _TILES = 8
 _MORE = 6  # listings of the same seller on the page of a listing
-_PAGE = 24
+_SIMILAR = 6
 
 
 class _ListingRow(NamedTuple):
@@ -45,25 +45,30 @@ class _ListingRow(NamedTuple):
 async def show_home(request: Request) -> Response:
     """Show the home page, or the results of a search."""
     await cookies.member_of(request)
-    submitted = search.read(request.query_params)
+    submitted = search.read(request.query_params, site_of(request).services.restore_id)
     if submitted != search.Search():
         return await results.show_results(request, submitted)
     services = site_of(request).services
-    facets = await services.market.list_facets()
+    async with searching(request):
+        facets = await services.market.list_facets()
+        rows = await _list_rows(services.market)
+        words = await services.market.list_frequent_words()
     return pages.page(
         request,
         "home.html",
         search=search.Search(),
-        rows=await _list_rows(services.market),
+        rows=rows,
+        sizes=await sources.find_sizes(request, (entry.image for row in rows for entry in row.entries)),
         categories=[tile for tile in facets.categories.items() if tile[1] > 1][:_TILES],
         regions=_list_regions(facets.regions),
+        frequent_words=words,
         now=services.clock(),
     )
 
 
 async def _list_rows(market: Market) -> list[_ListingRow]:
     """Return the newest listings, and each highlight that has at least four; nothing if the market is empty."""
-    newest = (await market.search(MarketQuery(limit=_NEWEST))).entries
+    newest = await market.list_newest()
     rows = [_ListingRow("Just listed", search.Search().url(), newest)] if newest else []
     for (heading, query), entries in zip(HIGHLIGHTS.items(), await market.list_highlights(), strict=True):
         if len(entries) >= _MIN_ROW_LISTINGS:
@@ -80,19 +85,38 @@ async def show_listing(request: Request) -> Response:
     """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
     market, member = site_of(request).services.market, await cookies.member_of(request)
     viewer = member.account.id if member is not None else None
-    listing = await market.get_listing(id_of(request), viewer)
+    try:
+        listing = await market.get_listing(id_of(request), viewer)
+    except Problem as problem:
+        return await _show_closed(request, problem)
     page = await build_listing_page(request, listing, viewer)
     if _is_view(request) and viewer != listing.account_id:
         market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
     return page
 
 
+async def _show_closed(request: Request, problem: Problem) -> Response:
+    """Show the error page of a listing that is not on the market, with similar ones."""
+    services = site_of(request).services
+    async with searching(request):
+        similar = await services.market.list_similar(id_of(request), _SIMILAR)
+    sizes = await sources.find_sizes(request, (entry.image for entry in similar))
+    return await pages.error_response(request, problem, similar=similar, sizes=sizes, now=services.clock())
+
+
 async def build_listing_page(
     request: Request, listing: Listing, viewer: int | None, *, is_preview: bool = False
 ) -> Response:
     """Return the page of a listing for a viewer's account. A preview may show a listing that is not stored."""
-    services = site_of(request).services
-    seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
+    require_room(request, sum(map(measure_html, [listing.content, *listing.images])))
+    services, prefix = site_of(request).services, site_of(request).path_prefix
+    async with searching(request):
+        seller = await services.market.get_seller(listing.account_id, count=_MORE + 1)
+    more = [entry for entry in seller.entries if entry.id != listing.id][:_MORE]
+    sizes = await sources.find_sizes(request, [*sources.decode_urls(listing.images), *(entry.image for entry in more)])
+    pictures = sources.list_sources(listing.images, sizes, prefix, services.pictures.base_url)
+    origin = base_url_of(request).removesuffix(prefix)
+    picture_urls = [f"{origin}{one.url}" if one.url.startswith("/") else one.url for one in pictures]
     if not site_of(request).options.exact_locations:
         listing = presentation.round_coordinates(listing)
     return pages.page(
@@ -101,37 +125,35 @@ async def build_listing_page(
         listing=listing,
         is_own=viewer == listing.account_id,
         is_preview=is_preview,
+        can_report=not is_preview and viewer != listing.account_id and services.listing_reports.is_on,
         takes_messages=viewer != listing.account_id and services.messages.reaches(seller.account),
         seller=seller,
-        more=[entry for entry in seller.entries if entry.id != listing.id][:_MORE],
+        more=more,
         now=services.clock(),
         url=_listing_url(request, listing.id),
-        pictures=presentation.picture_urls(listing.images, site_of(request).path_prefix),
+        sizes=sizes,
+        pictures=pictures,
+        saved_name=cookies.saved_name(request),
+        picture_urls=picture_urls,
         in_type=search.Search(type=listing.type),
         place=presentation.format_place(listing.location, listing.district, listing.region),
-        structured_data=structured_data.script_content(listing, _listing_url(request, listing.id)),
+        structured_data=structured_data.script_content(
+            listing, seller.account.name, _listing_url(request, listing.id), picture_urls
+        ),
     )
 
 
 async def show_seller(request: Request) -> Response:
-    """Show a seller's listings, newest first."""
+    """Show a seller, and the results of a search among the seller's listings."""
     services = site_of(request).services
     await cookies.member_of(request)
-    before = parse_id(request.query_params.get("before", "")) or MAX_ID
-    seller = await services.market.get_seller(id_of(request), before, _PAGE + 1)
+    async with searching(request):
+        seller = await services.market.get_seller(id_of(request), count=1)
     if seller.listing_count == 0:
         raise Problem("path_not_found", "We can't find that seller")
-    entries = seller.entries[:_PAGE]
-    return pages.page(
-        request,
-        "seller.html",
-        seller=seller,
-        takes_messages=services.messages.reaches(seller.account),
-        entries=entries,
-        before=before if before != MAX_ID else None,
-        next_before=entries[-1].id if len(seller.entries) > _PAGE else None,
-        now=services.clock(),
-    )
+    submitted = search.read(request.query_params, services.restore_id, seller.account.id)
+    takes_messages = services.messages.reaches(seller.account)
+    return await results.show_results(request, submitted, "seller.html", seller=seller, takes_messages=takes_messages)
 
 
 async def show_robots(request: Request) -> Response:
@@ -144,8 +166,8 @@ async def show_robots(request: Request) -> Response:
 
 async def show_sitemaps(request: Request) -> Response:
     """Show the sitemap index. The serial of the newest listing determines the number of sitemaps."""
-    newest = await site_of(request).services.market.search(MarketQuery(limit=1))
-    count = newest.entries[0].serial // _SITEMAP_URLS + 1 if newest.entries else 1
+    async with searching(request):
+        count = await site_of(request).services.market.get_last_serial() // _SITEMAP_URLS + 1
     parts = (f"<sitemap><loc>{_sitemap_url(request, number)}</loc></sitemap>" for number in range(1, count + 1))
     text = f"{_XML_DECLARATION}<sitemapindex {_NAMESPACE}>{''.join(parts)}</sitemapindex>\n"
     return Response(text, 200, _CACHE_ONE_HOUR, _XML)
@@ -171,15 +193,16 @@ async def _write_sitemap(request: Request, lines: str, after: int, end: int) -> 
 
 
 async def _read_slice(request: Request, after: int, end: int) -> tuple[str, int]:
-    """Return the lines of the next listings and the last serial, or the end if there are no more listings.
+    """Return the lines of the next listings and the last serial, or the end after the last listing.
 
     Sitemaps take turns, and use at most half of the event loop's time, because any visitor may request many.
     """
-    async with site_of(request).sitemap_lock:
-        started = perf_counter()
-        entries = await site_of(request).services.market.page_sitemap(after, min(_SLICE_ROWS, end - after))
+    async with site_of(request).sitemaps.acquire(cookies.find_owner(request)):
+        async with searching(request):
+            started = perf_counter()
+            entries = await site_of(request).services.market.page_sitemap(after, min(_SLICE_ROWS, end - after))
         base_url = escape(base_url_of(request))
-        lines = "".join(_sitemap_line(base_url, entry) for entry in entries if entry.serial <= end)
+        lines = "".join(_sitemap_line(base_url, entry) for entry in entries if entry.serial <= end and entry.updated_at)
         await asyncio.sleep(perf_counter() - started)
     return lines, entries[-1].serial if entries else end
 

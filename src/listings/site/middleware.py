@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import re
-from collections.abc import MutableMapping
+from collections.abc import AsyncGenerator, AsyncIterator, MutableMapping
+from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
@@ -11,10 +12,11 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from listings.domain.errors import Problem, Unavailable
-from listings.http.byte_budget import ByteBudget
-from listings.http.large_bodies import LARGE_BODY_BYTES
+from listings.http.asgi import Exchange
+from listings.http.large_bodies import LARGE_BODY_BYTES, ReceivedBody
 from listings.site import cookies, pages, presentation, security, visitor
 from listings.site.context import site_of
+from listings.site.uploads import MAX_FORM_BYTES, is_upload
 
 Header: TypeAlias = tuple[bytes, bytes]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -31,74 +33,112 @@ class PageMiddleware:
     def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
-        self._budget = ByteBudget()  # of the bodies of each address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
+        held = request.state.held = AsyncExitStack()
         response = _ResponseSender(request, send)
-        body = _Body(request, receive, self._max_body_bytes, self._budget)
+        body = _Body(request, receive, self._max_body_bytes)
         try:
             if _has_page(request):
                 if not _WEBHOOK.fullmatch(scope["path"]):
                     security.require_same_origin(request)
-                body.require_acceptable()
-                receive = body.receive
+                body.require_acceptable(MAX_FORM_BYTES if is_upload(request) else self._max_body_bytes)
+                receive, request.state.stream_upload = body.receive, body.stream
             await self._app(scope, receive, response.send)
         except ClientDisconnect:
             return
         except Problem as problem:
             await (await pages.error_response(request, problem))(scope, receive, response.send)
         except Exception as failure:
-            if not response.started:
+            cause = failure.__cause__  # Starlette replaces it if a response has begun
+            if response.started and isinstance(cause, Unavailable):
+                _log.warning("Request %s: response cut off: %s", pages.request_id_of(request), cause)
+            elif response.started:
+                raise
+            elif isinstance(cause, Unavailable):  # there is no room for the response
+                await (await pages.error_response(request, cause))(scope, receive, response.send)
+            else:
                 _log.exception("Request %s failed", pages.request_id_of(request))
                 await (await pages.error_response(request, _INTERNAL_ERROR))(scope, receive, response.send)
-            elif isinstance(failure.__cause__, Unavailable):  # Starlette replaces it if a response has started
-                _log.warning("Request %s: response cut off: %s", pages.request_id_of(request), failure.__cause__)
-            else:
-                raise
         finally:
-            body.release()
+            request.state.stream_upload = None  # or the request would refer to itself, and keep the form in memory
+            await held.aclose()
 
 
 class _Body:
-    """Receives the body of a request, which may be large only if there is room for it."""
+    """Receives the whole body of a request before the page gets it. Only a member's may be large."""
 
-    def __init__(self, request: Request, receive: Receive, limit: int, budget: ByteBudget) -> None:
+    def __init__(self, request: Request, receive: Receive, limit: int) -> None:
         self._request = request
         self._receive = receive
         self._limit = limit
-        self._budget = budget
-        self._owner = self._received = self._reserved = 0
+        self._received: ReceivedBody | None = None
+        self._pieces: AsyncIterator[bytes] | None = None
 
-    def require_acceptable(self) -> None:
+    def require_acceptable(self, limit: int) -> None:
         """Raise Problem for a body that is compressed, or too long according to its Content-Length."""
         if self._request.headers.get("content-encoding", "identity").lower() != "identity":
             raise Problem("unsupported_encoding", "The request body must not be compressed")
         content_length = self._request.headers.get("content-length", "").lstrip("0")
-        if len(content_length) > _MAX_DIGITS or (content_length.isdecimal() and int(content_length) > self._limit):
-            raise _too_large(self._limit)
+        if len(content_length) > _MAX_DIGITS or (content_length.isdecimal() and int(content_length) > limit):
+            raise _too_large(limit)
 
     async def receive(self) -> Message:
         """Return the next ASGI message. Raises Problem("body_too_large"), or Unavailable if there is no room."""
+        if self._received is None:
+            try:
+                await self._collect()
+            except Unavailable as full:
+                text = "Too many uploads are being received. Try again in a moment"
+                raise Unavailable(text, for_visitors=True) from full
+            except ClientDisconnect:
+                return {"type": "http.disconnect"}
+        if self._pieces is None:
+            return await self._receive()
+        await asyncio.sleep(0)  # between two pieces of a form, which take milliseconds to parse
+        piece = await anext(self._pieces, b"")
+        if not piece:
+            self._pieces = None
+        return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+    async def stream(self, limit: int) -> AsyncGenerator[bytes, None]:
+        """Yield the body of a form with pictures as it arrives. Raises Problem("body_too_large"), ClientDisconnect."""
+        received: ReceivedBody = self._request.scope["listings.body"]
+        size, more = 0, not received.is_complete
+        async for piece in received.read_pieces():
+            size += len(piece)
+            yield piece
+        while more:
+            piece, more = await self._receive_part()
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            yield piece
+
+    async def _collect(self) -> None:
+        """Receive the body, and wait until it may be in memory. Raises ClientDisconnect."""
+        kind, owner = visitor.owner_of(self._request)
+        if kind != "console":  # no form of visitors is larger, and no event of a payment provider
+            self._limit = min(self._limit, LARGE_BODY_BYTES)
+            self.require_acceptable(self._limit)
+        received: ReceivedBody = self._request.scope["listings.body"]
+        self._request.state.body = self._received = received
+        received.set_limit(self._limit, _too_large(self._limit))
+        received.set_owner(owner)
+        exchange: Exchange = self._request.scope["listings.exchange"]
+        if exchange.disconnected:
+            raise ClientDisconnect
+        while await received.needs_more():
+            received.add(await self._receive_part())
+        await received.finish_receiving()
+        self._pieces = received.read_pieces()
+
+    async def _receive_part(self) -> tuple[bytes, bool]:
         message = await self._receive()
-        self._received += len(message.get("body", b""))
-        if self._received > self._limit:
-            raise _too_large(self._limit)
-        if self._received > LARGE_BODY_BYTES and not self._reserved:
-            self._reserve()
-        return message
-
-    def _reserve(self) -> None:
-        self._owner = hash(visitor.client_ip(self._request)) or 1  # the bytes of owner 0 are not limited in total
-        if not self._budget.has_room(self._owner):
-            raise Unavailable("Too many uploads are being received. Try again in a moment", for_visitors=True)
-        self._reserved = self._limit
-        self._budget.change(self._owner, self._reserved)
-
-    def release(self) -> None:
-        """Release the reserved bytes."""
-        if self._reserved:
-            self._budget.change(self._owner, -self._reserved)
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        return message.get("body", b""), message.get("more_body", False)
 
 
 class _ResponseSender:
@@ -113,7 +153,8 @@ class _ResponseSender:
         """Send an ASGI message of the response."""
         if message["type"] == "http.response.start":
             await asyncio.sleep(0)  # rendering and sending a page in one step would delay API requests
-            self.started = True
+            exchange: Exchange = self._request.scope["listings.exchange"]
+            exchange.set_owner(visitor.owner_of(self._request))
             request_id = (b"x-request-id", pages.request_id_of(self._request).encode())
             message["headers"] = [
                 *map(self._add_prefix, message["headers"]),
@@ -125,6 +166,7 @@ class _ResponseSender:
         elif self._request.method == "HEAD":
             message = {**message, "body": b""}
         await self._send(message)
+        self.started = message["type"] == "http.response.body"  # the server sends nothing before the first part of it
 
     def _add_prefix(self, header: Header) -> Header:
         """Add the path prefix of the site's URL to the target of a redirect, which is always a path of the site."""

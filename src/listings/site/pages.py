@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 import jinja2
 import msgspec
 from jinja2.ext import Extension
+from jinja2.runtime import Context, Macro
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match
@@ -23,6 +25,7 @@ from listings.service.market import MAX_SELLER_COUNT
 from listings.service.members import passwords
 from listings.site import assets, cookies, presentation, search, security
 from listings.site.context import Brand, site_of
+from listings.site.pictures import sources
 from listings.site.pictures.drawings import choose_art
 from listings.site.visitor import base_url_of
 
@@ -89,12 +92,30 @@ _FILTERS = {
     "moment": presentation.format_moment,
     "paragraphs": presentation.split_paragraphs,
     "price": presentation.format_price,
-    "recent_age": presentation.format_recent_age,
+    "short_age": presentation.format_short_age,
     "seller_count": partial(presentation.format_bounded_count, unit="listing", maximum=MAX_SELLER_COUNT),
     "size": presentation.format_size,
     "suburb": presentation.extract_suburb,
     "summary": presentation.summarize,
 }
+
+
+class _Context(Context):
+    """The variables of a template, or of one that it imports. `contexts`, a variable of the first one, lists them."""
+
+    def __init__(
+        self, environment: jinja2.Environment, parent: dict[str, Any], *rest: object, **options: object
+    ) -> None:
+        super().__init__(environment, parent, *rest, **options)  # type: ignore[arg-type]
+        parent["contexts"].append(self)
+
+    def clear(self) -> None:
+        """Break the reference cycles of macros, which would keep all variables until a full garbage collection."""
+        for value in self.vars.values():
+            if isinstance(value, Macro):
+                value._func = None  # type: ignore[assignment]  # noqa: SLF001 - it refers to other macros
+        for mapping in (self.vars, self.parent, self.blocks):
+            mapping.clear()
 
 
 class _PrefixedLinks(Extension):
@@ -104,10 +125,11 @@ class _PrefixedLinks(Extension):
         return _OWN_LINK.sub(rf"\g<0>{self.environment.globals['path_prefix']}", source)
 
 
-def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
+def environment(path_prefix: str, brand: Brand, media_url: str = "") -> jinja2.Environment:
     """Return the templates. They escape every value, and an undefined name is an error.
 
-    `path_prefix` is added to links that are literal. Computed ones begin with `{{ path_prefix }}`.
+    `path_prefix` is added to links that are literal. Computed ones begin with `{{ path_prefix }}`. `media_url`: where
+    uploaded pictures are, if it is another host.
     """
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("listings.site"),
@@ -118,11 +140,12 @@ def environment(path_prefix: str, brand: Brand) -> jinja2.Environment:
         auto_reload=False,
         extensions=[_PrefixedLinks],
     )
+    templates.context_class = _Context
     asset = partial(assets.asset_url, path_prefix)
     templates.globals |= _GLOBALS | {"asset": asset, "brand": brand, "path_prefix": path_prefix}
     templates.filters |= _FILTERS | {
-        "picture": partial(presentation.picture_url, origin=path_prefix),
-        "pictures": partial(presentation.picture_urls, origin=path_prefix),
+        "picture": partial(sources.find_source, prefix=path_prefix, media_url=media_url),
+        "pictures": partial(sources.list_sources, prefix=path_prefix, media_url=media_url),
     }
     return templates
 
@@ -157,11 +180,21 @@ def render(request: Request, template: str, **context: object) -> str:
         "request_id": request_id_of(request),
         "token": security.form_token(member.csrf_secret) if member is not None else "",
     }
-    return site.templates.get_template(template).render(shared | context)
+    contexts: list[_Context] = []
+    try:
+        return site.templates.get_template(template).render(shared | context | {"contexts": contexts})
+    finally:
+        for one in contexts:
+            one.clear()
 
 
-async def error_response(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response to an error: a page if the client accepts HTML, otherwise JSON as in the API."""
+async def error_response(
+    request: Request, problem: Problem, headers: Mapping[str, str] | None = None, **more: object
+) -> Response:
+    """Return the response to an error: a page if the client accepts HTML, otherwise JSON as in the API.
+
+    `more` are further values for the template.
+    """
     status = status_of(problem)
     headers = {"Cache-Control": "no-store", **retry_header(problem), **(headers or {})}
     if not accepts_html(request.scope):
@@ -181,6 +214,7 @@ async def error_response(request: Request, problem: Problem, headers: Mapping[st
         retry_url=_find_retry_url(request, problem),
         is_console=bool(find_console_page(request)),
         back=_back_link(request, status),
+        **{"similar": [], **more},
     )
 
 

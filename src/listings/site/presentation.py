@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from listings.contract.rate_limiter import RateLimiter
 from listings.domain import timestamps
 from listings.domain.accounts import ENDING_DAYS, PLAN_ENDED
 from listings.domain.errors import Problem
 from listings.domain.model import ApiKey, KeyAccess, Listing
 from listings.domain.number_text import format_count
+from listings.domain.rate_limiter import RateLimiter
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, format_date, get_zone, to_local
 
 GROUPS: Mapping[str, str] = {"product": "For sale", "service": "Services", "rental": "Rentals", "job": "Jobs"}
@@ -42,10 +42,10 @@ _SYSTEMS = (
 )
 _MINUTE = 60
 _PERIODS = ((DAY_SECONDS, "day"), (HOUR_SECONDS, "hour"), (_MINUTE, "minute"))
+_SHORT_UNITS = {"day": "d", "hour": "h", "minute": "min"}
 _RECENT_DAYS = 7
 _LINE = re.compile(r"\r\n|[\n\r\v\f\x85\u2028\u2029]")
 _SPACE = re.compile(r"\s+")
-_DEMO_PICTURE = re.compile(r"/static/demo/[a-z]+\.svg")
 _NOT_IN_NUMBER = re.compile(r"[^0-9+]")
 
 
@@ -117,16 +117,23 @@ def format_age(created_at: str, now: float) -> str:
 
 def format_recent_age(created_at: str, now: float) -> str:
     """Return the time since `created_at`, such as "3 hours ago"; after a week, ""."""
+    number, unit = _measure_age(created_at, now)
+    return f"{format_count(number, unit)} ago" if number else unit
+
+
+def format_short_age(created_at: str, now: float) -> str:
+    """Return the time since `created_at` for a narrow card, such as "3 h"; after a week, ""."""
+    number, unit = _measure_age(created_at, now)
+    return f"{number} {_SHORT_UNITS[unit]}" if number else unit
+
+
+def _measure_age(created_at: str, now: float) -> tuple[int, str]:
+    """Return a number and its unit, or 0 and "just now"; after a week, 0 and ""."""
     seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
-        return "just now"
-    if seconds < HOUR_SECONDS:
-        return _ago(seconds // _MINUTE, "minute")
-    if seconds < DAY_SECONDS:
-        return _ago(seconds // HOUR_SECONDS, "hour")
-    if seconds < _RECENT_DAYS * DAY_SECONDS:
-        return _ago(seconds // DAY_SECONDS, "day")
-    return ""
+        return 0, "just now"
+    length, unit = next(period for period in _PERIODS if seconds >= period[0])
+    return (seconds // length, unit) if seconds < _RECENT_DAYS * DAY_SECONDS else (0, "")
 
 
 def format_day(created_at: str) -> str:
@@ -251,19 +258,8 @@ def format_size(count: int) -> str:
     return format_count(count, "byte")
 
 
-def picture_urls(images: str, origin: str | None = None) -> list[str]:
-    """Return those image URLs of a listing (a JSON array) that a page may show, as `picture_url` does."""
-    urls = (picture_url(url, origin) for url in msgspec.json.decode(images, type=list[str]))
-    return [url for url in urls if url]
-
-
-def picture_url(url: str, origin: str | None = None) -> str:
-    """Return the URL if it is absolute with http or https, otherwise "" (decision G3).
-
-    `origin`, such as the path prefix, precedes the path of a picture of the demo, unless it is None.
-    """
-    if origin is not None and _DEMO_PICTURE.fullmatch(url):
-        return f"{origin}{url}"
+def picture_url(url: str) -> str:
+    """Return the URL if it is absolute with http or https, otherwise "" (decision G3)."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -295,7 +291,3 @@ def sort_names(names: Sequence[str]) -> list[str]:
 
 def _format_time(moment: datetime) -> str:
     return f"{moment.hour % 12 or 12}:{moment:%M} {('am', 'pm')[moment.hour // 12]}"
-
-
-def _ago(number: int, unit: str) -> str:
-    return f"{format_count(number, unit)} ago"

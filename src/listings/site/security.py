@@ -13,7 +13,7 @@ from listings.site.visitor import base_url_of, host_of, scheme_of
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; "
-    "img-src 'self' https: http:; "  # sellers host the pictures of their listings elsewhere
+    "img-src 'self' https: http:; "  # sellers host pictures of their listings elsewhere
     "object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 _HEADERS = (
@@ -24,15 +24,22 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
+_PREVIEW_HEADERS = ((_HEADERS[0][0], POLICY.replace("img-src", "img-src blob:").encode()), *_HEADERS[1:])
 _STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=31536000")
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 _CROSS_SITE = "This form was sent from another site. Open the page here and submit it again"
 _STALE = "This form has expired and nothing was saved. Submit it again from its page"
 
 
+def allow_previews(request: Request) -> None:
+    """Let the page show pictures that the visitor has chosen in a form, before they are uploaded."""
+    request.state.has_previews = True
+
+
 def headers(request: Request) -> list[tuple[bytes, bytes]]:
     """Return the headers of every page and file."""
-    return [*_HEADERS, _STRICT_TRANSPORT] if scheme_of(request) == "https" else list(_HEADERS)
+    own = _PREVIEW_HEADERS if hasattr(request.state, "has_previews") else _HEADERS
+    return [*own, _STRICT_TRANSPORT] if scheme_of(request) == "https" else list(own)
 
 
 def require_same_origin(request: Request) -> None:
@@ -58,7 +65,12 @@ def form_token(secret: str) -> str:
     return hmac.digest(secret.encode(), b"listings form", "sha256").hex()
 
 
+def has_form_token(secret: str, token: object) -> bool:
+    """Return whether a form's token belongs to this secret."""
+    return isinstance(token, str) and hmac.compare_digest(form_token(secret).encode(), token.encode())
+
+
 def require_form_token(secret: str, token: object) -> None:
     """Raise Problem("cross_site") unless a form's token belongs to this secret."""
-    if not isinstance(token, str) or not hmac.compare_digest(form_token(secret).encode(), token.encode()):
+    if not has_form_token(secret, token):
         raise Problem("cross_site", _STALE)

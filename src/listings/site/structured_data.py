@@ -1,6 +1,7 @@
 """Structured data of a listing for search engines: JSON-LD with the vocabulary of schema.org."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,17 +16,33 @@ _UNIT_CODES = {"per_hour": "HUR", "per_night": "DAY"}
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 _MAX_DESCRIPTION = 5000
 
+REQUIRED: Mapping[str, Sequence[str]] = {
+    "product": ("name", "offers"),
+    "service": ("name",),
+    "rental": ("name", "offers"),
+    "job": ("title", "description", "datePosted", "hiringOrganization", "jobLocation"),
+}
+"""The properties that search engines require, by type (Google Search Central: Product snippet, JobPosting)."""
 
-def script_content(listing: Listing, url: str) -> Markup:
-    """Return the content of a script element. It is escaped, so nothing in a listing can end the element."""
-    return Markup(msgspec.json.encode(build(listing, url)).decode().translate(_ESCAPES))  # noqa: S704 - escaped
+
+def script_content(listing: Listing, seller: str, url: str, images: Sequence[str] = ()) -> Markup:
+    """Return the content of a script element, or "". It is escaped, so nothing in a listing can end the element."""
+    data = build(listing, seller, url, images)
+    return Markup(msgspec.json.encode(data).decode().translate(_ESCAPES) if data else "")  # noqa: S704 - escaped
 
 
-def build(listing: Listing, url: str) -> dict[str, Any]:
-    """Return the JSON-LD object of a listing whose page has this URL. Unknown properties are omitted."""
-    offer = _offer(listing, url) if listing.type != "job" else None
-    data = {"@context": "https://schema.org", **_BUILDERS[listing.type](listing), "offers": offer, "url": url}
-    return _omit_unknown(data)
+def build(listing: Listing, seller: str, url: str, images: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the JSON-LD object of a listing with the URLs of its page and pictures.
+
+    Unknown properties are omitted. Without one that search engines require, nothing is returned.
+    """
+    content: dict[str, Any] = _BUILDERS[listing.type](listing)
+    if listing.type == "job":
+        content["hiringOrganization"] = {"@type": "Organization", "name": seller}
+    else:
+        content |= {"image": images, "offers": _offer(listing, url)}
+    data = _omit_unknown({"@context": "https://schema.org", **content, "url": url})
+    return data if all(name in data for name in REQUIRED[listing.type]) else {}
 
 
 def _omit_unknown(data: dict[str, T]) -> dict[str, T]:
@@ -51,14 +68,16 @@ def _accommodation(listing: Listing) -> dict[str, Any]:
 
 
 def _job(listing: Listing) -> dict[str, Any]:
-    place = _omit_unknown({"address": _postal_address(listing), "geo": _coordinates(listing)})
+    address = _postal_address(listing)
     return {
         "@type": "JobPosting",
         "title": listing.title,
-        "description": listing.content[:_MAX_DESCRIPTION],
+        "description": _write_html(listing.content[:_MAX_DESCRIPTION]),
         "datePosted": presentation.timestamp_to_iso(listing.created_at),
         "occupationalCategory": listing.category,
-        "jobLocation": {"@type": "Place", **place} if place else None,
+        "jobLocation": _omit_unknown({"@type": "Place", "address": address, "geo": _coordinates(listing)})
+        if address
+        else None,
         "baseSalary": _salary(listing),
     }
 
@@ -72,11 +91,7 @@ _BUILDERS: Mapping[str, Callable[[Listing], dict[str, Any]]] = {
 
 
 def _thing(listing: Listing) -> dict[str, Any]:
-    return {
-        "name": listing.title,
-        "description": listing.content[:_MAX_DESCRIPTION],
-        "image": presentation.picture_urls(listing.images),
-    }
+    return {"name": listing.title, "description": listing.content[:_MAX_DESCRIPTION]}
 
 
 def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
@@ -91,12 +106,16 @@ def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
     return offer
 
 
+def _write_html(text: str) -> str:
+    """Return the paragraphs of a string, which would otherwise be shown as one."""
+    return "".join(f"<p>{'<br>'.join(map(escape, lines))}</p>" for lines in presentation.split_paragraphs(text))
+
+
 def _salary(listing: Listing) -> dict[str, Any] | None:
-    if not listing.price_cents:
+    """Return the salary, unless it is unknown for which time it is paid."""
+    if not listing.price_cents or listing.price_type != "per_hour":
         return None
-    value = {"@type": "QuantitativeValue", "value": listing.price_cents / 100}
-    if listing.price_type == "per_hour":
-        value["unitText"] = "HOUR"
+    value = {"@type": "QuantitativeValue", "value": listing.price_cents / 100, "unitText": "HOUR"}
     return {"@type": "MonetaryAmount", "currency": "NZD", "value": value}
 
 

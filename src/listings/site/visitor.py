@@ -1,15 +1,20 @@
 """Client IP address, scheme and host of a request. Forwarded headers are used only if a trusted proxy sends them."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
+from listings.http.asgi import ASKING_BYTES, Exchange, Owner
 from listings.http.host import choose_host
+from listings.service.members.attempts import find_network
 from listings.site.context import Network, site_of
 
 _SCHEME = "listings.scheme"
+_MAX_ESCAPED_BYTES = 5  # of a code point in HTML
 
 
 def client_ip(request: Request) -> str:
@@ -30,6 +35,40 @@ def client_ip(request: Request) -> str:
         if not _is_in(address, trusted):
             return address
     return address
+
+
+def owner_of(request: Request) -> Owner:
+    """Return the owner of the response: the account of a signed-in member, or the visitor's network."""
+    owner: Owner | None = request.scope.get("listings.owner")  # of a file that all responses share
+    if owner is not None:
+        return owner
+    member = getattr(request.state, "member", None)
+    return ("console", member.account.id) if member is not None else ("visitors", find_network(client_ip(request)))
+
+
+def measure_html(text: object) -> int:
+    """Return how many bytes a text may take in a page, and 0 for anything else."""
+    return _MAX_ESCAPED_BYTES * len(text) if isinstance(text, str) else 0
+
+
+def require_room(request: Request, size: int) -> None:
+    """Reserve memory for a page of this many bytes, if it is large, before it is built.
+
+    Raises Unavailable if the visitor has left too many bytes unread.
+    """
+    exchange: Exchange = request.scope["listings.exchange"]
+    if size >= ASKING_BYTES:
+        exchange.set_owner(owner_of(request))
+        exchange.reserve(size)
+
+
+@asynccontextmanager
+async def searching(request: Request) -> AsyncIterator[None]:
+    """Wait for the visitor's turn to search the market. Raises Unavailable, or ClientDisconnect."""
+    async with site_of(request).services.searches.acquire(owner_of(request)):
+        if await request.is_disconnected():
+            raise ClientDisconnect
+        yield
 
 
 def scheme_of(request: Request) -> str:

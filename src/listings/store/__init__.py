@@ -1,1 +1,1 @@
-"""Implementations of `listings.contract.store.Store`."""
+"""Implementations of `listings.store.store.Store`."""

@@ -1,34 +1,43 @@
 """Read change sets. Every script must run in a snapshot."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby, islice
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from listings.contract.changes import END, ChangePage, ChangePosition, EditState, ListingChangePage
-from listings.contract.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain import timestamps
-from listings.domain.changes import Change
+from listings.domain.changes import END, Change, ChangePage, ChangePosition, EditState, ListingChangePage
 from listings.domain.fields import FIELDS
+from listings.domain.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain.model import BUCKETS, ListingChange, Value, bucket_of
 from listings.store import change_sql
 from listings.store.mapping import Partition, Row, build_listing
-from listings.store.scripts.changes import decode_ids
-from listings.store.scripts.script import Query, QueryMany, Script
+from listings.store.scripts.changes import decode_ids, find_updated_at, join_value
+from listings.store.scripts.script import Transaction
+
+T = TypeVar("T")
 
 _MAX_ROWS = 1024  # measured at a time
+_MAX_PARTS = 16  # of MAX_LIST_BYTES, which are read and converted one after the other
 _MAX_BUILT = 200  # changes read at a time: about 1.5 ms of the event loop on PostgreSQL
 _CHANGE_BYTES = 200  # bytes that are counted for a change in addition to its values
-_SET_ATTRIBUTES = tuple(field.attribute for field in FIELDS.values())
+_CREATED_ATTRIBUTES = (*(field.attribute for field in FIELDS.values()), "created_at", "updated_at", "deleted_at")
+_MAX_CREATES = 64  # whose later edits are read at a time
+_MAX_LATER_EDITS = 20_000  # of the listings that a page creates, after which it ends
 
-_decode_values = msgspec.json.Decoder(list[tuple[Value, Value]]).decode
+EditKey: TypeAlias = tuple[int, int]
+NO_EDITS: Mapping[str, EditKey] = MappingProxyType({})
+
+_decode_values = msgspec.json.Decoder(list[list[Value]]).decode
 
 
 class _Entry(NamedTuple):
     """A change that was found but not read yet.
 
     The number of a create is 0 if its change set has no row, and otherwise -n, ..., -1 in the order of creation.
+    `first_edits` are the later edits of a created listing of which each is the first one of a field.
     """
 
     edit_revision: int
@@ -36,38 +45,59 @@ class _Entry(NamedTuple):
     listing_id: int
     size: int
     is_create: bool
+    first_edits: Mapping[str, EditKey] = NO_EDITS
 
 
-def read_page(partition: Partition, after: ChangePosition, last: int, page_creates: str) -> Script[ChangePage]:
+async def read_page(
+    tx: Transaction, partition: Partition, after: ChangePosition, last: int, page_creates: str
+) -> ChangePage:
     """Return a page of the account's changes. `page_creates` is PAGE_CREATES as the engine runs it."""
-    edit_revision, purged_revision, purged_serial = (yield Query(change_sql.GET_EDIT_STATE, partition))[0]
+    edit_revision, purged_revision, lost_revision, purged_serial, _ = (
+        await tx.fetch(change_sql.GET_EDIT_STATE, partition)
+    )[0]
     is_split = after.number != END
     EditState(edit_revision, purged_revision).require_retained(after.edit_revision - is_split)
+    lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if after.edit_revision < lost_revision else []
     last = min(last, edit_revision)
-    rows = yield Query(change_sql.MEASURE_CHANGES, (*partition, *after, last, _MAX_ROWS))
+    rows = await tx.fetch(change_sql.MEASURE_CHANGES, (*partition, *after, last, _MAX_ROWS))
     has_more_rows = len(rows) == _MAX_ROWS
     if has_more_rows:
         last = rows[-1][0]
-    found, gaps, last = _arrange(partition[0], rows, after, last)
-    creates = yield from find_single_creates(partition, gaps, purged_serial, page_creates)
+    found, gaps, last = _arrange(partition[0], rows, after, last, lost)
+    creates = await find_single_creates(tx, partition, gaps, purged_serial, page_creates)
     found += [_Entry(edit, 0, listing_id, size + ROW_BYTES, is_create=True) for listing_id, _, edit, size in creates]
-    entries, end = _cut((yield from _measure_creates(partition, found)), last, is_complete=not has_more_rows)
-    return ChangePage((yield from _read_changes(partition, entries)), end, edit_revision)
+    entries = await _measure_creates(tx, partition, found)
+    kept = await _find_first_edits(tx, partition, entries)
+    if len(kept) < len(entries):
+        last, has_more_rows = kept[-1].edit_revision, True
+    entries, end = _cut(kept, last, is_complete=not has_more_rows)
+    return ChangePage((await _read_changes(tx, partition, entries)), end, edit_revision)
 
 
-def _arrange(bucket: int, rows: Sequence[Row], after: ChangePosition, last: int) -> tuple[list[_Entry], list[int], int]:
+def _arrange(
+    bucket: int, rows: Sequence[Row], after: ChangePosition, last: int, lost: Sequence[Row]
+) -> tuple[list[_Entry], list[int], int]:
     """Return the changes in the rows, the ids of the change sets without a row, and the id of the last one read."""
     found: list[_Entry] = []
     gaps: list[int] = []
     next_revision = after.edit_revision + 1
     for edit_revision, group in groupby(rows, lambda row: int(row[0])):
-        gaps += range(next_revision, edit_revision)
+        gaps += list_used(next_revision, edit_revision - 1, lost)
         found += [entry for row in group for entry in _expand(bucket, row) if entry[:2] > after]
         next_revision = edit_revision + 1
         if len(found) + len(gaps) >= _MAX_ROWS:
             return found, gaps, edit_revision
-    gaps += range(next_revision, last + 1)
+    gaps += list_used(next_revision, last, lost)
     return found, gaps, max(after.edit_revision, last)
+
+
+def list_used(first: int, last: int, lost: Sequence[Row]) -> list[int]:
+    """Return the ids from `first` to `last` without those that a restore skipped: `lost`, rows of LIST_LOST_CHANGES."""
+    used: list[int] = []
+    for first_lost, last_lost in lost:
+        used += range(first, min(first_lost, last + 1))
+        first = max(first, last_lost + 1)
+    return [*used, *range(first, last + 1)]
 
 
 def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
@@ -81,9 +111,9 @@ def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
         yield _Entry(edit_revision, index - len(ids), created_id, 0, is_create=True)
 
 
-def find_single_creates(
-    partition: Partition, gaps: Sequence[int], purged_serial: int, page_creates: str
-) -> Script[list[Row]]:
+async def find_single_creates(
+    tx: Transaction, partition: Partition, gaps: Sequence[int], purged_serial: int, page_creates: str
+) -> list[Row]:
     """Return the listings created by the change sets `gaps`, which have no row. They are rows of `page_creates`.
 
     `gaps` and the result are in ascending order.
@@ -91,10 +121,10 @@ def find_single_creates(
     if not gaps:
         return []
     found, missing = [], set(gaps)
-    start = yield Query(change_sql.FIND_START, (*partition, gaps[0] - 1))
+    start = await tx.fetch(change_sql.FIND_START, (*partition, gaps[0] - 1))
     position = (start[0][0] if start else purged_serial) * BUCKETS + partition[0]
     while missing:
-        page = yield Query(page_creates, (*partition, position, _MAX_ROWS))
+        page = await tx.fetch(page_creates, (*partition, position, _MAX_ROWS))
         for row in page:
             _, author, edit_revision, _ = row
             if author is not None and edit_revision in missing:
@@ -106,16 +136,53 @@ def find_single_creates(
     return found
 
 
-def _measure_creates(partition: Partition, entries: list[_Entry]) -> Script[list[_Entry]]:
+async def _measure_creates(tx: Transaction, partition: Partition, entries: list[_Entry]) -> list[_Entry]:
     """Return the entries in order. Creates that have no size yet are measured."""
     entries = sorted(entries)
     unmeasured = [number for number, entry in enumerate(entries) if not entry.size]
     if unmeasured:
         keys = [(partition[0], entries[number].listing_id) for number in unmeasured]
-        sizes = yield QueryMany(change_sql.MEASURE_LISTING, keys)
+        sizes = await tx.fetch_many(change_sql.MEASURE_LISTING, keys)
         for number, (size,) in zip(unmeasured, sizes, strict=True):
             entries[number] = entries[number]._replace(size=size + ROW_BYTES)
     return entries
+
+
+async def _find_first_edits(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[_Entry]:
+    """Return the entries with their first later edits, or only some if all have too many later edits together."""
+    found: list[_Entry] = []
+    total = 0
+    for start in range(0, len(entries), _MAX_CREATES):
+        part = entries[start : start + _MAX_CREATES]
+        wanted = [(partition[0], one.listing_id, one.edit_revision, 0) for one in part if one.is_create]
+        rows = (await tx.fetch_many(change_sql.LIST_LATER, wanted, change_sql.LIST_LATER_OF_LISTINGS)) if wanted else []
+        total += len(rows)
+        by_listing: dict[int, list[Row]] = {}
+        for row in rows:
+            by_listing.setdefault(row[0], []).append(row)
+        for entry in part:
+            later = by_listing.get(entry.listing_id, []) if entry.is_create else []
+            while later and len(later) % change_sql.MAX_LATER == 0:  # there may be more
+                rest = await tx.fetch(change_sql.LIST_LATER, (partition[0], *later[-1][:2], later[-1][2] + 1))
+                if not rest:
+                    break
+                later += rest
+                total += len(rest)
+            found.append(_add_first_edits(entry, later))
+        if total >= _MAX_LATER_EDITS:
+            break
+    return found
+
+
+def _add_first_edits(entry: _Entry, later: Iterable[Row]) -> _Entry:
+    """Return an entry with the first edit of each field. `later` are the later edits of its listing, oldest first."""
+    first: dict[str, EditKey] = {}
+    size = entry.size
+    for _, edit_revision, number, fields, bytes_ in later:
+        new = [name for name in fields.split(",") if name not in first]
+        first |= dict.fromkeys(new, (edit_revision, number))
+        size += bytes_ if new else 0
+    return entry._replace(size=size, first_edits=first) if first else entry
 
 
 def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_Entry], ChangePosition]:
@@ -136,69 +203,125 @@ def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_
     return kept, ChangePosition(split, kept[-1].number)
 
 
-def _read_changes(partition: Partition, entries: Sequence[_Entry]) -> Script[list[Change]]:
+async def _read_changes(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[Change]:
     changes: list[Change] = []
     for start in range(0, len(entries), _MAX_BUILT):
-        changes += yield from _read_slice(partition, entries[start : start + _MAX_BUILT])
+        changes += await _read_slice(tx, partition, entries[start : start + _MAX_BUILT])
     return changes
 
 
-def _read_slice(partition: Partition, entries: Sequence[_Entry]) -> Script[list[Change]]:
+async def _read_slice(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[Change]:
     first, last = entries[0], entries[-1]
     span = (*first[:2], last.edit_revision, max(last.number, 0))
-    rows = {tuple(row[:2]): row for row in (yield Query(change_sql.LIST_CHANGES, (*partition, *span)))}
+    rows = {tuple(row[:2]): row for row in (await tx.fetch(change_sql.LIST_CHANGES, (*partition, *span)))}
     created = [(partition[0], entry.listing_id) for entry in entries if entry.is_create]
     listings = {}
     if created:
-        listings = {row[0]: row for row in (yield QueryMany(change_sql.GET_CREATED, created))}
+        listings = {row[0]: row for row in (await tx.fetch_many(change_sql.GET_CREATED, created))}
+    values = await _read_values(tx, partition, entries)
     return [
-        _build_create(entry, listings[entry.listing_id], rows.get((entry.edit_revision, 0)))
+        _build_create(entry, listings[entry.listing_id], rows.get((entry.edit_revision, 0)), values)
         if entry.is_create
         else build_change(rows[entry.edit_revision, entry.number])
         for entry in entries
     ]
 
 
+async def _read_values(
+    tx: Transaction, partition: Partition, entries: Iterable[_Entry]
+) -> dict[EditKey, ListingChange]:
+    """Return the values from before the first edits of created listings."""
+    keys = sorted({key for entry in entries for key in entry.first_edits.values()})
+    rows = await tx.fetch_many(change_sql.GET_CHANGE, [(*partition, *key) for key in keys])
+    return {(row[0], row[1]): build_values(*row[7:9])[0] for row in rows}
+
+
 def build_change(row: Row) -> Change:
     """Return the change in a row of LIST_CHANGES."""
-    *columns, fields, detail, external_id = row
+    *columns, fields, detail, external_id, name = row
     edit_revision, number, listing_id, moment, actor, kind, group_id = columns
+    group = read_group(kind, group_id, name)
     before, after = build_values(fields, detail)
-    return Change(edit_revision, number, listing_id, moment, actor, kind, group_id, external_id, before, after)
+    return Change(edit_revision, number, listing_id, moment, actor, kind, *group, external_id, before, after)
+
+
+def read_group(kind: str, group_id: int | None, name: str | None) -> tuple[int | None, str | None]:
+    """Return the id of a change's import or revert, and the name of its group. `name` is the last column of a row."""
+    if kind == "import":
+        return group_id, None
+    return (None if name is None else int(name), None) if kind == "reverted" else (None, name)
 
 
 def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange]:
     """Return the values of the changed columns before and after the change."""
-    names, values = fields.split(","), _decode_values(detail)
+    names, values = fields.split(","), [join_value(*value) for value in _decode_values(detail)]
     before = {name: old for name, (old, _) in zip(names, values, strict=True)}
     return before, {name: new for name, (_, new) in zip(names, values, strict=True)}
 
 
-def _build_create(entry: _Entry, row: Sequence[Any], described: Row | None) -> Change:
-    """Return the change that created a listing. `described` is the row with number 0 of its change set, if any."""
+def _build_create(
+    entry: _Entry, row: Sequence[Any], described: Row | None, values: Mapping[EditKey, ListingChange]
+) -> Change:
+    """Return the change that created a listing, as it was then.
+
+    `described` is the row with number 0 of its change set, if any, and `values` are those from before the later edits.
+    """
     *columns, author = row
     listing = build_listing(columns)
-    after = {name: getattr(listing, name) for name in _SET_ATTRIBUTES}
-    if listing.deleted_at is not None:
-        after["deleted_at"] = listing.deleted_at
-    moment, kind, group_id = timestamps.parse_timestamp(listing.created_at), "created", None
+    after = {name: getattr(listing, name) for name in _CREATED_ATTRIBUTES}
+    after |= {name: values[key][name] for name, key in entry.first_edits.items()}
+    if entry.first_edits:
+        updated_at = None if described is None else find_updated_at(described[8], listing.id)
+        after["updated_at"] = updated_at or listing.created_at
+    moment, kind, group_id, name = timestamps.parse_timestamp(listing.created_at), "created", None, None
     if described is not None:
-        moment, author, kind, group_id = described[3:7]
+        *_, moment, author, kind, group_id = described[:7]
+        name = described[-1]
+    group = read_group(kind, group_id, name)
     edit_revision, number, listing_id = entry[:3]
-    return Change(edit_revision, number, listing_id, moment, author, kind, group_id, listing.external_id, None, after)
+    return Change(edit_revision, number, listing_id, moment, author, kind, *group, listing.external_id, None, after)
 
 
-def read_listing_page(listing_id: int, before: int, count: int) -> Script[ListingChangePage]:
+async def convert_first(
+    tx: Transaction, partition: Partition, ids: Sequence[int], count: int, convert: Callable[[Change], T]
+) -> dict[int, list[T]]:
+    """Return the converted first `count` changes of each change set that has a row."""
+    limit = count + 1  # the first row may only describe the change set
+    sizes = await tx.fetch_many(change_sql.MEASURE_FIRST_CHANGES, [(*partition, number, limit) for number in ids])
+    totals = accumulate(row[2] + _CHANGE_BYTES for row in sizes)
+    found: dict[int, list[T]] = {}
+    for part, group in groupby(zip(sizes, totals, strict=True), lambda pair: int(pair[1]) // MAX_LIST_BYTES):
+        if part >= _MAX_PARTS:
+            break
+        for row in await tx.fetch_many(change_sql.GET_CHANGE, [(*partition, *row[:2]) for row, _ in group]):
+            converted = found.setdefault(row[0], [])
+            converted += map(convert, islice(_build_changes(partition[0], row), count - len(converted)))
+    return found
+
+
+def _build_changes(bucket: int, row: Row) -> Iterator[Change]:
+    """Yield the changes in a row of GET_CHANGE. Creates have no values."""
+    edit_revision, number, listing_id, moment, actor, kind, group_id, _, detail, _, name = row
+    if listing_id:
+        yield build_change(row)
+        return
+    for created_id in decode_ids(detail, bucket):
+        yield Change(
+            edit_revision, number, created_id, moment, actor, kind, *read_group(kind, group_id, name), None, None, {}
+        )
+
+
+async def read_listing_page(tx: Transaction, listing_id: int, before: int, count: int) -> ListingChangePage:
     """Return the changes of a listing in at most `count` change sets before `before`."""
     key = (bucket_of(listing_id), listing_id)
-    sizes = yield Query(change_sql.MEASURE_LISTING_CHANGES, (*key, before, _MAX_ROWS))
+    sizes = await tx.fetch(change_sql.MEASURE_LISTING_CHANGES, (*key, before, _MAX_ROWS))
     kept, is_complete = _cut_history(sizes, count)
     changes: list[Change] = []
     for start in range(0, len(kept), _MAX_BUILT):
         part, end = kept[start : start + _MAX_BUILT], kept[start - 1] if start else before
-        rows = yield Query(change_sql.LIST_LISTING_CHANGES, (*key, end, part[-1]))
+        rows = await tx.fetch(change_sql.LIST_LISTING_CHANGES, (*key, end, part[-1]))
         changes += [build_change(row) for row in rows]
-    creation = yield from _read_creation(key, before)
+    creation = await _read_creation(tx, key, before)
     if (is_complete and len(kept) < count) or (creation and creation[0].edit_revision in kept):
         return ListingChangePage(changes + creation, more=False)
     return ListingChangePage(changes, more=bool(creation) or not is_complete)
@@ -215,16 +338,20 @@ def _cut_history(rows: Sequence[Row], count: int) -> tuple[list[int], bool]:
     return kept, len(rows) < _MAX_ROWS
 
 
-def _read_creation(key: tuple[int, int], before: int) -> Script[list[Change]]:
+async def _read_creation(tx: Transaction, key: tuple[int, int], before: int) -> list[Change]:
     """Return the change that created a listing, if its change set is stored."""
-    row = (yield Query(change_sql.GET_CREATED, key))[0]
-    account_id, edit_revision = (yield Query(change_sql.GET_CREATION, key))[0]
+    rows = await tx.fetch(change_sql.GET_CREATED, key)
+    if not rows:  # the listing was removed meanwhile
+        return []
+    account_id, edit_revision = (await tx.fetch(change_sql.GET_CREATION, key))[0]
     if edit_revision is None or edit_revision >= before:
         return []
     partition = (key[0], account_id)
-    purged_revision = (yield Query(change_sql.GET_EDIT_STATE, partition))[0][1]
+    purged_revision = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0][1]
     if edit_revision <= purged_revision:
         return []
-    described = yield Query(change_sql.LIST_CHANGES, (*partition, edit_revision, 0, edit_revision, 0))
+    described = await tx.fetch(change_sql.LIST_CHANGES, (*partition, edit_revision, 0, edit_revision, 0))
     entry = _Entry(edit_revision, 0, key[1], 0, is_create=True)
-    return [_build_create(entry, row, described[0] if described else None)]
+    (entry,) = await _find_first_edits(tx, partition, [entry])
+    values = await _read_values(tx, partition, [entry])
+    return [_build_create(entry, rows[0], described[0] if described else None, values)]

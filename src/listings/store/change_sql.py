@@ -1,17 +1,32 @@
 """The SQL statements for change sets. See `sql` for the conventions."""
 
-from listings.store.sql import LISTING_COLUMNS, TEXT_BYTES, build_page
+from listings.domain.account_limits import CHANGE_BYTES
+from listings.store.sql import LISTING_COLUMNS, TEXT_BYTES, build_each, build_page
 
 CHANGE_COLUMNS = "edit_revision, number, listing_id, moment, author, kind, import_id, fields, detail"
 
+_GROUP_NAME_COLUMNS = """
+CASE WHEN import_id IS NULL OR kind = 'import' THEN NULL
+WHEN kind = 'reverted' THEN (
+    SELECT CAST(id AS text) FROM reverts
+    WHERE reverts.bucket = $1 AND reverts.account_id = changes.account_id AND group_id = import_id)
+ELSE COALESCE((
+    SELECT name FROM change_groups
+    WHERE change_groups.bucket = $1 AND change_groups.account_id = changes.account_id AND id = import_id
+        AND change_groups.kind = 'named'),
+    '#' || import_id) END
+"""
+"""The id of the revert that a change belongs to, or the name of its group."""
+
 _CHANGES_WITH_ID_COLUMNS = (
     f"{CHANGE_COLUMNS}, "
-    "(SELECT external_id FROM listings WHERE listings.bucket = $1 AND listings.id = changes.listing_id)"
+    "(SELECT external_id FROM listings WHERE listings.bucket = $1 AND listings.id = changes.listing_id), "
+    f"{_GROUP_NAME_COLUMNS}"
 )
 
 ADD_CHANGE = f"""
-INSERT INTO changes (bucket, account_id, {CHANGE_COLUMNS}, last_serial)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+INSERT INTO changes (bucket, account_id, {CHANGE_COLUMNS}, last_serial, base_version)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 """
 
 SET_IMPORT_EDIT_REVISION = """
@@ -20,7 +35,14 @@ WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_id
 """
 
 GET_EDIT_STATE = """
-SELECT edit_revision, purged_revision, purged_serial FROM account_state WHERE bucket = $1 AND account_id = $2
+SELECT edit_revision, purged_revision, COALESCE((
+    SELECT max(last_revision) FROM lost_changes AS l WHERE l.bucket = $1 AND l.account_id = $2), 0),
+    purged_serial, purged_at
+FROM account_state WHERE bucket = $1 AND account_id = $2
+"""
+
+LIST_LOST_CHANGES = """
+SELECT first_revision, last_revision FROM lost_changes WHERE bucket = $1 AND account_id = $2 ORDER BY last_revision
 """
 
 FIND_START = """
@@ -29,8 +51,24 @@ WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND number = 0
 ORDER BY edit_revision DESC, number DESC LIMIT 1
 """
 
-MEASURE_CHANGES = """
-SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END, octet_length(detail) FROM changes
+FIND_SET_BEFORE = """
+SELECT edit_revision, moment FROM changes
+WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND number = 0
+ORDER BY edit_revision DESC, number DESC LIMIT 1
+"""
+
+FIND_SET_AFTER = """
+SELECT edit_revision FROM changes
+WHERE bucket = $1 AND account_id = $2 AND edit_revision > $3 AND number = 0
+ORDER BY edit_revision, number LIMIT 1
+"""
+
+GET_CREATION_TIME = "SELECT created_at FROM listings WHERE bucket = $1 AND id = $2"
+
+_VALUE_BYTES = "2 * octet_length(detail)"  # at most, because a new value may be stored as what differs
+
+MEASURE_CHANGES = f"""
+SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END, {_VALUE_BYTES} FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) > ($3, $4) AND edit_revision <= $5
 ORDER BY edit_revision, number LIMIT $6
 """
@@ -41,16 +79,42 @@ WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) >= ($3, $4) AN
 ORDER BY edit_revision, number
 """
 
+MEASURE_FIRST_CHANGES = """
+SELECT edit_revision, number, octet_length(detail) FROM changes
+WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3
+ORDER BY edit_revision, number LIMIT $4
+"""
+
+GET_CHANGE = f"""
+SELECT {_CHANGES_WITH_ID_COLUMNS} FROM changes
+WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = $4
+"""
+
 PAGE_CREATES = build_page(f"id, author, edit_revision, {TEXT_BYTES}")
 
 MEASURE_LISTING = f"SELECT {TEXT_BYTES} FROM listings WHERE bucket = $1 AND id = $2"
+
+MAX_LATER = 2_000
+
+LIST_LATER = f"""
+SELECT listing_id, edit_revision, number, fields, octet_length(detail) FROM changes
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND (edit_revision, number) >= ($3, $4)
+ORDER BY edit_revision, number LIMIT {MAX_LATER}
+"""
+LIST_LATER_OF_LISTINGS = f"{build_each(LIST_LATER)} ORDER BY edit_revision, number"
+
+LIST_EDITS = """
+SELECT moment, kind, base_version, fields FROM changes
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0
+ORDER BY edit_revision DESC, number DESC LIMIT $3
+"""
 
 GET_CREATED = f"SELECT {LISTING_COLUMNS}, author FROM listings WHERE bucket = $1 AND id = $2"
 
 GET_CREATION = "SELECT account_id, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
 
-MEASURE_LISTING_CHANGES = """
-SELECT edit_revision, number, octet_length(detail) FROM changes
+MEASURE_LISTING_CHANGES = f"""
+SELECT edit_revision, number, {_VALUE_BYTES} FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3
 ORDER BY edit_revision DESC, number DESC LIMIT $4
 """
@@ -61,32 +125,24 @@ WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3
 ORDER BY edit_revision DESC, number DESC
 """
 
-FIND_OLD_ACCOUNTS = """
-SELECT account_id FROM account_state AS state
-WHERE bucket = $1 AND (
-    SELECT moment FROM changes WHERE bucket = $1 AND changes.account_id = state.account_id
-    ORDER BY changes.edit_revision, number LIMIT 1) < $2
+STORED_BYTES = f"CASE kind WHEN 'created' THEN 0 ELSE {CHANGE_BYTES} + octet_length(detail) END"
+"""The bytes that are counted for a change. A single create that has a row is not counted."""
+
+ERASE_CHANGES = f"DELETE FROM changes WHERE bucket = $1 AND account_id = $2 RETURNING {STORED_BYTES}"
+
+FORGET_CHANGES = """
+UPDATE account_state SET purged_revision = edit_revision, history_bytes = history_bytes - $3
+WHERE bucket = $1 AND account_id = $2
 """
 
-GET_FIRST_CHANGE = """
-SELECT edit_revision, moment FROM changes WHERE bucket = $1 AND account_id = $2 ORDER BY edit_revision, number LIMIT 1
+ADD_HISTORY_BYTES = """
+UPDATE account_state SET history_bytes = history_bytes + $3 WHERE bucket = $1 AND account_id = $2
 """
 
-LIST_OLDEST_SETS = """
-SELECT edit_revision, moment, last_serial FROM changes
-WHERE bucket = $1 AND account_id = $2 AND number = 0
-ORDER BY edit_revision, number LIMIT $3
+FINISH_CHANGE_SET = """
+UPDATE account_state SET history_bytes = history_bytes + $3, edited_at = $4 WHERE bucket = $1 AND account_id = $2
 """
 
-DELETE_CHANGES = """
-DELETE FROM changes WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3
-"""
+SET_BACK_CHANGES = "UPDATE changes SET moment = $3 WHERE bucket = $1 AND account_id = $2 AND moment > $3"
 
-SET_PURGED = """
-UPDATE account_state SET purged_revision = $3, purged_serial = $4
-WHERE bucket = $1 AND account_id = $2 AND purged_revision < $3
-"""
-
-ERASE_CHANGES = "DELETE FROM changes WHERE bucket = $1 AND account_id = $2"
-
-FORGET_CHANGES = "UPDATE account_state SET purged_revision = edit_revision WHERE bucket = $1 AND account_id = $2"
+SET_EDITED_AT = "UPDATE account_state SET edited_at = $3 WHERE bucket = $1 AND account_id = $2"

@@ -7,10 +7,11 @@ from listings.store.member_sql import QUALIFIED_ACCOUNT_COLUMNS
 LIST_PLAN_REQUESTS = f"""
 SELECT r.requested_at, {QUALIFIED_ACCOUNT_COLUMNS}
 FROM plan_requests r JOIN accounts a ON a.id = r.account_id
+WHERE r.declined_at IS NULL
 ORDER BY r.requested_at, r.account_id
 """
 
-_COUNT_PLAN_REQUESTS = "SELECT count(*), min(requested_at) FROM plan_requests"
+_COUNT_PLAN_REQUESTS = "SELECT count(*), min(requested_at) FROM plan_requests WHERE declined_at IS NULL"
 
 _COUNT_MAILS = """
 SELECT count(next_at), min(CASE WHEN next_at IS NOT NULL THEN created_at END), count(*) - count(next_at) FROM mails

@@ -1,10 +1,12 @@
 """The SQL statements for members, sessions, activity and usage. See `sql` for the conventions."""
 
+from listings.store.change_sql import STORED_BYTES
+from listings.store.reverts.sql import CONFLICT_BYTES
 from listings.store.sql import ACCOUNT_COLUMNS, build_page
 
 SESSION_COLUMNS = "account_id, handle, csrf_secret, created_at, seen_at, confirmed_at, agent"
 EVENT_COLUMNS = "revision, number, moment, author, kind, subject, detail"
-REJECTED_REQUEST_COLUMNS = "account_id, moment, key_id, code, status, method, path, request_id"
+REJECTED_REQUEST_COLUMNS = "account_id, moment, key_id, code, status, method, path, request_id, reason"
 
 # Members
 
@@ -102,7 +104,7 @@ DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 ERASE_ACCOUNT = """
 UPDATE accounts
 SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4), public_contact = '',
-    messages_off_at = NULL
+    messages_off_at = NULL, about = ''
 WHERE id = $1
 """
 
@@ -121,21 +123,24 @@ DELETE_REJECTED_REQUESTS = "DELETE FROM refusals WHERE bucket = $1 AND account_i
 DELETE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
 
 
-def _build_limited(change: str, table: str, key: str, condition: str = "bucket = $1 AND account_id = $2") -> str:
+def _build_limited(
+    change: str, table: str, key: str, size: str = "0", condition: str = "bucket = $1 AND account_id = $2"
+) -> str:
     return f"""
 {change} WHERE {condition}
     AND ({key}) <= (SELECT {key} FROM {table} WHERE {condition} ORDER BY {key} LIMIT 1 OFFSET $3)
-RETURNING bucket
+RETURNING {size}
 """
 
 
 ERASE_ROWS = (
     *(
-        _build_limited(f"DELETE FROM {table}", table, key)
-        for table, key in (
+        _build_limited(f"DELETE FROM {table}", table, *key)
+        for table, *key in (
             ("reverts", "id"),
-            ("revert_conflicts", "revert_id, number"),
-            ("changes", "edit_revision, number"),
+            ("revert_conflicts", "revert_id, number", CONFLICT_BYTES),
+            ("changes", "edit_revision, number", STORED_BYTES),
+            ("change_groups", "id"),
             ("activity", "revision, number"),
             ("usage_hours", "hour, key_id, status"),
             ("idempotency", "key"),
@@ -145,10 +150,16 @@ ERASE_ROWS = (
         "UPDATE listings SET external_id = NULL",
         "listings",
         "external_id, CASE WHEN deleted_at IS NULL THEN 0 ELSE id END",  # the index listings_external_id
-        "bucket = $1 AND account_id = $2 AND external_id IS NOT NULL",
+        condition="bucket = $1 AND account_id = $2 AND external_id IS NOT NULL",
     ),
 )
-"""Statements that erase the first $3 + 1 rows of an account in the order of an index, or none if there are fewer."""
+"""Statements that erase the first $3 + 1 rows of an account in the order of an index, or none if there are fewer.
+
+They return the bytes of each row that are counted in `history_bytes`.
+"""
+
+ERASE_HISTORY = ERASE_ROWS[:3]
+"""Those of reverts, their conflicts, and changes."""
 
 # Activity
 
@@ -176,7 +187,11 @@ WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_id
 """
 
 PAGE_EVENTS = f"""
-SELECT {EVENT_COLUMNS}, CASE WHEN kind IN ('batch', 'import', 'reverted') THEN subject ELSE 0 END FROM activity
+SELECT {EVENT_COLUMNS}, COALESCE(CASE WHEN kind IN ('batch', 'bulk', 'import') THEN subject
+    WHEN kind = 'reverted' THEN (
+        SELECT group_id FROM reverts
+        WHERE reverts.bucket = $1 AND reverts.account_id = $2 AND reverts.id = activity.subject) END, 0)
+FROM activity
 WHERE bucket = $1 AND account_id = $2 AND (revision, number) < ($3, $4)
 UNION ALL
 SELECT revision, number, moment, author, kind, listing_id,
@@ -188,14 +203,27 @@ ORDER BY revision DESC, number DESC LIMIT $5
 
 PAGE_CREATIONS = build_page("id, author, revision, created_at, edit_revision", descending=True)
 
+LIST_CONSOLE_KEYS = """
+SELECT k.id FROM activity e CROSS JOIN api_keys k
+WHERE bucket = $1 AND e.account_id = $2 AND kind IN ('key_added', 'key_rotated') AND author = -1 AND k.id = subject
+    AND k.revoked_at IS NULL AND COALESCE(k.expires_at > $3, TRUE)
+"""
+
+SET_BACK_EVENTS = "UPDATE activity SET moment = $2 WHERE bucket = $1 AND moment > $2"
+
 PURGE_EVENTS = """
 DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (
     SELECT account_id, revision, number FROM activity
     WHERE bucket = $1 AND moment < $2 AND (kind <> 'key_rotated' OR moment < $2 - 366 * 86400)
+        AND NOT (kind IN ('key_added', 'key_rotated') AND author = -1)
     ORDER BY moment LIMIT $3)
 RETURNING number
 """
-"""Events of key rotations are stored for a year longer, until the old key has expired and can't be rotated again."""
+"""Events of key rotations are stored for a year longer, until the old key has expired and can't be rotated again.
+
+Those of keys from the console are never purged: only they say who has seen the secret."""
+
+PURGE_IMPORTS = "DELETE FROM imports WHERE bucket = $1 AND finished_at < $2 RETURNING finished_at"
 
 # Usage
 
@@ -224,7 +252,7 @@ RETURNING hour
 """
 
 ADD_REJECTED_REQUEST = f"""
-INSERT INTO refusals (bucket, {REJECTED_REQUEST_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO refusals (bucket, {REJECTED_REQUEST_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (bucket, account_id, moment, request_id) DO NOTHING
 """
 
@@ -248,11 +276,17 @@ RETURNING moment
 
 ADD_PLAN_REQUEST = """
 INSERT INTO plan_requests (account_id, requested_at) VALUES ($1, $2)
-ON CONFLICT (account_id) DO NOTHING
+ON CONFLICT (account_id) DO UPDATE SET requested_at = excluded.requested_at, declined_at = NULL, reason = ''
+WHERE plan_requests.declined_at IS NOT NULL
 RETURNING account_id
 """
 
-GET_PLAN_REQUEST = "SELECT requested_at FROM plan_requests WHERE account_id = $1"
+GET_PLAN_REQUEST = "SELECT requested_at, declined_at, reason FROM plan_requests WHERE account_id = $1"
+
+DECLINE_PLAN_REQUEST = """
+UPDATE plan_requests SET declined_at = $2, reason = $3 WHERE account_id = $1 AND declined_at IS NULL
+RETURNING requested_at
+"""
 
 DELETE_PLAN_REQUEST = "DELETE FROM plan_requests WHERE account_id = $1"
 
@@ -261,8 +295,13 @@ DELETE_PLAN_REQUEST = "DELETE FROM plan_requests WHERE account_id = $1"
 FIND_PAYMENT = "SELECT 1 FROM payments WHERE provider = $1 AND payment_id = $2"
 
 ADD_PAYMENT = """
-INSERT INTO payments (provider, payment_id, account_id, months, plan_expires_at, received_at)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO payments (provider, payment_id, account_id, months, invoice, plan_expires_at, received_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (provider, payment_id) DO NOTHING
 RETURNING payment_id
+"""
+
+LIST_PAYMENTS = """
+SELECT provider, payment_id, account_id, months, invoice, received_at FROM payments WHERE account_id = $1
+ORDER BY received_at DESC, payment_id DESC LIMIT $2
 """

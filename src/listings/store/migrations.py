@@ -1,7 +1,7 @@
 """Numbered migrations for both engines, identified by the checksum of their text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
@@ -32,6 +32,52 @@ class Migration(NamedTuple):
     def checksum(self) -> str:
         """The SHA-256 of the text in hexadecimal digits."""
         return sha256(self.text.encode()).hexdigest()
+
+
+class SchemaObject(NamedTuple):
+    """An object of a schema: its kind, its table if its name is only unique there, its name and its definition."""
+
+    kind: str
+    table: str
+    name: str
+    definition: str
+
+
+class Difference(NamedTuple):
+    """A difference from the schema that the migrations create, and the statement that removes it."""
+
+    found: str
+    repair: str
+    is_fault: bool
+
+
+def compare_schemas(found: Iterable[SchemaObject], expected: Iterable[SchemaObject]) -> list[Difference]:
+    """Return how a schema differs. Additional objects are no fault unless they change what a write does."""
+    actual, wanted = ({one[:3]: one.definition for one in objects} for objects in (found, expected))
+    differences = []
+    for key in sorted(actual.keys() | wanted.keys(), key=lambda key: (key[0] != "table", key)):
+        kind, table, name = key
+        described, definition = f"{kind} {table}{table and '.'}{name}", wanted.get(key, "")
+        add, drop = definition, f"DROP {kind.upper()} {name}{table and f' ON {table}'}"
+        if kind in {"column", "constraint"}:
+            change = f"ALTER TABLE {table} {{}} {kind.upper()} {name} {{}}"
+            add, drop = change.format("ADD", definition), change.format("DROP", "").rstrip()
+        if key not in actual:
+            differences.append(Difference(f"{described} is missing", add, is_fault=True))
+        elif key not in wanted:
+            is_fault = kind in {"column", "constraint", "trigger"}
+            differences.append(Difference(f"{described} is not part of it", drop, is_fault=is_fault))
+        elif actual[key] != definition:
+            repair = f"change it back to {add}" if kind in {"table", "column"} else f"{drop}; {add}"
+            differences.append(Difference(f"{described} was changed", repair, is_fault=True))
+    return differences
+
+
+def require_equal_schema(differences: Sequence[Difference]) -> None:
+    """Raise Problem("schema_mismatch") if there is a fault."""
+    faults = [difference.found for difference in differences if difference.is_fault]
+    if faults:
+        raise Problem("schema_mismatch", f"The schema was altered ({', '.join(faults)}): run `listings doctor`")
 
 
 def shipped_migrations(engine: Literal["sqlite", "postgres"] = "sqlite") -> list[Migration]:

@@ -1,13 +1,13 @@
-"""Changes that the owner of an account makes to it: statements and scripts, and `OwnAccountStore`."""
+"""Changes that the owner of an account makes to it: statements, scripts and methods."""
 
-from listings.contract.history import CONSOLE, Actor
-from listings.contract.mail import NewMail
 from listings.domain.accounts import require_enabled
 from listings.domain.errors import Problem
+from listings.domain.history import CONSOLE, Actor
+from listings.domain.mail import NewMail
 from listings.domain.model import Account
 from listings.store import mail_queue, member_sql, sql
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
+from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
 ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
 
@@ -30,6 +30,11 @@ ON CONFLICT (account_id) DO UPDATE SET email = excluded.email, confirmed_at = ex
 
 GET_CONFIRMED_EMAIL = "SELECT email FROM confirmed_emails WHERE account_id = $1"
 
+GET_CONFIRMATION_TIME = """
+SELECT c.confirmed_at FROM confirmed_emails c JOIN accounts a ON a.id = c.account_id AND a.email = c.email
+WHERE c.account_id = $1
+"""
+
 DELETE_CONFIRMED_EMAIL = "DELETE FROM confirmed_emails WHERE account_id = $1"
 
 ADD_CLOSED_ACCOUNT = """
@@ -47,87 +52,124 @@ ERASE = (DELETE_TOKENS, DELETE_CONFIRMED_EMAIL, DELETE_CLOSED_ACCOUNT)
 
 
 class ScriptedOwnAccountStore(ScriptedStore):
-    """Implements `OwnAccountStore`."""
+    """Stores email addresses and closed accounts."""
 
     @transaction
-    def add_email_token(self, account_id: int, mail: NewMail, digest: bytes, now: int, expires_at: int) -> Script[bool]:
+    async def add_email_token(
+        self, tx: Transaction, account_id: int, mail: NewMail, digest: bytes, now: int, expires_at: int
+    ) -> bool:
+        """Store the token of a queued email; it confirms the recipient's address. Delete the account's expired tokens.
+
+        Return False and store nothing if the email is no longer queued.
+        """
         # Every transaction that deletes all tokens of an account deletes its mail first.
-        if not (yield Query(mail_queue.FIND_MAIL, (mail.id,), locks=True)):
+        if not await tx.fetch(mail_queue.FIND_MAIL, (mail.id,), locks=True):
             return False
-        yield Query(DELETE_EXPIRED_TOKENS, (account_id, now))
-        yield Query(ADD_TOKEN, (account_id, digest, mail.recipient, expires_at))
+        await tx.fetch(DELETE_EXPIRED_TOKENS, (account_id, now))
+        await tx.fetch(ADD_TOKEN, (account_id, digest, mail.recipient, expires_at))
         return True
 
     async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
+        """Return the account and the email address of a token, or None if it is unknown or has expired."""
         rows = await self._fetch(FIND_TOKEN, digest, now)
         return (Account(*tuple(rows[0])[1:]), rows[0][0]) if rows else None
 
     @transaction
-    def confirm_email(self, digest: bytes, now: int, notice: NewMail | None = None) -> Script[Account | None]:
-        yield Query(LOCK_TOKEN, (digest,), locks=True)  # setting a new password deletes the token
-        rows = yield Query(FIND_TOKEN, (digest, now))
+    async def confirm_email(
+        self, tx: Transaction, digest: bytes, now: int, notice: NewMail | None = None
+    ) -> Account | None:
+        """Set an account's email address to that of its token, mark it as confirmed, and delete its email tokens.
+
+        The account's queued confirmations are deleted too. A changed address invalidates invitations and queues the
+        notice. Return None and store nothing if the token is unknown or has expired, or another account has the
+        address.
+
+        Raises Problem("account_disabled") if the address would change and the account is disabled.
+        """
+        await tx.fetch(LOCK_TOKEN, (digest,), locks=True)  # setting a new password deletes the token
+        rows = await tx.fetch(FIND_TOKEN, (digest, now))
         if not rows:
             return None
         email, account = rows[0][0], Account(*tuple(rows[0])[1:])
         if email != account.email:
-            changed = yield from _change(account.id, email, Actor(CONSOLE, now))
+            changed = await _change(tx, account.id, email, Actor(CONSOLE, now))
             if changed is None:
                 return None
             account = changed
-            yield from mail_queue.add(notice)
-        yield Query(mail_queue.DELETE_CONFIRMATIONS, (account.id,))
-        yield Query(DELETE_TOKENS, (account.id,))
-        yield Query(SET_CONFIRMED_EMAIL, (account.id, email, now))
+            await mail_queue.add(tx, notice)
+        await tx.fetch(mail_queue.DELETE_CONFIRMATIONS, (account.id,))
+        await tx.fetch(DELETE_TOKENS, (account.id,))
+        await tx.fetch(SET_CONFIRMED_EMAIL, (account.id, email, now))
         return account
 
     @transaction
-    def change_email(
-        self, account_id: int, email: str, actor: Actor, password_hash: str | None = None
-    ) -> Script[Account | None]:
+    async def change_email(
+        self, tx: Transaction, account_id: int, email: str, actor: Actor, password_hash: str | None = None
+    ) -> Account | None:
+        """Change the email address of an account without a confirmation. It invalidates invitations.
+
+        The address must not be the current one. Return None and store nothing if another account has it.
+        Raises Problem("account_disabled"), and Problem("wrong_credentials") if `password_hash` is not the current one.
+        """
         # Like all transactions that lock both, lock the account before the password.
-        yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
-        yield from _require_password(account_id, password_hash)
-        return (yield from _change(account_id, email, actor))
+        await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
+        await _require_password(tx, account_id, password_hash)
+        return await _change(tx, account_id, email, actor)
 
     @transaction
-    def queue_confirmation(self, account_id: int, mail: NewMail, password_hash: str) -> Script[None]:
-        yield from _require_password(account_id, password_hash)
-        yield from mail_queue.add(mail)
+    async def queue_confirmation(self, tx: Transaction, account_id: int, mail: NewMail, password_hash: str) -> None:
+        """Queue an email to an address, with a link that confirms it.
+
+        Raises Problem("wrong_credentials") if `password_hash` is not the current one.
+        """
+        await _require_password(tx, account_id, password_hash)
+        await mail_queue.add(tx, mail)
 
     async def get_confirmed_email(self, account_id: int) -> str | None:
+        """Return the last email address that was confirmed, or None."""
         return await self._find(str, GET_CONFIRMED_EMAIL, account_id)
 
+    async def get_confirmation_time(self, account_id: int) -> int | None:
+        """Return the Unix time at which the present email address was confirmed, or None."""
+        return await self._find(int, GET_CONFIRMATION_TIME, account_id)
+
     @caller_transaction
-    def close_account(self, account_id: int, now: int, password_hash: str | None = None) -> Script[None]:
-        yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
-        yield from _require_password(account_id, password_hash)
-        yield Query(DISABLE_ACCOUNT, (account_id, now))
-        yield Query(member_sql.DELETE_SESSIONS, (account_id, ""))
-        yield Query(ADD_CLOSED_ACCOUNT, (account_id, now))
+    async def close_account(self, tx: Transaction, account_id: int, now: int, password_hash: str | None = None) -> None:
+        """Disable an account, end its sessions, and store that it is to be erased.
+
+        Raises Problem("wrong_credentials") if `password_hash` is not the current one.
+        """
+        await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
+        await _require_password(tx, account_id, password_hash)
+        await tx.fetch(DISABLE_ACCOUNT, (account_id, now))
+        await tx.fetch(sql.SET_TEST_DISABLED, (account_id, now))
+        await tx.fetch(member_sql.DELETE_SESSIONS, (account_id, ""))
+        await tx.fetch(ADD_CLOSED_ACCOUNT, (account_id, now))
 
     async def list_closed_accounts(self) -> list[int]:
+        """Return the ids of closed accounts that are not erased yet, in ascending order."""
         return [int(row[0]) for row in await self._fetch(LIST_CLOSED_ACCOUNTS)]
 
 
-def _change(account_id: int, email: str, actor: Actor) -> Script[Account | None]:
+async def _change(tx: Transaction, account_id: int, email: str, actor: Actor) -> Account | None:
     """Change the address. Return None if another account has it. Raises Problem("account_disabled")."""
-    rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
     require_enabled(Account(*rows[0]))
-    if (yield Query(sql.FIND_ACCOUNT, (email,))):
+    if await tx.fetch(sql.FIND_ACCOUNT, (email,)):
         return None
-    rows = yield Query(sql.build_account_update(("email",)), (account_id, email))
-    yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
-    yield from record_event(account_id, actor, "account_changed", detail={"email": email})
+    rows = await tx.fetch(sql.build_account_update(("email",)), (account_id, email))
+    await tx.fetch(member_sql.DELETE_INVITATIONS, (account_id,))
+    await record_event(tx, account_id, actor, "account_changed", detail={"email": email})
     return Account(*rows[0])
 
 
-def _require_password(account_id: int, password_hash: str | None) -> Script[None]:
+async def _require_password(tx: Transaction, account_id: int, password_hash: str | None) -> None:
     """Lock the password. Raise Problem("wrong_credentials") if this is not its hash any more. None: do nothing."""
-    if password_hash is not None and not (yield from is_password(account_id, password_hash)):
+    if password_hash is not None and not await is_password(tx, account_id, password_hash):
         raise Problem("wrong_credentials", "The password was changed in the meantime")
 
 
-def is_password(account_id: int, password_hash: str) -> Script[bool]:
+async def is_password(tx: Transaction, account_id: int, password_hash: str) -> bool:
     """Return whether this is the stored hash, and lock it until the transaction ends."""
-    rows = yield Query(member_sql.GET_PASSWORD, (account_id,), locks=True)
+    rows = await tx.fetch(member_sql.GET_PASSWORD, (account_id,), locks=True)
     return bool(rows) and rows[0][0] == password_hash

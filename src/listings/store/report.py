@@ -7,13 +7,13 @@ from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
-from listings.contract.history import Report, ReportTimes
+from listings.domain.history import Report, ReportTimes
 from listings.domain.model import BUCKETS, MAX_ID
 from listings.domain.timestamps import HOUR_SECONDS, MICROSECONDS_PER_SECOND, format_timestamp
 from listings.store import inspection
-from listings.store.scripts.script import Query, QueryMany, Script, ScriptedStore
+from listings.store.scripts.script import ScriptedStore, Transaction
 
-_PAGE_SIZE = 10_000
+PAGE_SIZE = 10_000
 
 COUNT_ACCOUNTS = """
 SELECT
@@ -23,7 +23,7 @@ SELECT
     count(*) FILTER (WHERE disabled_at IS NULL AND plan_expires_at > $2),
     count(*) FILTER (WHERE disabled_at IS NULL AND plan_expires_at > $2 AND plan_expires_at <= $3),
     count(*) FILTER (WHERE disabled_at IS NULL AND plan_expires_at <= $2)
-FROM accounts
+FROM accounts WHERE test_of IS NULL
 """
 
 SUM_USAGE = """
@@ -32,53 +32,78 @@ SELECT status, CAST(SUM(count) AS bigint) FROM usage_hours WHERE bucket = $1 AND
 
 COUNT_REJECTIONS = "SELECT code, count(*) FROM refusals WHERE bucket = $1 AND moment >= $2 GROUP BY code"
 
-COUNT_MARKET = "SELECT count(*) FROM market WHERE state = 1"
+COUNT_MARKET = "SELECT count(*) FROM market_listings WHERE state = 1"
+
+LIST_STORED = """
+SELECT account_id, text_bytes + history_bytes FROM account_state WHERE bucket = $1 AND text_bytes + history_bytes > $2
+"""
+
+READ_BACKLOG = """
+SELECT coalesce((SELECT min(created_at) FROM mails WHERE next_at IS NOT NULL), 0),
+    CAST(coalesce((SELECT sum(text_bytes + history_bytes) FROM account_state), 0) AS bigint),
+    CAST(coalesce((SELECT sum(bytes) FROM picture_usage), 0) AS bigint)
+"""
+
+LIST_PICTURE_BYTES = "SELECT account_id, bytes FROM picture_usage WHERE bytes > 0"
 
 COUNT_NEWEST = """
-SELECT min(serial), count(*) FILTER (WHERE created_at >= $3) FROM (
-    SELECT serial, created_at FROM market WHERE serial < $1 ORDER BY serial DESC LIMIT $2) AS newest
+SELECT min(serial), count(*) FILTER (WHERE listed_at >= $3) FROM (
+    SELECT serial, listed_at FROM market_listings WHERE serial < $1 ORDER BY serial DESC LIMIT $2) AS newest
 """
 
 
 class ScriptedReportStore(ScriptedStore):
-    """Implements `ReportStore`."""
+    """Reads the report."""
 
     database_bytes_statement: str
 
+    async def read_backlog(self) -> tuple[int, int, int]:
+        """Return the Unix time of the oldest queued email (0: there is none), and the bytes that accounts store.
+
+        The last number is the bytes of their pictures, which the others do not include.
+        """
+        oldest_mail, stored_bytes, picture_bytes = (await self._fetch(READ_BACKLOG))[0]
+        return oldest_mail, stored_bytes, picture_bytes
+
     async def read_report(self, times: ReportTimes) -> Report:
-        return await self._run_reads(lambda: read_report(times, self.database_bytes_statement))
+        """Return the numbers of a period. Usage is stored by the hour, so `since` must be the start of an hour."""
+        return await self._run_reads(lambda tx: read_report(tx, times, self.database_bytes_statement))
 
 
-def read_report(times: ReportTimes, database_bytes: str) -> Script[Report]:
+async def read_report(tx: Transaction, times: ReportTimes, database_bytes: str) -> Report:
     """Return the report. `database_bytes` is the engine's statement for the size of the database."""
-    accounts = (yield Query(COUNT_ACCOUNTS, times))[0]
-    statuses = yield from _sum_by_bucket(SUM_USAGE, times.since // HOUR_SECONDS)
+    accounts = (await tx.fetch(COUNT_ACCOUNTS, times))[0]
+    statuses = await _sum_by_bucket(tx, SUM_USAGE, times.since // HOUR_SECONDS)
     rejected = sum(count for status, count in statuses.items() if status >= HTTPStatus.BAD_REQUEST)
-    codes = yield from _sum_by_bucket(COUNT_REJECTIONS, times.since * MICROSECONDS_PER_SECOND)
-    new_listings = yield from _count_new_listings(format_timestamp(times.since))
-    market = (yield Query(COUNT_MARKET, ()))[0]
-    pending = inspection.Pending(*(yield Query(inspection.COUNT_PENDING, ()))[0])
+    codes = await _sum_by_bucket(tx, COUNT_REJECTIONS, times.since * MICROSECONDS_PER_SECOND)
+    new_listings = await _count_new_listings(tx, format_timestamp(times.since))
+    market = (await tx.fetch(COUNT_MARKET, ()))[0]
+    pending = inspection.Pending(*(await tx.fetch(inspection.COUNT_PENDING, ()))[0])
     waiting = (pending.plan_requests, pending.mails, pending.given_up_mails)
-    size = (yield Query(database_bytes, ()))[0]
+    stored = await _sum_by_bucket(tx, LIST_STORED, 0)
+    pictures = Counter[Any](dict(await tx.fetch(LIST_PICTURE_BYTES, ())))
+    largest = {str(account_id): count for account_id, count in (stored + pictures).most_common(10)}
+    size = (await tx.fetch(database_bytes, ()))[0]
     usage = (statuses.total(), rejected, dict(codes.most_common()))
-    return Report._make((*accounts, *usage, new_listings, *market, *waiting, *size))
+    bytes_ = (stored.total(), pictures.total(), largest)
+    return Report._make((*accounts, *usage, new_listings, *market, *waiting, *bytes_, *size))
 
 
-def _sum_by_bucket(statement: str, since: int) -> Script[Counter[Any]]:
+async def _sum_by_bucket(tx: Transaction, statement: str, since: int) -> Counter[Any]:
     """Return the sums of the pairs that a statement returns for each bucket."""
     total = Counter[Any]()
-    for name, count in (yield QueryMany(statement, [(bucket, since) for bucket in range(BUCKETS)])):
+    for name, count in await tx.fetch_many(statement, [(bucket, since) for bucket in range(BUCKETS)]):
         total[name] += count
     return total
 
 
-def _count_new_listings(since: str) -> Script[int]:
+async def _count_new_listings(tx: Transaction, since: str) -> int:
     """Count the listings that entered the market since a time, even if they are hidden now.
 
     Pages are read from the newest entry backwards, until one has no new entry.
     """
     total, last, new = 0, MAX_ID, 1
     while new:
-        last, new = (yield Query(COUNT_NEWEST, (last, _PAGE_SIZE, since)))[0]
+        last, new = (await tx.fetch(COUNT_NEWEST, (last, PAGE_SIZE, since)))[0]
         total += new
     return total

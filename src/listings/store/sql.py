@@ -9,23 +9,26 @@ with CAST, because SQLite would read `::` as part of the parameter's name.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import get_args, get_type_hints
 
 from listings.domain.model import Listing, NewListing
 
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
 TEXT_BYTES = "octet_length(title) + octet_length(content) + octet_length(images)"
-_COLUMN_TYPES = {  # on PostgreSQL, of columns that `build_listing_updates` changes; the others of these are text
-    "id": "bigint",
-    "price_cents": "bigint",
-    "latitude": "double precision",
-    "longitude": "double precision",
-    "is_active": "boolean",
-    "deleted_at": "bigint",
+_TYPES: Mapping[type, str] = {int: "bigint", float: "double precision", bool: "boolean", str: "text"}
+_COLUMN_TYPES: Mapping[str, str] = {  # on PostgreSQL
+    name: next(_TYPES[one] for one in (hint, *get_args(hint)) if one in _TYPES)
+    for name, hint in get_type_hints(Listing).items()
 }
-ACCOUNT_COLUMNS = "id, name, email, plan_expires_at, created_at, disabled_at, public_contact, messages_off_at"
-IMPORT_COLUMNS = "bytes_done, lines_done, made, changed, unchanged, refused, started_at, finished_at, edit_revision"
+ACCOUNT_COLUMNS = (
+    "id, name, email, plan_expires_at, created_at, disabled_at, public_contact, messages_off_at, test_of, about"
+)
+IMPORT_COLUMNS = (
+    "bytes_done, lines_done, made, changed, unchanged, refused, restored, deleted, conflicts, "
+    "started_at, finished_at, edit_revision, name"
+)
 KEY_COLUMNS = "id, account_id, name, hint, created_at, last_used_at, expires_at, revoked_at, access"
 
 HALVES = ("is_active AND deleted_at IS NULL", "NOT (is_active AND deleted_at IS NULL)")
@@ -47,9 +50,14 @@ def build_page(columns: str, *, descending: bool = False) -> str:
 
 GET_DATABASE_ID = "SELECT id FROM database_id"
 
+GET_RESTORE_ID = "SELECT restore_id FROM database_id"
+
 FIND_CALLER = """
-SELECT k.digest, k.id, k.account_id, a.bucket, a.plan_expires_at, a.disabled_at, k.expires_at, k.revoked_at, k.access
-FROM api_keys k JOIN accounts a ON a.id = k.account_id
+SELECT k.digest, k.id, k.account_id, a.bucket,
+    CASE WHEN live.plan_expires_at > COALESCE(a.plan_expires_at, -1) THEN live.plan_expires_at
+        ELSE a.plan_expires_at END,
+    a.disabled_at, k.expires_at, k.revoked_at, k.access, a.test_of
+FROM api_keys k JOIN accounts a ON a.id = k.account_id LEFT JOIN accounts live ON live.id = a.test_of
 WHERE k.digest = $1
 """
 
@@ -65,7 +73,8 @@ SELECT
      WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL),
     count(*) FILTER (WHERE deleted_at IS NULL),
     count(*) FILTER (WHERE deleted_at IS NOT NULL),
-    (SELECT text_bytes FROM account_state WHERE bucket = $1 AND account_id = $2)
+    (SELECT text_bytes FROM account_state WHERE bucket = $1 AND account_id = $2),
+    (SELECT text_bytes + history_bytes FROM account_state WHERE bucket = $1 AND account_id = $2)
 FROM listings WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
 """
 
@@ -117,29 +126,39 @@ WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_id
 """
 
 BEGIN_IMPORT = """
-INSERT INTO imports (bucket, account_id, digest, format, new_ids, started_at) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO imports (bucket, account_id, digest, format, new_ids, started_at, name)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (bucket, account_id, digest, format, new_ids) DO UPDATE
 SET bytes_done = 0, lines_done = 0, made = 0, changed = 0, unchanged = 0, refused = 0,
-    started_at = excluded.started_at, finished_at = NULL, revision = NULL, edit_revision = NULL
+    restored = 0, deleted = 0, conflicts = 0, started_at = excluded.started_at, finished_at = NULL, revision = NULL,
+    edit_revision = NULL, name = excluded.name
 """
 
 ADVANCE_IMPORT = """
 UPDATE imports
 SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, unchanged = unchanged + $10,
-    refused = refused + $11, finished_at = $12
+    refused = refused + $11, restored = restored + $12, deleted = deleted + $13, conflicts = conflicts + $14,
+    finished_at = $15
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
 
+LIST_IMPORTS = f"""
+SELECT {IMPORT_COLUMNS} FROM imports
+WHERE bucket = $1 AND account_id = $2 ORDER BY started_at DESC, digest LIMIT $3
+"""
+
 GET_ACCOUNT_SIZE = """
-SELECT current_listings, text_bytes, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2
+SELECT current_listings, text_bytes, edit_revision, edited_at, max_listings, max_text_bytes FROM account_state
+WHERE bucket = $1 AND account_id = $2
 """
 
 RAISE_REVISION = """
 UPDATE account_state
 SET revision = revision + 1, current_listings = current_listings + $3, text_bytes = text_bytes + $4,
-    edit_revision = edit_revision + $5
+    history_bytes = history_bytes + $5, edit_revision = edit_revision + $6,
+    edited_at = CASE WHEN edited_at < $7 THEN $7 ELSE edited_at END
 WHERE bucket = $1 AND account_id = $2
-RETURNING revision, edit_revision
+RETURNING revision, edit_revision, edited_at
 """
 
 GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
@@ -147,7 +166,7 @@ GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
 COUNT_MORE = """
 UPDATE account_state
 SET revision = revision + 1, listings = listings + $3, current_listings = current_listings + $4,
-    text_bytes = text_bytes + $5, edit_revision = edit_revision + $6
+    text_bytes = text_bytes + $5, history_bytes = history_bytes + $6, edit_revision = edit_revision + $7
 WHERE bucket = $1 AND account_id = $2
 RETURNING listings, indexed
 """
@@ -156,8 +175,18 @@ COUNT_ONE_MORE = """
 UPDATE account_state
 SET revision = revision + 1, listings = listings + 1, current_listings = current_listings + 1,
     text_bytes = text_bytes + $3, edit_revision = edit_revision + $6
-WHERE bucket = $1 AND account_id = $2 AND current_listings < $4 AND text_bytes + $3 <= $5
-RETURNING listings, indexed, revision, edit_revision
+WHERE bucket = $1 AND account_id = $2 AND current_listings < COALESCE(max_listings, $4)
+    AND text_bytes + $3 <= COALESCE(max_text_bytes, $5)
+RETURNING listings, indexed, revision, edit_revision, edited_at
+"""
+
+GET_ACCOUNT_LIMITS = """
+SELECT max_listings, max_text_bytes, max_stored_bytes FROM account_state WHERE bucket = $1 AND account_id = $2
+"""
+
+SET_ACCOUNT_LIMITS = """
+UPDATE account_state SET max_listings = $3, max_text_bytes = $4, max_stored_bytes = $5
+WHERE bucket = $1 AND account_id = $2
 """
 
 IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
@@ -209,7 +238,9 @@ RETURNING bucket
 
 GET_VIEWED = "SELECT account_id FROM listings WHERE bucket = $1 AND id = $2 AND is_active AND deleted_at IS NULL"
 
-COUNT_VIEWS = "UPDATE listings SET view_count = view_count + $3 WHERE bucket = $1 AND id = $2"
+COUNT_VIEWS = """
+UPDATE listings SET view_count = view_count + $3, last_viewed_on = $4 WHERE bucket = $1 AND id = $2
+"""
 
 ADD_ACCOUNT = f"""
 INSERT INTO accounts (bucket, name, email, plan_expires_at, created_at) VALUES (0, $1, $2, $3, $4)
@@ -225,7 +256,20 @@ GET_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id = $1"
 
 FIND_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1"
 
-PAGE_ACCOUNTS = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
+PAGE_ACCOUNTS = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 AND test_of IS NULL ORDER BY id LIMIT $2"
+
+FIND_TEST_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE test_of = $1"
+
+SET_TEST_OF = f"UPDATE accounts SET test_of = $2, disabled_at = $3 WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
+
+SET_TEST_DISABLED = "UPDATE accounts SET disabled_at = $2 WHERE test_of = $1"
+
+LIST_IDLE_TEST_ACCOUNTS = f"""
+SELECT {ACCOUNT_COLUMNS} FROM accounts
+WHERE test_of IS NOT NULL AND created_at < $1
+    AND NOT EXISTS (SELECT 1 FROM api_keys k WHERE k.account_id = accounts.id AND COALESCE(k.last_used_at, 0) >= $1)
+ORDER BY id
+"""
 
 ADD_KEY = f"""
 INSERT INTO api_keys (account_id, name, digest, hint, created_at, expires_at, access)
@@ -292,6 +336,14 @@ WHERE listings.bucket = $1 AND listings.id = new.id
 def build_arrays(types: Iterable[str]) -> str:
     """Return a table whose columns are the arrays in the parameters from $2 on. Their elements have these types."""
     return f"unnest({', '.join(f'CAST(${number} AS {name}[])' for number, name in enumerate(types, 2))})"
+
+
+def build_each(statement: str) -> str:
+    """Return a statement that runs another one for each element of arrays of bigint: its parameters from $2 on."""
+    names = [f"value_{number}" for number in range(2, int(max(re.findall(r"\$([2-9])", statement))) + 1)]
+    one = re.sub(r"\$([2-9])", r"wanted.value_\1", statement)
+    arrays = build_arrays(["bigint"] * len(names))
+    return f"SELECT one.* FROM {arrays} AS wanted ({', '.join(names)}), LATERAL ({one}) AS one"
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""`TaskStore`: the times at which tasks were started."""
+"""The times at which tasks were started."""
 
 from listings.store.scripts.script import ScriptedStore
 
@@ -11,7 +11,11 @@ RETURNING name
 
 
 class ScriptedTaskStore(ScriptedStore):
-    """Implements `TaskStore`."""
+    """Coordinates the background tasks of all processes."""
 
     async def claim_task(self, name: str, now: int, seconds: int) -> bool:
+        """Record that the task starts at `now`. Return False if a process has started it in the last `seconds`.
+
+        `now` is a Unix time in seconds. A start in the future, from a wrong clock, is ignored.
+        """
         return bool(await self._write(CLAIM_TASK, name, now, now - seconds))

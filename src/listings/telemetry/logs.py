@@ -140,7 +140,9 @@ class _EventFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         timestamp, level = self.formatTime(record, self.datefmt), record.levelname.lower()
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
-        operator: dict[str, object] = {} if (name := _operator.get()) is None else {"operator": name}
+        operator: dict[str, object] = {}
+        if (name := getattr(record, "operator", None) or _operator.get()) is not None:
+            operator = {"operator": name}
         pid: dict[str, object] = {} if self._pid is None else {"pid": self._pid}
         if self._as_json:
             first = dict(zip(_FIRST_FIELDS, (timestamp, level, record.getMessage()), strict=True))
@@ -200,6 +202,7 @@ class _EventQueue(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._events.qsize() < _MAX_QUEUED_EVENTS:
+            record.operator = _operator.get()  # the thread that formats the event is outside of the task
             self._events.put(record)
 
 

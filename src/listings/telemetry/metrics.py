@@ -3,6 +3,7 @@
 No label has a value that a client can choose: routes are patterns, and unknown methods are "other".
 """
 
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from http import HTTPMethod
@@ -98,16 +99,27 @@ class Metrics:
     A scrape runs in a separate thread, so the functions that it calls must only read.
     """
 
-    def __init__(self, database: Path) -> None:
-        """`database` is the file whose size is reported, along with that of its WAL."""
+    def __init__(self, database: Path, get_last_backup: Callable[[], int | None] | None = None) -> None:
+        """`database` is the file whose size is reported, along with that of its WAL, and the free space of its disk.
+
+        `get_last_backup` returns the Unix time of its last backup. None: there is no such file.
+        """
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # omits the _created series
         self.registry = registry = CollectorRegistry()
         self._listener: Listener | None = None
+        self._reason = ""  # why the service is not ready
         self._add_requests(registry)
         self._add_writes(registry)
         self._add_limiter(registry)
         self._add_mail(registry)
         self._add_files(registry, database)
+        self._add_state(registry)
+        if get_last_backup is not None:
+            Gauge(
+                "listings_last_backup_timestamp_seconds",
+                "Time of the last checked backup; 0: never.",
+                registry=registry,
+            ).set_function(lambda: get_last_backup() or 0)
         Info("listings_build", "The running version.", registry=registry).info({"version": __version__})
         prometheus_client.ProcessCollector(registry=registry)
         prometheus_client.PlatformCollector(registry=registry)
@@ -147,9 +159,28 @@ class Metrics:
         """Report the number of writes in the writer's queue."""
         self._writes_waiting.set_function(count)
 
+    def watch_market(self, measure_lag: Callable[[], float]) -> None:
+        """Report for how many seconds changes of listings have been waiting to be numbered for the market."""
+        self._market_lag.set_function(measure_lag)
+
     def watch_limiter(self, is_away: Callable[[], bool]) -> None:
         """Report whether Redis is unavailable for the rate limit."""
         self._limiter_away.set_function(is_away)
+
+    def watch_sessions(self, count: Callable[[], tuple[int, int]]) -> None:
+        """Report how many sessions of PostgreSQL are in use, and how many callers wait for one."""
+        self._sessions.labels("in_use").set_function(lambda: count()[0])
+        self._sessions.labels("waiting").set_function(lambda: count()[1])
+
+    def record_state(self, reason: str, oldest_mail: int, stored_bytes: int, picture_bytes: int) -> None:
+        """Record why the service is not ready, the time of the oldest queued email, and what accounts store."""
+        if reason != self._reason:
+            self._ready.clear()
+            self._reason = reason
+        self._ready.labels(reason).set(not reason)
+        self._oldest_mail.set(oldest_mail)
+        self._stored_bytes.set(stored_bytes)
+        self._picture_bytes.set(picture_bytes)
 
     def record_local_count(self) -> None:
         """Count a request whose rate limit is counted by this machine instead of Redis."""
@@ -223,6 +254,11 @@ class Metrics:
 
     def _add_writes(self, registry: CollectorRegistry) -> None:
         self._writes_waiting = Gauge("listings_writes_waiting", "Writes in the queue.", registry=registry)
+        self._market_lag = Gauge(
+            "listings_market_lag_seconds",
+            "Age of the oldest change that the market's search index can't follow yet, at most.",
+            registry=registry,
+        )
         self._batch_size = Histogram(
             "listings_write_batch_size", "Writes per commit.", buckets=_BATCH_SIZES, registry=registry
         )
@@ -250,11 +286,37 @@ class Metrics:
             ("listings_database_wal_bytes", "Size of the write-ahead log.", wal),
         ):
             Gauge(name, text, registry=registry).set_function(partial(_measure_size, path))
+        Gauge("listings_disk_free_bytes", "Free space of the database's disk.", registry=registry).set_function(
+            partial(_measure_free_space, database.parent)
+        )
+
+    def _add_state(self, registry: CollectorRegistry) -> None:
+        self._ready = Gauge(
+            "listings_ready", "1, or 0 with the reason while the service is not ready.", ["reason"], registry=registry
+        )
+        self._oldest_mail = Gauge(
+            "listings_mail_oldest_timestamp_seconds", "Time of the oldest queued email; 0: none.", registry=registry
+        )
+        self._stored_bytes = Gauge("listings_stored_bytes", "Bytes that all accounts have stored.", registry=registry)
+        self._picture_bytes = Gauge("listings_picture_bytes", "Bytes of all uploaded pictures.", registry=registry)
+        self._sessions = Gauge(
+            "listings_database_sessions", "Sessions of PostgreSQL in use, and waits.", ["state"], registry=registry
+        )
+        for state in ("in_use", "waiting"):
+            self._sessions.labels(state)
 
 
 def _measure_size(path: Path) -> int:
     """Return the size of a file in bytes, or 0 if it does not exist."""
     try:
         return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _measure_free_space(folder: Path) -> int:
+    """Return the free bytes of the disk that a folder is on, or 0 if there is no such folder."""
+    try:
+        return shutil.disk_usage(folder).free
     except OSError:
         return 0

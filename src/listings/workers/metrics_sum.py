@@ -8,7 +8,14 @@ _CUMULATIVE = {"counter", "histogram"}
 _METRICS_BY_MAXIMUM = {  # a sum would mean nothing, so the largest value is reported
     "listings_database_bytes",
     "listings_database_wal_bytes",
+    "listings_disk_free_bytes",
+    "listings_last_backup_timestamp_seconds",
+    "listings_mail_oldest_timestamp_seconds",
+    "listings_market_lag_seconds",
+    "listings_picture_bytes",
     "listings_rate_limit_away",
+    "listings_ready",
+    "listings_stored_bytes",
     "process_start_time_seconds",
     "python_info",
 }

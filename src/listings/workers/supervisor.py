@@ -20,12 +20,13 @@ from listings.http.acceptor import HANDSHAKE_SECONDS, drop_new_connections
 from listings.telemetry.metrics import Family
 from listings.workers.metrics_sum import MetricsSum, build_worker_metrics
 from listings.workers.protocol import Retire, Stop
-from listings.workers.worker import Worker, describe_exit
+from listings.workers.reload_record import ReloadRecord
+from listings.workers.worker import Worker, WorkerKilledError, describe_exit
 
 _EARLY_EXIT_SECONDS = 5.0  # an earlier exit may have a cause that affects the next worker, too
 _MAX_EARLY_EXITS = 3  # in a row, before starts are delayed
 _MIN_START_INTERVAL_SECONDS = 1.0
-_RETIRE_TIMEOUT_SECONDS = 75.0  # a worker takes up to a minute, and its store has to be closed
+_RETIRE_TIMEOUT_SECONDS = 195.0  # a worker takes up to three minutes, and its store has to be closed
 _STOP_TIMEOUT_SECONDS = 14.0  # a worker takes up to ten seconds, two more for an email, and its store has to be closed
 _REPORT_TIMEOUT_SECONDS = 1.0
 _RESPONSE_TIMEOUT_SECONDS = 30.0
@@ -43,6 +44,7 @@ class Supervisor:
         start: Callable[[Callable[[int, list[Family]], None]], Coroutine[Any, Any, Worker]],
         count: int,
         listener: socket.socket,
+        record: ReloadRecord,
         response_timeout: float = _RESPONSE_TIMEOUT_SECONDS,
     ) -> None:
         """`start` starts a worker that passes its metrics to the given callback. `listener` is closed at the end.
@@ -52,6 +54,7 @@ class Supervisor:
         self._start = start
         self._count = count
         self._listener = listener
+        self._record = record
         self._ping_interval = response_timeout / _MAX_UNANSWERED_PINGS
         self._loop = asyncio.get_running_loop()
         self._metrics = MetricsSum()
@@ -101,25 +104,23 @@ class Supervisor:
 
     async def _start_all(self) -> None:
         try:
-            workers = [await self._launch() for _ in range(self._count)]
-            await self._wait_until_ready(workers)
+            starts = [self._start_until_ready(is_first=True) for _ in range(self._count)]
+            await self._wait_until_started(list(map(self._spawn, starts)))
         except Problem:
             self._stopping.set()
             await self._stop_all()
             raise
-        for worker in workers:
-            self._spawn(self._supervise(worker))
 
-    async def _wait_until_ready(self, workers: list[Worker]) -> None:
-        """Wait until all workers are ready, or a stop begins. Raises the Problem of a worker that cannot start."""
-        ready = asyncio.gather(*(worker.wait_until_ready() for worker in workers))
+    async def _wait_until_started(self, starts: list[asyncio.Task[None]]) -> None:
+        """Wait until all starts have succeeded, or a stop begins. Raises the Problem of a worker that cannot start."""
+        started = asyncio.gather(*starts)
         stop = asyncio.create_task(self._stopping.wait())
-        either: list[asyncio.Future[Any]] = [ready, stop]
+        either: list[asyncio.Future[Any]] = [started, stop]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-        if ready.done():
-            ready.result()
-        ready.cancel()
+        if started.done():
+            started.result()
+        started.cancel()
 
     async def _launch(self) -> Worker:
         self._last_start = self._loop.time()
@@ -144,7 +145,7 @@ class Supervisor:
         early = self._loop.time() - worker.started < _EARLY_EXIT_SECONDS
         self._early_exits = self._early_exits + 1 if early else 0
         _log.error("Worker %d %s; starting a replacement", worker.pid, describe_exit(code))
-        await self._replace()
+        await self._start_until_ready()
 
     async def _kill_unresponsive(self) -> None:
         """Ping all workers, and kill those that do not respond. `_supervise` then replaces them."""
@@ -155,14 +156,25 @@ class Supervisor:
                     _log.error("Worker %d does not respond; killing it", worker.pid)
                     worker.signal(signal.SIGKILL)
 
-    async def _replace(self) -> None:
-        """Start a worker, repeatedly until one is ready."""
+    async def _start_until_ready(self, *, is_first: bool = False) -> None:
+        """Start a worker, repeatedly until one is ready.
+
+        Raises the Problem of a worker that cannot start if it is one of the first. A killed one is replaced, unless no
+        worker is ready and several were killed in a row: the memory is probably too small for any.
+        """
+        failures = 0
         while not self._stopping.is_set():
             try:
                 worker = await self._start_with_pause()
             except Problem as problem:
+                failures += 1
+                is_killed = isinstance(problem, WorkerKilledError)
+                is_last = failures == _MAX_EARLY_EXITS and not any(worker.is_ready for worker in self._workers)
+                if is_first and (is_last or not is_killed):
+                    raise
+                self._deaths += is_killed
                 self._early_exits += 1
-                _log.error("A replacement could not start: %s", problem.message)
+                _log.error("A worker could not start; trying again: %s", problem.message)
             else:
                 self._spawn(self._supervise(worker))
                 return
@@ -181,36 +193,39 @@ class Supervisor:
     async def _run_reloads(self) -> None:
         while await self._reload_requested.wait():
             self._reload_requested.clear()
+            self._record.begin()
             workers = [worker for worker in self._workers if not worker.is_exit_expected]
             workers.sort(key=lambda worker: not worker.is_ready)  # those that are starting may take long
             _log.info("Reloading %d workers, one at a time", len(workers))
-            for old in workers:
-                if not await self._replace_gracefully(old):
-                    break
+            try:
+                for old in workers:
+                    await self._replace_gracefully(old)
+            except Problem as problem:
+                _log.error("Reload aborted, keeping the current workers: %s", problem.message)
+                self._record.end(problem.message)
             else:
                 _log.info("Reloaded")
+                self._record.end(None)
 
-    async def _replace_gracefully(self, old: Worker) -> bool:
-        """Replace a worker with a new one. Return False if that could not start; the old one then keeps running."""
+    async def _replace_gracefully(self, old: Worker) -> None:
+        """Replace a worker with a new one. Raises Problem if that can't start; the old one then keeps running."""
         with suppress(Problem):
             await old.wait_until_ready()  # it may have read the settings and secret files before the reload
         if old.ended.done():
-            return True  # already replaced
+            return  # already replaced
         old.is_exit_expected = True
         try:
             new = await self._launch()
             await new.wait_until_ready()
-        except Problem as problem:
-            _log.error("Reload aborted, keeping the current workers: %s", problem.message)
+        except Problem:
             if old.ended.done():
-                self._spawn(self._replace())
+                self._spawn(self._start_until_ready())
             else:
                 old.is_exit_expected = False
-            return False
+            raise
         self._spawn(self._supervise(new))
         if not await old.stop(Retire(), _RETIRE_TIMEOUT_SECONDS):
             await _kill(old)
-        return True
 
     # Stop
 

@@ -35,6 +35,10 @@ _START_TIMEOUT_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
+class WorkerKilledError(Problem):
+    """A signal ended a worker before it was ready. The kernel sends SIGKILL when memory is short."""
+
+
 class Worker:
     """One worker process. Created by `start`, for one event loop."""
 
@@ -87,7 +91,10 @@ class Worker:
         return self._ready.done() and self._ready.exception() is None
 
     async def wait_until_ready(self) -> None:
-        """Wait until the worker is ready. Raises Problem if it exits, or is not ready within a minute and is killed."""
+        """Wait until the worker is ready. Raises Problem if it exits, or is not ready within a minute and is killed.
+
+        The Problem is a WorkerKilledError if a signal of another program ended it.
+        """
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), _START_TIMEOUT_SECONDS)
         except TimeoutError:
@@ -159,9 +166,8 @@ class Worker:
         self._writer.close()
         code = await asyncio.to_thread(self._process.wait)
         if not self._ready.done():
-            self._ready.set_exception(
-                problem or Problem("unavailable", f"A worker {describe_exit(code)} during startup")
-            )
+            error = WorkerKilledError if code < 0 else Problem
+            self._ready.set_exception(problem or error("unavailable", f"A worker {describe_exit(code)} during startup"))
             self._ready.exception()  # mark as retrieved, because nobody may be waiting
         return code
 

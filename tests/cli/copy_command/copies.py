@@ -14,6 +14,7 @@ TABLES = (
     *(
         "reverts",
         "revert_conflicts",
+        "change_groups",
         "refusals",
         "sign_in_devices",
         "plan_requests",
@@ -22,7 +23,7 @@ TABLES = (
         "email_tokens",
         "confirmed_emails",
     ),
-    *("closed_accounts", "plan_reminders", "views", "database_id"),
+    *("closed_accounts", "pictures", "picture_usage", "blocked_pictures", "plan_reminders", "views", "database_id"),
 )
 MARKET_COLUMNS = {"marketed", "market_version"}  # the state of the market index, which is not copied
 FLAGS = {"is_active", "indexed", "new_ids", "overwrite"}
@@ -104,6 +105,7 @@ def fill(folder: Path) -> Cast:
             )
             assert reply.status == 200
         harness.run(harness.services.market.index_accounts())
+        harness.run(harness.services.test_mode.create_key(cast.alice.account, "rehearsal"))
     return cast
 
 
@@ -131,8 +133,10 @@ def add_rows(source: Source) -> None:
         "UPDATE api_keys SET access = 'read' WHERE name = 'revoked'",
         "INSERT INTO accounts (id, bucket, name, email, created_at, disabled_at) VALUES (2050, 2, 'dora', 'd@x', 1, 2)",
         "INSERT INTO account_state (bucket, account_id, revision) VALUES (2, 2050, 12345678901)",
-        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'csv', 1, 2, 3, 4, 5, 6, 7, 8, NULL, 9, 10)",
-        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'jsonl', 0, 2, 3, 4, 5, 6, 7, 8, 9, NULL, NULL)",
+        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'csv', 1,"
+        " 2, 3, 4, 5, 6, 7, 8, NULL, 9, 10, 11, 12, 13, 'a.csv')",
+        f"INSERT INTO imports VALUES ({bob}, {bob}, randomblob(32), 'jsonl', 0,"
+        " 2, 3, 4, 5, 6, 7, 8, 9, NULL, NULL, 0, 0, 0, '')",
         f"UPDATE listing_ids SET last = last + 1000 WHERE bucket = {bob}",
         "INSERT INTO listing_ids VALUES (99, 77)",
         "INSERT INTO view_salts VALUES (20000, randomblob(32))",
@@ -140,27 +144,36 @@ def add_rows(source: Source) -> None:
         f"UPDATE accounts SET plan_expires_at = NULL WHERE id = {charlie}",
         "UPDATE sqlite_sequence SET seq = 3000 WHERE name = 'accounts'",
         f"INSERT INTO members VALUES ({bob}, '$argon2id$☃', 1), ({charlie}, '', 2)",
-        *(f"INSERT INTO sessions VALUES (randomblob(32), {bob}, '{it}', 's', 1, 2, 3, 'Ünïcode')" for it in "abc"),
+        *(
+            f"INSERT INTO sessions VALUES (randomblob(32), {bob}, '{it}', 's', 1, 2, 3, 'Ünïcode', NULL)"
+            for it in "abc"
+        ),
         f"INSERT INTO invitations VALUES (randomblob(32), {bob}, 1, 2), (randomblob(32), {charlie}, 1, 2)",
         "INSERT INTO sign_in_attempts VALUES (randomblob(32), 1, 2), (randomblob(32), 3, 4)",
         f"INSERT INTO sign_in_devices VALUES ({bob}, randomblob(32), 1), ({charlie}, randomblob(32), 2)",
-        f"INSERT INTO plan_requests VALUES ({bob}, 1), ({charlie}, 2)",
+        f"INSERT INTO plan_requests (account_id, requested_at) VALUES ({bob}, 1), ({charlie}, 2)",
         f"INSERT INTO mails VALUES ('a', 'key_created', 'bob@ü', {bob}, '{{}}', 1, 2, 3)",
         "INSERT INTO mails VALUES ('b', 'password_reset', 'nobody@x', NULL, '{}', 1, NULL, 3)",
         f"INSERT INTO email_tokens VALUES (randomblob(32), {bob}, 'ü@x', 1), (randomblob(32), {bob}, 'b@x', 2)",
         f"INSERT INTO confirmed_emails VALUES ({bob}, 'ü@x', 1), ({charlie}, 'c@x', 2)",
         f"INSERT INTO closed_accounts VALUES ({charlie}, 1)",
+        f"INSERT INTO pictures VALUES ('{'a' * 32}', {bob}, randomblob(32), 16, 9, 7, 1, NULL, 'Ü.jpg', 'ü.jpg', NULL),"
+        f" ('{'b' * 32}', {charlie}, randomblob(32), 1600, 1, 8, 2, 3, '', '', NULL)",
+        f"INSERT INTO picture_usage VALUES ({bob}, 7, NULL), ({charlie}, 8, 5)",
+        "INSERT INTO blocked_pictures VALUES (randomblob(32), 1)",
         f"INSERT INTO plan_reminders VALUES ({bob}, 1, 14), ({charlie}, 2, 0)",
         "INSERT INTO periodic_tasks VALUES ('daily report', 1)",
-        f"INSERT INTO payments VALUES ('stripe', 'cs_1', {bob}, 1, 2, 3), ('manual', 'ü', {bob}, 1, 2, 3)",
+        f"INSERT INTO payments VALUES ('stripe', 'cs_1', {bob}, 1, 2, 3, 'in_1'), ('manual', 'ü', {bob}, 1, 2, 3, '')",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 0, 1, -1, 'updated', 7, '{{}}')",
         f"INSERT INTO activity VALUES ({bob}, {bob}, 900, 1, 1, 0, 'key_added', 7, '')",
-        f"INSERT INTO changes VALUES ({bob}, {bob}, 900, 1, 7, 1, -1, 'import', 3, NULL, 0, '[]', '[[\"ü\", null]]')",
+        f"INSERT INTO changes VALUES ({bob}, {bob}, 900, 1, 7, 1, -1, 'import', 3, NULL, 0,"
+        " '[]', '[[\"ü\", null]]', 5)",
         f"INSERT INTO reverts VALUES ({bob}, {bob}, 900, 'key', 7, 1, 899, 0, 9223372036854775807, 1, 7, 900, 1, 1, "
-        "-3, 1, 2, 1, 5, randomblob(16), 9)",
+        "-3, 1, 2, 1, 5, randomblob(16), 9, 901)",
+        f"INSERT INTO change_groups VALUES ({bob}, {bob}, 901, 'named', 'ü', 7, 1, 2, 905, 2, 3, NULL)",
         f"INSERT INTO revert_conflicts VALUES ({bob}, {bob}, 900, 1, 7, 'changed_later', '[\"title\"]', NULL)",
         f"INSERT INTO usage_hours VALUES ({bob}, {bob}, 400000, 7, 200, 12345678901), ({bob}, {bob}, 4, 7, 404, 1)",
-        f"INSERT INTO refusals VALUES ({bob}, {bob}, 1790000000000000, 'r', 7, 'c', 403, 'GET', '/ü')",
+        f"INSERT INTO refusals VALUES ({bob}, {bob}, 1790000000000000, 'r', 7, 'c', 403, 'GET', '/ü', 'ü')",
     )
 
 

@@ -8,7 +8,7 @@ import apsw
 import msgspec
 import pytest
 
-from listings.domain.model import BUCKETS, MarketEntry, MarketQuery
+from listings.domain.model import BUCKETS, MarketEntry
 from tests.cli import terminal
 from tests.cli.commands import Cli, Program
 from tests.cli.copy_command.copies import (
@@ -42,8 +42,8 @@ def test_every_row_of_every_table_is_copied(cli: Cli, source: Source, target: Ta
 def list_market(source: Source, database: str | None = None) -> list[MarketEntry]:
     with open_harness(source.folder, database) as harness:
         harness.clock.advance(60)  # until the lease of another indexer has expired
-        harness.run(harness.services.market.index())
-        entries: list[MarketEntry] = harness.run(harness.services.market.search(MarketQuery(limit=2_000))).entries
+        harness.index_market()
+        entries: list[MarketEntry] = harness.run(harness.store.page_newest(count=2_000))
         return sorted(entries, key=lambda entry: entry.id)
 
 

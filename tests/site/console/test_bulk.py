@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from listings.contract.listings import IdempotencyRecord
 from listings.domain.errors import Unavailable
+from listings.domain.listings import IdempotencyRecord
 from listings.site.console.listings import bulk
 from tests.harness import Harness
 from tests.site.tab import Tab, create, form_values, list_titles, load_listing, open_console
@@ -114,8 +114,8 @@ def test_a_failed_bulk_change_shows_what_was_changed(
     alice.post(PATH, action="pause", all="1", confirmed="pause", form_id="a")
     assert (alice.reply.status, "The database" in alice.text) == (503, False)
     assert "your changes may not have been saved" in alice.text
-    assert "4 listings paused. Undo in the activity The change was not completed." in alice.text
-    assert '<a href="/console/activity">Undo in the activity</a>' in alice.reply.body.decode()
+    assert "4 listings paused. Undo The change was not completed." in alice.text
+    assert '?group=%236">Undo</a>' in alice.reply.body.decode()
 
 
 def test_a_percentage_sent_again_is_applied_once_to_each_listing(

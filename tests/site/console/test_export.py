@@ -1,26 +1,27 @@
-"""Limits of simultaneous exports in the console."""
+"""Exports in the console: how many run, and until when."""
 
 import asyncio
 import select
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx2
 import pytest
 
-from listings.domain.errors import Unavailable
 from listings.domain.model import Listing
 from listings.service import Services
 from listings.service.transfer.file_formats import Format
-from listings.site.console.export import Exports
-from listings.site.pages import replace_message
+from listings.site.console import costly
+from listings.site.console.transfer import encode as encode_pages
+from listings.site.context import CostlyPages
 from tests.cli.crowds import until
-from tests.harness import RunningService, cheap_passwords
+from tests.harness import TIMEOUT, RunningService, cheap_passwords
 from tests.http.raw import Connection, request
 
 PATH = "/api/v1/listings"
 SMALL_BUFFER = 4096
+COUNT = 40
 
 
 @pytest.fixture
@@ -38,14 +39,23 @@ def sign_up(service: RunningService) -> str:
     return service.run(run)
 
 
-def test_an_account_has_at_most_two_unread_exports(service: RunningService) -> None:
+@pytest.fixture
+def export(service: RunningService) -> bytes:
+    """Create listings of 4 MB, and return the request for their export."""
     cookie = f"Cookie: listings_session={sign_up(service)}".encode()
     key = service.run(lambda services: services.keys.create("alice@shop.example", "test")).secret
     body = b'{"title": "Large", "content": "%s"}' % (b"x" * 100_000)
     with Connection(service) as writer:
-        for _ in range(40):
+        for _ in range(COUNT):
             assert writer.send(request("POST", PATH, key, body=body)).read_response().status == 201
-    export = request("GET", "/console/export", None, cookie, b"Accept: text/html")
+    return request("GET", "/console/export", None, cookie, b"Accept: text/html")
+
+
+def test_an_account_has_at_most_two_unread_exports(service: RunningService, export: bytes) -> None:
+    def fetch() -> int:
+        with Connection(service).send(export) as connection, connection.socket.makefile("rb") as response:
+            return int(response.readline().split()[1])
+
     with ExitStack() as stack:
         for _ in range(2):
             unread = stack.enter_context(Connection(service, SMALL_BUFFER)).send(export)
@@ -53,20 +63,19 @@ def test_an_account_has_at_most_two_unread_exports(service: RunningService) -> N
         with Connection(service) as third:
             response = third.send(export).read_response()
             assert (response.status, response.headers["retry-after"]) == (503, "30")
-    url, headers = f"{service.base_url}/console/export", {"Cookie": cookie.decode().partition(": ")[2]}
-    until(lambda: httpx2.get(url, headers=headers).status_code == 200)  # the service learns that both have left
+    until(lambda: fetch() == 200)  # the service learns that both have left
 
 
-def test_exports_of_all_accounts_are_limited() -> None:
-    exports = Exports()
-    with ExitStack() as stack:
-        for account_id in range(16):
-            exports.require_room(account_id)
-            stack.enter_context(exports.count(account_id))
-        with pytest.raises(Unavailable, match="Too many exports are running") as rejected:
-            exports.require_room(99)
-        assert replace_message(rejected.value) is rejected.value
-    exports.require_room(99)
+def test_a_client_that_will_send_nothing_further_gets_its_export(
+    service: RunningService, export: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costly, "_FINISH_SECONDS", 0.0)  # otherwise, the export could end before its work is cancelled
+    with Connection(service, SMALL_BUFFER).send(export) as connection, Connection(service) as other:
+        connection.socket.shutdown(socket.SHUT_WR)
+        assert select.select([connection.socket], [], [], TIMEOUT)[0]
+        assert other.send(request("GET", "/healthz")).read_response().status == 200  # the shutdown was noticed
+        with connection.socket.makefile("rb") as response:
+            assert response.read().count(b"Large") == COUNT
 
 
 def test_others_run_between_reading_a_page_and_encoding_it() -> None:
@@ -84,7 +93,7 @@ def test_others_run_between_reading_a_page_and_encoding_it() -> None:
     file_format = Format("test", b"header", encode, lambda *_: iter(()))
 
     async def export() -> list[bytes]:
-        return [piece async for piece in Exports().encode(read_page(), file_format)]
+        return [piece async for piece in encode_pages(read_page(), file_format, CostlyPages())]
 
     assert asyncio.run(export()) == [b"header", b"page"]
     assert steps == ["read", "others", "encode"]

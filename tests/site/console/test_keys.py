@@ -1,10 +1,14 @@
 """Create, rotate and revoke API keys in the console (hardening line 28)."""
 
+import html
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.harness import Harness
+import listings_client
+from listings.site.console.keys import PYTHON_SAMPLE
+from tests.harness import Harness, RunningService
 from tests.site.tab import PASSWORD, Tab, open_console
 
 MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
@@ -29,6 +33,24 @@ def selected_options(tab: Tab) -> list[str | None]:
 
 def status_of(harness: Harness, secret: str) -> int:
     return harness.fetch("GET", "/api/v1/listings", key=secret).status
+
+
+def test_a_new_key_comes_with_a_login_and_a_python_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunningService(tmp_path) as service:
+        alice = service.cast().alice
+        program = PYTHON_SAMPLE.format(key=alice.key, base_url=service.base_url)
+        with listings_client.Client(alice.key, service.base_url) as client:
+            client.create(title="Lamp", content="Brass.", price=5)
+        exec(program, {})  # noqa: S102 - the sample
+        assert capsys.readouterr().out == "Lamp 5.00\n"
+
+
+def test_a_new_key_page_shows_the_login_and_the_program(harness: Harness) -> None:
+    tab = open_console(harness)
+    secret = create_key(tab)
+    shown = html.unescape(tab.reply.body.decode())
+    assert "pip install listings-client\nlst login --url http://localhost:8000\nlst list</textarea>" in shown
+    assert PYTHON_SAMPLE.format(key=secret, base_url="http://localhost:8000") in shown
 
 
 def test_a_new_key_is_shown_once_with_a_working_command(harness: Harness) -> None:
@@ -84,7 +106,7 @@ def test_a_read_only_key_is_marked_wherever_it_is_shown(harness: Harness) -> Non
         assert tab.get(path).text.count("Read only") - ("Create a key" in tab.text) == count
     assert ", read-only) to replace an older one" in tab.get("/console/activity").text
     text = tab.get("/console/usage").text
-    assert "DELETE /api/v1/listings/1 Warehouse Read only " in text
+    assert re.search(r"DELETE /api/v1/listings/1 1 [^/]+ Warehouse Read only ", text)
     assert text.count(", read-only)") == 2  # the keys that the filter offers
 
 
@@ -271,3 +293,17 @@ def test_a_single_request_is_shown_in_the_singular(harness: Harness) -> None:
     text = tab.get("/console/keys/1").text
     assert "1 request " in text
     assert "The key was used once in" in text
+
+
+@pytest.mark.decision("G25")
+def test_the_twenty_first_key_in_an_hour_is_429(harness: Harness) -> None:
+    tab = open_console(harness)
+    for number in range(1, 21):
+        create_key(tab)
+        tab.get(f"/console/keys/{number}").post(f"/console/keys/{number}/revoke")
+    tab.get("/console/keys").post("/console/keys", name="Till", expires="2030-01-01")
+    assert (tab.reply.status, tab.reply.headers["retry-after"]) == (429, "3600")
+    assert "Too many new keys in the last hour: wait 60 minutes, then try again" in tab.text
+    assert tab.page.values("input", "value", id="name") == ["Till"]
+    harness.clock.advance(HOUR)
+    assert tab.post("/console/keys", name="Till", form_id=get_form_id(tab), password=PASSWORD).reply.status == 201

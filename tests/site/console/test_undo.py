@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from listings.contract.reverts import MAX_FIRST_LISTINGS
 from listings.domain.model import BUCKETS
+from listings.domain.reverts import MAX_FIRST_LISTINGS
 from listings.site.console.history import undo as undo_pages
 from tests.harness import MONTH, Harness
 from tests.site.console.test_transfer import preview, run_import
@@ -73,13 +73,20 @@ def test_the_notice_of_a_bulk_change_offers_undo(harness: Harness, alice: Tab) -
     assert len(find_undo_links(alice)) == 1
 
 
-def test_the_notice_of_several_change_sets_leads_to_the_activity(harness: Harness, alice: Tab) -> None:
+def test_a_bulk_action_is_one_line_and_one_undo(harness: Harness, alice: Tab) -> None:
     create(harness)
     import_rows(alice, 100)
-    alice.get(PATH).post(PATH, action="delete", all="1", confirmed="delete", form_id="a")
-    assert "101 listings deleted. Undo in the activity" in alice.follow().text
-    assert find_undo_links(alice) == []
-    assert f'<a href="{ACTIVITY}">Undo in the activity</a>' in alice.reply.body.decode()
+    alice.get(PATH).post(PATH, action="price", mode="set", amount="10", all="1", confirmed="price set 10", form_id="a")
+    assert "The prices of 101 listings were changed." in alice.follow().text
+    (link,) = find_undo_links(alice)
+    text = alice.get(ACTIVITY).text
+    assert text.count("You set the price of 101 listings to $10") == 1
+    assert "Listings to change 101 Conflicts 0" in alice.get(link).text
+    undo(alice)
+    assert "Done: 101 listings changed, 0 conflicts." in alice.text
+    text = alice.get(ACTIVITY).text
+    assert text.count("Undone") == 1
+    assert link not in find_undo_links(alice)
 
 
 def test_activity_shows_each_changed_field_and_offers_undo(harness: Harness, alice: Tab) -> None:
@@ -236,8 +243,8 @@ def test_the_progress_of_an_undo_keeps_the_page_of_conflicts(
     assert polled == f"{path}?after=1"
     harness.run(harness.services.reverts.run())
     polled_part = alice.get(polled or "").reply.body.decode().split('<div id="undo"')[1].split("</div>")[0]
-    assert f'href="{path}">First page' in polled_part
-    assert f'href="{path}?after=2" rel="next">Next page' in polled_part
+    assert f'href="{path}" rel="prev">Previous page' in polled_part
+    assert f'href="{path}?after=2&amp;trail=1" rel="next">Next page' in polled_part
 
 
 def test_a_confirmation_sent_twice_undoes_once(harness: Harness, alice: Tab) -> None:
@@ -259,7 +266,7 @@ def test_an_unknown_change_cannot_be_undone(harness: Harness, alice: Tab) -> Non
 def test_changes_of_another_account_are_not_found(harness: Harness, alice: Tab) -> None:
     edit(alice, create(harness), price="6")
     undo(alice.get(f"{UNDO}?change=2"))
-    result = f"{UNDO}/{form_values(alice.get(UNDO + '?revert=3'))['revert']}"
+    result = f"{UNDO}/{form_values(alice.get(UNDO + '?revert=1'))['revert']}"
     assert alice.get(result).reply.status == 200
     bob = open_console(harness, "bob@example.com")
     assert [bob.get(path).reply.status for path in (result, f"{UNDO}?change=2")] == [404, 404]

@@ -1,21 +1,43 @@
 """The words of an account's listings are written in pieces, and split outside of the event loop."""
 
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
 from listings.domain.account_limits import AccountLimits
+from listings.store.mapping import Row
 from listings.store.postgres.writes import PostgresEngine
-from listings.store.scripts.script import QueryMany
+from listings.store.scripts.script import Transaction
 
 
-def list_queries(*texts: str) -> list[QueryMany]:
+class RecordingTransaction(Transaction):
+    """Records the values of statements, and runs none."""
+
+    def __init__(self) -> None:
+        self.many: list[Iterable[Row]] = []
+
+    async def fetch(self, statement: str, values: Row, *, locks: bool = False) -> list[Any]:  # noqa: ARG002
+        raise AssertionError(statement)
+
+    async def fetch_many(self, statement: str, many: Iterable[Row], at_once: str = "") -> list[Any]:  # noqa: ARG002
+        self.many.append(many)
+        return []
+
+
+def list_values(*texts: str) -> list[Iterable[Row]]:
+    """Return the values of each statement that indexes the words of listings with these texts."""
     rows = [(number, "Lamp", text) for number, text in enumerate(texts)]
-    return [query for query in PostgresEngine(AccountLimits()).index_words(1, rows) if isinstance(query, QueryMany)]
+    tx = RecordingTransaction()
+    asyncio.run(PostgresEngine(AccountLimits()).index_words(tx, 1, rows))
+    return tx.many
 
 
 def test_long_texts_are_split_in_a_thread_and_a_few_at_a_time() -> None:
-    queries = list_queries(*["Brass. " * 100] * 120)
-    assert not any(isinstance(query.many, list) for query in queries)  # the transaction lists others in a thread
-    assert len(queries) == 3
+    many = list_values(*["Brass. " * 100] * 120)
+    assert not any(isinstance(values, list) for values in many)  # the transaction lists others in a thread
+    assert len(many) == 3
 
 
 def test_a_short_text_is_split_at_once() -> None:
-    (query,) = list_queries("Brass.")
-    assert isinstance(query.many, list)
+    (values,) = list_values("Brass.")
+    assert isinstance(values, list)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from listings.contract.listings import AddStep
 from listings.domain.errors import Unavailable
+from listings.domain.listings import AddStep
 from listings.store.postgres.batched_lookups import MAX_BATCH_SIZE, BatchedLookups
 from listings.store.postgres.pool import Rows, Session
 from listings.store.postgres.store import PostgresStore

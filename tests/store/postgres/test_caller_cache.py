@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from listings.contract.accounts import NewKey
+from listings.domain.accounts import NewKey
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.harness import Clock

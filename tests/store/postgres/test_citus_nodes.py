@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from listings.contract.listings import AddStep
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.listings import AddStep
 from listings.store.postgres.inspection import inspect
 from listings.store.postgres.migrate import migrate
 from listings.store.postgres.pool import PoolLimits

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import asyncpg
 import pytest
 
-from listings.contract.listings import AddStep, Batch, ChangeStep, IdempotencyRecord
 from listings.domain.errors import Unavailable
+from listings.domain.listings import AddStep, Batch, ChangeStep, IdempotencyRecord
 from listings.domain.model import Listing, ListingChange, ListingQuery, NewListing
 from listings.store.postgres import pool
 from listings.store.postgres.inspection import inspect
@@ -115,7 +115,7 @@ def test_the_store_works_after_its_idle_sessions_were_terminated(url: str, monke
             ):
                 assert await end_store_sessions(other) >= 1
                 await use()
-            assert len(await store.list_listings(1, 1)) == 2
+            assert len((await store.list_listings(1, 1)).listings) == 2
 
     asyncio.run(scenario())
 
@@ -167,7 +167,7 @@ def test_a_write_is_retried_if_its_session_has_lost_its_statements(url: str) -> 
                 await session.execute("DEALLOCATE ALL")
                 store._pool.release(session)  # noqa: SLF001
                 await store.change_listing(listing_id, rename("Second"))
-            assert len(await store.list_listings(1, 1)) == 3
+            assert len((await store.list_listings(1, 1)).listings) == 3
 
     asyncio.run(scenario())
 
@@ -185,7 +185,7 @@ def test_a_create_has_an_unknown_outcome_if_its_session_is_terminated(url: str) 
             with pytest.raises(Unavailable, match="outcome is unknown") as raised:
                 await create
             assert raised.value.retry_after == 1
-            return len(await store.list_listings(1, 1))
+            return len((await store.list_listings(1, 1)).listings)
 
     assert asyncio.run(scenario()) == 1
 
@@ -373,7 +373,7 @@ def test_cancelled_callers_hold_no_session_and_undo_no_write(url: str) -> None:
             listing = await store.get_listing(listing_id)
             assert listing is not None
             assert listing.price_cents == 20
-            return len(await store.list_listings(1, 1))
+            return len((await store.list_listings(1, 1)).listings)
 
     assert asyncio.run(scenario()) == 21
 
@@ -423,7 +423,7 @@ def test_concurrent_batches_changes_and_creates_all_succeed(url: str) -> None:
             ]
             changes = [store.change_listing(ids[n % 6], rename(f"c{n}")) for n in range(20)]
             await asyncio.gather(*(batch(number) for number in range(20)), *creates, *changes)
-            return len(await store.list_listings(1, 1))
+            return len((await store.list_listings(1, 1)).listings)
 
     assert asyncio.run(scenario()) == 7 + 5
 

@@ -15,6 +15,7 @@ from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT
 from tests.postgres_server import USER, PostgresServer
+from tests.store import databases
 
 ONE = Migration(1, "one", "CREATE TABLE one (a integer); INSERT INTO one VALUES (1)")
 TWO = Migration(2, "two", "INSERT INTO one VALUES (2)")
@@ -192,13 +193,22 @@ def test_changed_columns_are_separated_by_commas(postgres: PostgresServer, url: 
     assert rows(postgres, url, "SELECT fields FROM changes ORDER BY number") == expected
 
 
+def test_an_upgrade_counts_what_is_stored(postgres: PostgresServer, url: str) -> None:
+    shipped = migrations.shipped_migrations("postgres")
+    run(url, *(migration for migration in shipped if migration.version < 28))
+    account = "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (5, 5, 'alice', 'a@x', 1)"
+    state = "INSERT INTO account_state (bucket, account_id, revision) VALUES (5, 5, 0)"
+    execute(postgres, url, account, state, *databases.STORED.split(";"))
+    run(url, *shipped)
+    expected = [(databases.STORED_BYTES, 9, None)]
+    assert rows(postgres, url, "SELECT history_bytes, edited_at, max_listings FROM account_state") == expected
+
+
 def test_words_of_indexed_listings_have_no_capitals(postgres: PostgresServer, url: str) -> None:
     shipped = migrations.shipped_migrations("postgres")
     run(url, *(migration for migration in shipped if migration.version < 26))
     words = "INSERT INTO listing_words (bucket, id, words) VALUES (5, 1029, $${5:bikeTM,5:kΩ,5:zoë}$$), (5, 5, '{5:a}')"
-    spelling = "INSERT INTO market_spellings (word, skeleton, listings) VALUES ('bikeTM', 'bkTM', 1)"
-    execute(postgres, url, words, spelling)
+    execute(postgres, url, words)
     run(url, *shipped)
     found = rows(postgres, url, "SELECT id, words FROM listing_words ORDER BY id")
     assert found == [(5, ["5:a"]), (1029, ["5:biketm", "5:kω", "5:zoë"])]
-    assert rows(postgres, url, "SELECT word FROM market_spellings") == []

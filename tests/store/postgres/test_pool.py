@@ -7,9 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from listings.contract.reverts import RevertRequest
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import bucket_of
+from listings.domain.reverts import RevertRequest
 from listings.store.postgres.pool import Pool, PoolLimits, Session
 from listings.store.postgres.store import PostgresStore
 from tests.harness import TIMEOUT

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from listings.contract.history import Actor
-from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import AddResult, AddStep, Batch, ChangeStep, IdempotencyRecord, Step
 from listings.domain.account_limits import AccountLimits
 from listings.domain.errors import Problem
+from listings.domain.history import Actor
+from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.domain.listings import AddResult, AddStep, Batch, ChangeStep, IdempotencyRecord, Step
 from listings.domain.model import ImportedListing, NewListing
 from listings.store.postgres import writes
 from listings.store.postgres.pool import Session
@@ -56,11 +56,11 @@ def record_views(store: PostgresStore) -> Awaitable[object]:
 WRITES: dict[str, tuple[Write, int]] = {
     "a create": (lambda store: store.add_listing(1, 1, AddStep(NEW, STAMP)), 1),
     "a change": (lambda store: store.change_listing(IDS[0], lambda _: {"title": "x"}, ACTOR), 6),
-    "a batch of 50 changes and 50 creates": (run_batch, 312),
-    "an import of 500 new listings": (import_rows([None] * 500), 19),
-    "an import of 500 new listings with ids": (import_rows(1024 * serial + 1 for serial in range(1_000, 1_500)), 21),
-    "an import of 100 changes": (import_rows(IDS), 119),
-    "views of 5 listings": (record_views, 18),
+    "a batch of 50 changes and 50 creates": (run_batch, 19),
+    "an import of 500 new listings": (import_rows([None] * 500), 21),
+    "an import of 500 new listings with ids": (import_rows(1024 * serial + 1 for serial in range(1_000, 1_500)), 23),
+    "an import of 100 changes": (import_rows(IDS), 22),
+    "views of 5 listings": (record_views, 19),
 }
 
 
@@ -133,7 +133,7 @@ def test_a_repeated_concurrent_create_does_not_index_the_account(
         idempotency = IdempotencyRecord("k", b"d" * 32, 1_000, 900)
         added = await store.add_listing(1, 1, ADD, idempotency)
         again = await store._run_script(  # noqa: SLF001 - what `add_listing` does if the other one commits meanwhile
-            lambda: writes.add(store.engine, (1, 1), TAKEN, writes.WriteOptions(idempotency, ACTOR))
+            lambda tx: writes.add(tx, store.engine, (1, 1), TAKEN, writes.WriteOptions(idempotency, ACTOR))
         )
         assert again == AddResult(added.listing_id, replayed=True)
         assert find_indexing(statements) == []

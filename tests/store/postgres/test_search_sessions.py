@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from listings.contract.history import ActivityCursor
-from listings.contract.listings import AddStep
-from listings.domain.model import ListingQuery, MarketQuery
+from listings.domain.history import ActivityCursor
+from listings.domain.listings import AddStep
+from listings.domain.model import ListingQuery
 from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
 from tests.contract.helpers import find_all
@@ -36,12 +36,6 @@ SEARCHES: dict[str, Call] = {
     "an account search": lambda store: store.find_listings(1, 1, ListingQuery()),
     "a word search": lambda store: store.find_listings(1, 1, ListingQuery(words=("lamp",))),
     "a large list": lambda store: find_all(store, 1, ListingQuery()),
-    "a market search": lambda store: store.search_market(MarketQuery()),
-    "the traits": lambda store: store.list_market_traits(MarketQuery(), 5),
-    "the entries": lambda store: store.get_market_entries([1]),
-    "the spellings": lambda store: store.find_spellings(["bcl"], 5),
-    "the facets": lambda store: store.list_market_facets(5),
-    "the sitemap": lambda store: store.page_sitemap(0, 5),
     "an export": lambda store: store.page_listings(1, 1, 0, 5),
     "the creations": lambda store: store.page_creations(1, 1, 2**62, 5),
     "the activity": lambda store: store.page_events(1, 1, ActivityCursor(2**62, 0, 0), 5),
@@ -53,7 +47,8 @@ OTHERS: dict[str, Call] = {
     "a create": lambda store: store.add_listing(1, 1, AddStep(NEW, CREATED)),
     "a change": lambda store: store.change_listing(1025, lambda _: {"title": "x"}),
     "a key's caller": lambda store: store.find_caller(b"d" * 32),
-    "an indexing step": lambda store: store.index_market(5, b"i" * 16, 1_000.0),
+    "a step of the market": lambda store: store.stamp_market(5, b"i" * 16, 1_000.0),
+    "the cards of a page": lambda store: store.get_market_entries([1]),
 }
 
 

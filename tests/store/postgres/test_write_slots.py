@@ -6,16 +6,16 @@ from time import perf_counter, sleep
 
 import pytest
 
-from listings.contract.history import CONSOLE, Actor
-from listings.contract.listings import AddStep, Batch
 from listings.domain.errors import Unavailable
+from listings.domain.history import CONSOLE, Actor
+from listings.domain.listings import AddStep, Batch
 from listings.domain.model import NewListing
 from listings.http import eager
+from listings.queues import FairQueue
 from listings.store.postgres import writes
 from listings.store.postgres.pool import Pool, PoolLimits
 from listings.store.postgres.store import PostgresStore
-from listings.store.scripts.script import Query, Script
-from listings.store.write_slots import WriteSlots
+from listings.store.scripts.script import Transaction
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
@@ -27,13 +27,13 @@ BY_OWNER = Actor(CONSOLE, 1_500)
 class Writers:
     """Writes that last until they are released, and how many run at a time."""
 
-    def __init__(self, slots: WriteSlots) -> None:
+    def __init__(self, slots: FairQueue) -> None:
         self.running = 0
         self.release = asyncio.Event()
         self._slots = slots
 
     async def write(self, bucket: int) -> None:
-        async with self._slots.take(bucket):
+        async with self._slots.acquire(bucket):
             self.running += 1
             await self.release.wait()
 
@@ -73,18 +73,18 @@ def test_an_account_has_one_batch_at_a_time() -> None:
 
 def test_a_request_that_runs_without_a_task_gets_one_to_wait_for_a_slot() -> None:
     async def scenario() -> list[str]:
-        slots = WriteSlots(TIMEOUT, 1, 1)
+        slots = FairQueue(None, seconds=TIMEOUT)
         tasks: list[asyncio.Task[None]] = []
         done = []
 
         async def write() -> None:
-            async with slots.take(1):
+            async with slots.acquire(1):
                 done.append("second")
 
         def start_task(rest: eager.RequestCoroutine) -> None:
             tasks.append(asyncio.create_task(rest))
 
-        async with slots.take(1):
+        async with slots.acquire(1):
             asyncio.get_running_loop().call_soon(eager.run, write(), start_task)
             await asyncio.sleep(0)
             done.append("first")
@@ -96,11 +96,11 @@ def test_a_request_that_runs_without_a_task_gets_one_to_wait_for_a_slot() -> Non
 
 def test_a_write_that_waits_too_long_fails_and_others_go_on() -> None:
     async def scenario() -> int:
-        slots = WriteSlots(0.05, 1, 1)
-        async with slots.take(1):
+        slots = FairQueue(None, seconds=0.05)
+        async with slots.acquire(1):
             for bucket in (1, 2):
-                with pytest.raises(Unavailable, match="too many writes are waiting"):
-                    async with slots.take(bucket):
+                with pytest.raises(Unavailable, match="Too many requests are waiting"):
+                    async with slots.acquire(bucket):
                         pytest.fail("there is only one slot")
         return await Writers(slots).count(1, 2)
 
@@ -137,7 +137,7 @@ def test_waiting_writes_of_one_account_do_not_block_others(url: str) -> None:
 
 
 async def require_rejected(write: Awaitable[object]) -> None:
-    with pytest.raises(Unavailable, match="too many writes are waiting"):
+    with pytest.raises(Unavailable, match="Too many requests are waiting"):
         await write
 
 
@@ -147,10 +147,10 @@ def test_a_write_that_waits_too_long_is_not_a_database_failure(url: str) -> None
         await store.open()
         try:
             batch = Batch([STEP], atomic=True, dry_run=False, encode=str)
-            async with store._write_slots.take(1):  # noqa: SLF001 - a write that takes long
+            async with store._write_slots.acquire(1):  # noqa: SLF001 - a write that takes long
                 await require_rejected(store.add_listing(1, 1, STEP, None, BY_OWNER))
                 await require_rejected(store.change_listing(1025, lambda _: {}, BY_OWNER))
-            async with store._batch_slots.take(1):  # noqa: SLF001 - a batch that takes long
+            async with store._batch_slots.acquire(1):  # noqa: SLF001 - a batch that takes long
                 await require_rejected(store.run_batch(1, 1, batch, None, BY_OWNER))
             await store.check()
         finally:
@@ -160,17 +160,17 @@ def test_a_write_that_waits_too_long_is_not_a_database_failure(url: str) -> None
 
 
 def test_a_script_that_is_not_urgent_pauses_after_long_steps(url: str) -> None:
-    def work() -> Script[None]:
+    async def work(tx: Transaction) -> None:
         for _ in range(10):
-            yield Query("SELECT 1", ())
-            sleep(0.002)
+            await tx.fetch("SELECT 1", ())
+            sleep(0.002)  # noqa: ASYNC251 - the script's own work
 
     async def scenario() -> float:
         pool = Pool(url, PoolLimits(1, TIMEOUT))
         await pool.open()
         session = await pool.acquire()
         began = perf_counter()
-        await writes.run_script(session, work(), is_urgent=False)
+        await work(writes.PostgresTransaction(session, is_urgent=False))
         seconds = perf_counter() - began
         pool.release(session)
         await pool.close()

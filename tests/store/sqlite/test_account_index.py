@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-from listings.contract.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.contract.listings import AddStep
-from listings.contract.market import IndexResult
 from listings.domain.errors import Unavailable
+from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
+from listings.domain.listings import AddStep
+from listings.domain.market import IndexResult
 from listings.domain.model import ImportedListing, ListingQuery, NewListing
 from listings.store.search_sql import MIN_INDEXED_LISTINGS
 from listings.store.sqlite import account_index
@@ -259,7 +259,7 @@ def test_steps_of_another_index_do_not_count_as_contention(alice: Alice) -> None
     alice.add(MIN_INDEXED_LISTINGS)
     steps = []
     for _ in range(3):
-        steps += [alice.step(10), alice.run(alice.store.index_market(10, b"i" * 16, 1_000.0))]
+        steps += [alice.step(10), alice.run(alice.store.stamp_market(10, b"i" * 16, 1_000.0))]
     assert [step.contended for step in steps[1:]] == [False] * 5
     alice.add(2)
     assert alice.step(10).contended

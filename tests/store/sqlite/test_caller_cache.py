@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from listings.contract.accounts import NewKey, Rotation
-from listings.contract.history import Payment
-from listings.contract.listings import AddStep
+from listings.domain.accounts import NewKey, Rotation
+from listings.domain.history import Payment
+from listings.domain.listings import AddStep
 from listings.domain.model import NewListing, bucket_of
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from listings.contract.history import Actor
-from listings.contract.listings import AddStep, IdempotencyRecord
 from listings.domain.account_limits import NO_LIMITS
+from listings.domain.history import Actor
+from listings.domain.listings import AddStep, IdempotencyRecord
 from listings.domain.model import NewListing
 from listings.store.scripts import accounts
 from listings.store.scripts.listings import Added
@@ -25,7 +25,7 @@ def create(path: Path, count: int, indexed: int, idempotency: IdempotencyRecord 
     """Create a listing in an account that has `count` others. Return the result and the rows of all tables."""
     migrate.migrate(path)
     connection = open_writer(path)
-    run_script(connection, accounts.add("Alice", "alice@example.com", None, 1_000))
+    run_script(connection, lambda tx: accounts.add(tx, "Alice", "alice@example.com", None, 1_000))
     connection.execute("UPDATE account_state SET listings = ?, indexed = ?", (count, indexed)).fetchall()
     engine, actor = SqliteEngine(NO_LIMITS), Actor(7, 1_000)
     added = engine.add(connection, (1, 1), AddStep(NEW, "2026-11-21 10:00:00"), idempotency, actor)

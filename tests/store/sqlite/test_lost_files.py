@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.contract.listings import AddStep
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.listings import AddStep
 from listings.domain.model import NewListing
 from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance.backup import back_up
@@ -19,6 +19,7 @@ from listings.store.sqlite.maintenance.migrate import migrate
 from listings.store.sqlite.maintenance.restore import restore
 from listings.store.sqlite.store import SqliteStore
 from listings.store.sqlite.write_lock import WriteLock
+from listings.store.sqlite.writer import transaction
 from tests.store import databases
 from tests.store.sqlite.writer_runs import set_lock_timeout
 
@@ -133,7 +134,7 @@ def test_a_restore_keeps_the_wal_of_a_replaced_database(database: Path, tmp_path
     with pytest.raises(Problem, match="needs recovery"):
         restore(database, backup)
     assert wal_of(database).read_bytes() == written
-    kept = restore(database, backup, force=True).previous_file
+    kept = restore(database, backup, force=True)
     assert kept is not None
     assert wal_of(kept).read_bytes() == written
     assert not marker_of(database).exists()
@@ -217,6 +218,30 @@ def test_a_checkpoint_of_another_process_is_no_fault(database: Path) -> None:
     assert read_titles(database) == {"Lamp", "Chair"}
 
 
+def test_a_process_that_ends_during_a_stop_leaves_the_wal_in_place(database: Path) -> None:
+    lock = WriteLock(database)
+
+    async def stop_while_another_process_writes() -> None:
+        store = SqliteStore(database)
+        await store.open()
+        writer = store._database.writer  # noqa: SLF001 - tells when the stop waits
+        with lock.acquire():
+            queued = asyncio.ensure_future(add(store, "Lamp"))
+            await asyncio.sleep(0)
+            stop = asyncio.ensure_future(store.close())
+            while writer.lock.waiting_since is None:  # noqa: ASYNC110 - a thread sets it
+                await asyncio.sleep(0.001)
+            for name in ("bob", "charlie"):  # each closes the last connection but the store's
+                with closing(open_writer(database)) as other:
+                    other.execute("UPDATE accounts SET name = ?", (name,)).fetchall()
+        await asyncio.gather(queued, stop)
+
+    asyncio.run(stop_while_another_process_writes())
+    assert not marker_of(database).exists()
+    assert not wal_of(database).exists()
+    assert read_titles(database) == {"Lamp"}
+
+
 # Damage
 
 
@@ -228,7 +253,6 @@ def test_a_read_that_finds_damage_rejects_writes_of_all_processes(tmp_path: Path
         content[8 * 4096 :] = b"\xa5" * (len(content) - 8 * 4096)
         with database.open("r+b") as file:  # the same file
             file.write(content)
-        await store.check()
         with pytest.raises(Unavailable, match="can't be read"):
             await store.list_listings(1, 1)
         await require_rejected(store, "The database is damaged")
@@ -252,7 +276,7 @@ def fail_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise apsw.IOError("EIO")
 
-    monkeypatch.setattr("listings.store.sqlite.writer.transaction._run_without_savepoints", fail)
+    monkeypatch.setattr(transaction, "run_without_savepoints", fail)
 
 
 def test_failing_writes_are_not_ready_until_one_succeeds(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,10 @@
 
 import asyncio
 import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +17,9 @@ from listings.store import migrations
 from listings.store.migrations import Migration
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
+from tests.harness import TIMEOUT
 from tests.store import databases
-from tests.store.sqlite.database_files import COUNT_LISTINGS, NEXT_MIGRATION, list_names, read_files
+from tests.store.sqlite.database_files import COUNT_LISTINGS, NEXT_MIGRATION, ROOT, list_names, read_files
 
 ONE = Migration(1, "one", "CREATE TABLE one (a INTEGER) STRICT; INSERT INTO one VALUES (1)")
 TWO = Migration(2, "two", "INSERT INTO one VALUES (2)")
@@ -125,6 +130,24 @@ def test_a_migration_keeps_a_copy_of_the_previous_database(database: Path) -> No
     assert databases.rows(copies[0], "SELECT name FROM sqlite_schema WHERE name = 'next'") == []
 
 
+CLONE = """
+truncate -s 320M "$1/image" && mkfs.xfs -q "$1/image" && mkdir "$1/disk" && mount -o loop "$1/image" "$1/disk"
+shift && exec "$@"
+"""
+
+
+@pytest.mark.skipif(shutil.which("mkfs.xfs") is None, reason="xfsprogs is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+def test_the_copy_of_a_migration_is_a_clone_where_that_is_possible(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "tests.store.sqlite.cloned_copy", str(tmp_path / "disk")]
+    command = ["unshare", "-m", "sh", "-ec", CLONE, "sh", str(tmp_path), *program]
+    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    sizes, counts, views = outcome.stdout.splitlines()
+    database_bytes, copy_bytes = map(int, sizes.split())
+    assert database_bytes > 8_000_000 > 8 * copy_bytes
+    assert (counts, views) == ("(1000,) (1000,)", "(7,)")
+
+
 def test_a_new_or_current_database_is_not_copied(tmp_path: Path) -> None:
     copies: list[Path] = []
     database = tmp_path / "listings.db"
@@ -181,6 +204,16 @@ def test_changed_columns_are_separated_by_commas(path: Path) -> None:
         ("price_cents",),
         ("price_cents,title",),
     ]
+
+
+def test_an_upgrade_counts_what_is_stored(path: Path) -> None:
+    migrate.migrate(path, [migration for migration in migrations.shipped_migrations() if migration.version < 28])
+    with closing(databases.connect(path)) as connection:
+        databases.add_account(connection, 5)
+        connection.execute(databases.STORED).fetchall()
+    migrate.migrate(path)
+    counted = databases.rows(path, "SELECT history_bytes, edited_at, max_listings FROM account_state")
+    assert counted == [(databases.STORED_BYTES, 9, None)]
 
 
 def test_indexed_listings_with_unusual_capitals_are_indexed_again(path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-from listings.contract.history import Actor
-from listings.contract.listings import AddStep, IdempotencyRecord
-from listings.contract.revisions import Revisions
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import Actor
+from listings.domain.listings import AddStep, IdempotencyRecord
 from listings.domain.model import Listing, NewListing
+from listings.domain.revisions import Revisions
 from listings.store.scripts import listings
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
@@ -250,7 +250,7 @@ def test_creates_by_this_process_keep_its_account_cached(two: TwoStores) -> None
     run(store.get_listing_and_revision(listing_id))
     run(store.add_listing(*ALICE, AddStep(BIKE, STAMP)))
     assert (store.get_cached_last_change_revision(*ALICE), run(store.get_revisions(*ALICE)).revision) == (1, 2)
-    run(store.index_market(10, b"i" * 16, 1_000.0))
+    run(store.stamp_market(10, b"i" * 16, 1_000.0))
     assert store.get_cached_last_change_revision(*ALICE) == 1
     run(other.add_listing(*ALICE, AddStep(BIKE, STAMP)))
     assert store.get_cached_last_change_revision(*ALICE) is None

@@ -1,6 +1,7 @@
 """Long scripts let the event loop run between their statements."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from threading import Event
 from time import perf_counter, sleep
@@ -9,7 +10,7 @@ import apsw
 import pytest
 
 from listings.domain.errors import Unavailable
-from listings.store.scripts.script import Query, Script
+from listings.store.scripts.script import Script, Transaction
 from listings.store.sqlite import script_runner
 from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.store import SqliteStore
@@ -31,17 +32,17 @@ def test_the_event_loop_runs_between_the_statements_of_a_long_script(monkeypatch
         sleep(STEP_SECONDS)  # keeps the event loop busy
         events.append("respond")
 
-    def work(loop: asyncio.AbstractEventLoop) -> Script[None]:
-        yield Query("SELECT 1", ())
+    async def work(tx: Transaction, loop: asyncio.AbstractEventLoop) -> None:
+        await tx.fetch("SELECT 1", ())
         for _ in range(STEPS):
-            sleep(STEP_SECONDS)
+            sleep(STEP_SECONDS)  # noqa: ASYNC251 - the script's own work
             loop.call_soon_threadsafe(respond)
-            yield Query("SELECT 1", ())
+            await tx.fetch("SELECT 1", ())
             events.append("work")
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        await run_in_thread(work(loop), loop)
+        await run_in_thread(partial(work, loop=loop), loop)
 
     asyncio.run(scenario())
     assert events == ["respond", "work"] * STEPS
@@ -50,14 +51,14 @@ def test_the_event_loop_runs_between_the_statements_of_a_long_script(monkeypatch
 def test_a_busy_event_loop_delays_a_long_script_only_briefly() -> None:
     finished = Event()
 
-    def work() -> Script[None]:
+    async def work(tx: Transaction) -> None:
         for _ in range(STEPS):
-            yield Query("SELECT 1", ())
-            sleep(STEP_SECONDS)
+            await tx.fetch("SELECT 1", ())
+            sleep(STEP_SECONDS)  # noqa: ASYNC251 - the script's own work
         finished.set()
 
     async def scenario() -> None:
-        running = run_in_thread(work(), asyncio.get_running_loop())
+        running = run_in_thread(work, asyncio.get_running_loop())
         assert finished.wait(TIMEOUT)  # blocks the event loop
         await running
 
@@ -69,14 +70,14 @@ def test_a_short_script_does_not_wait_for_the_event_loop(monkeypatch: pytest.Mon
     monkeypatch.setattr(script_runner, "_MAX_PAUSE_SECONDS", TIMEOUT)
     finished = Event()
 
-    def work() -> Script[None]:
+    async def work(tx: Transaction) -> None:
         for _ in range(STEPS):
-            yield Query("SELECT 1", ())
+            await tx.fetch("SELECT 1", ())
         finished.set()
 
     async def scenario() -> float:
         began = perf_counter()
-        running = run_in_thread(work(), asyncio.get_running_loop())
+        running = run_in_thread(work, asyncio.get_running_loop())
         assert finished.wait(TIMEOUT)  # blocks the event loop
         seconds = perf_counter() - began
         await running
@@ -88,10 +89,10 @@ def test_a_short_script_does_not_wait_for_the_event_loop(monkeypatch: pytest.Mon
 def test_a_closing_store_waits_for_its_read_and_rejects_queued_ones(database: Path) -> None:
     entered, unblock = Event(), Event()
 
-    def block() -> Script[str]:
+    async def block(tx: Transaction) -> str:
         entered.set()
         assert unblock.wait(10)
-        yield Query("SELECT 1", ())
+        await tx.fetch("SELECT 1", ())
         return "done"
 
     async def scenario() -> None:
@@ -110,3 +111,14 @@ def test_a_closing_store_waits_for_its_read_and_rejects_queued_ones(database: Pa
         await closing
 
     asyncio.run(scenario())
+
+
+def test_a_script_that_awaits_anything_else_fails() -> None:
+    connection = apsw.Connection(":memory:")
+
+    async def wait_for_the_event_loop(tx: Transaction) -> None:
+        await tx.fetch("SELECT 1", ())
+        await asyncio.sleep(0)
+
+    with pytest.raises(AssertionError, match="wait_for_the_event_loop"):
+        run_script(connection, wait_for_the_event_loop)

@@ -14,10 +14,12 @@ import apsw
 import pytest
 
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.model import Listing
 from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer import batch_writer
 from listings.store.sqlite.writer import writer as writers
 from listings.store.sqlite.writer.writer import Writer
+from tests.examples import build_listing
 from tests.harness import TIMEOUT
 from tests.store.sqlite.writer_runs import (
     create_notes,
@@ -203,6 +205,17 @@ def record_batch_sizes(path: Path, use: Callable[[Writer], Any]) -> list[int]:
 
     asyncio.run(run())
     return sizes
+
+
+def test_a_batch_ends_early_if_its_results_are_large(path: Path) -> None:
+    large = build_listing(content="x" * 3_000_000)
+
+    def read_large(connection: apsw.Connection) -> Listing:
+        connection.execute("INSERT INTO notes (text) VALUES (?)", (str(connection.total_changes()),))
+        return large
+
+    assert record_batch_sizes(path, run_in_one_batch(*[read_large] * 8)) == [1, 3, 3, 2]
+    assert len(read_texts(path)) == 8
 
 
 def test_a_batch_starts_when_a_loop_iteration_queues_nothing_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,12 +61,18 @@ def test_a_read_only_database_is_unavailable_and_nothing_is_written(path: Path) 
     assert read_texts(path) == {"b"}
 
 
-def test_an_error_during_the_commit_means_an_unknown_outcome(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(apsw.ReadOnlyError("attempt to write a readonly database"), "unknown"), (apsw.FullError("full"), "nothing was")],
+)
+def test_the_outcome_of_a_failed_commit_is_unknown_unless_the_disk_is_full(
+    path: Path, error: apsw.Error, message: str
+) -> None:
     def fail() -> bool:
-        raise apsw.ReadOnlyError("attempt to write a readonly database")
+        raise error
 
     async def use(writer: Writer) -> None:
-        with pytest.raises(Unavailable, match="unknown"):
+        with pytest.raises(Unavailable, match=message):
             await writer.run(lambda connection: connection.set_commit_hook(fail))
 
     run_with_writer(path, use)

@@ -24,7 +24,7 @@ from listings.domain.errors import Problem
 from listings.service.mail.messages import BuyerMessage
 from listings.settings import Settings, load
 from tests.cli.commands import PROGRAM, clean_environment
-from tests.torture.http_client import PATH, Connection, ConnectionLostError
+from tests.http.raw import PATH, AsyncConnection, ConnectionLostError
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import RestartableService, find_children, start_in_fork
 
@@ -126,13 +126,13 @@ class Session:
     async def erase_account(self) -> None:
         """Replace a text of another account's listing, erase the account, and search all tables for the text."""
         await self._sign_up_other_account()
-        connection = Connection(self._service.port, await asyncio.to_thread(self._create_other_key))
+        connection = AsyncConnection(self._service.port, await asyncio.to_thread(self._create_other_key))
         listing = await connection.fetch("POST", PATH, {"title": "t", "content": _ERASED_TEXT, "is_active": False})
         await connection.fetch("PATCH", f"{PATH}/{listing.json()['id']}", {"content": "c", "is_active": True})
         connection.close()
         assert await asyncio.to_thread(self._find_tables, _ERASED_TEXT) == ["changes"]
         await self._write_to_other_account(int(listing.json()["id"]))
-        assert await asyncio.to_thread(self._find_tables, _BUYER.email) == ["mails"]
+        assert sorted(await asyncio.to_thread(self._find_tables, _BUYER.email)) == ["mails", "messages"]
         assert {"accounts", "mails", "email_tokens"} <= set(await asyncio.to_thread(self._find_tables, _OTHER_EMAIL))
         await asyncio.to_thread(self.run, "account", "erase", _OTHER_EMAIL, "--yes")
         for text in (_ERASED_TEXT, _OTHER_EMAIL, _BUYER.email, _BUYER.text):
@@ -149,7 +149,8 @@ class Session:
     async def _write_to_other_account(self, listing_id: int) -> None:
         """Send a message to the seller of a listing, which stays in the queue."""
         async with wiring.open_services(self._load_mail_settings()) as services:
-            await services.messages.send(listing_id, _BUYER, "127.0.0.1")
+            recipient = await services.messages.find_recipient(listing_id)
+            await services.messages.send(recipient, _BUYER, "127.0.0.1", "browser")
             await services.mailer.send_due()
 
     def _load_mail_settings(self) -> Settings:
@@ -189,7 +190,7 @@ class Session:
                     )
 
     async def _send(self, name: str, head: str, body: str, is_echoed: bool) -> None:  # noqa: FBT001 - a single caller
-        connection = Connection(self._service.port, "")
+        connection = AsyncConnection(self._service.port, "")
         try:
             response = await connection.send(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
         except ConnectionLostError:

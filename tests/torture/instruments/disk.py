@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import uvloop
 
-from tests.harness import Person, RunningService, create_person
+from tests.harness import TIMEOUT, Person, RunningService, create_person
 from tests.store import databases
 from tests.torture import faults
 from tests.torture.failing_disk import FAILURES, FailingDisk
-from tests.torture.http_client import TIMEOUT_SECONDS
 from tests.torture.instrument import SHORT_FRACTION, Instrument, Outcome, Scale
 from tests.torture.lost_files import run_lost_files
 from tests.torture.parallel import run_in_parallel
@@ -92,7 +91,7 @@ async def _run_failing(disk: FailingDisk, port: int, people: list[Person], round
 async def _until_failed(disk: FailingDisk) -> None:
     """Wait until a call of some writer has failed."""
     before = disk.failed
-    async with asyncio.timeout(TIMEOUT_SECONDS):
+    async with asyncio.timeout(TIMEOUT):
         while disk.failed == before:  # noqa: ASYNC110 - counted in another thread
             await asyncio.sleep(0.002)
 
@@ -199,7 +198,7 @@ def check_damaged_pages(folder: Path, count: int, random: Random) -> PartResult:
             file.seek(page * _PAGE_BYTES)
             file.write(random.choice((bytes(_PAGE_BYTES), b"\xa5" * _PAGE_BYTES, random.randbytes(_PAGE_BYTES))))
         for command, is_reported in (
-            (["doctor", "--json"], _is_reported_by_doctor),
+            (["doctor", "--json", "--full"], _is_reported_by_doctor),
             (["serve"], _is_reported_by_serve),
         ):
             if not is_reported(_run_command(database, command)):

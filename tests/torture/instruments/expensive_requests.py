@@ -20,9 +20,9 @@ from listings import wiring
 from listings.domain.model import Account, NewListing, bucket_of
 from tests.harness import Person, load_test_settings
 from tests.http import timeouts
+from tests.http.raw import PATH, AsyncConnection
 from tests.http.test_deadlines import Timing, busy_neighbour, steady_client
 from tests.postgres_server import PostgresServer
-from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import ROOT, RestartableService, create_people
 
@@ -131,7 +131,7 @@ async def index(folder: Path, url: str, person: Person) -> None:
             pass
 
 
-def _read_status_mib(pid: int, name: str) -> float:
+def read_status_mib(pid: int, name: str) -> float:
     """Return a value of the process's status in MiB; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
@@ -143,7 +143,7 @@ def _read_status_mib(pid: int, name: str) -> float:
 def build_request(method: str, path: str, header: str, body: str = "") -> str:
     """Return a request of a client that closes its connection afterwards."""
     lines = (f"{method} {path} HTTP/1.1", "Host: localhost", header, f"Content-Length: {len(body)}")
-    return "\r\n".join((*lines, "Connection: close", "", body))
+    return "\r\n".join((*lines, "AsyncConnection: close", "", body))
 
 
 def build_attacks(
@@ -188,7 +188,7 @@ async def sign_up(folder: Path, url: str) -> tuple[Account, str]:
         return member.account, token
 
 
-def _run_when_idle() -> None:
+def run_when_idle() -> None:
     """Take no processor time from the service; runs in the clients' process before its program starts."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
@@ -202,7 +202,7 @@ def _running(service: RestartableService, attack: Attack, *, is_timed: bool) -> 
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        preexec_fn=_run_when_idle if is_timed or attack.hold else None,  # noqa: PLW1509 - it takes no lock
+        preexec_fn=run_when_idle if is_timed or attack.hold else None,  # noqa: PLW1509 - it takes no lock
     ) as process:
         assert process.stdin is not None
         process.stdin.write(json.dumps(values | {"holds_last_byte": attack.holds_last_byte}).encode())
@@ -233,7 +233,7 @@ class _Trial:
     def run(self, attack: Attack, seconds: "Seconds") -> Measurement:
         """Measure the neighbour alone and during an attack."""
         pid = self.process.pid
-        rest = _read_status_mib(pid, "VmRSS")
+        rest = read_status_mib(pid, "VmRSS")
         Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
         neighbour = busy_neighbour() if self.is_timed else nullcontext()  # only latencies depend on it
         with neighbour, ThreadPoolExecutor(1) as thread:
@@ -242,12 +242,12 @@ class _Trial:
                 during = [self.measure(1.0)]
                 while clients.poll() is None and not self.process.has_ended:
                     during.append(self.measure(1.0))
-                    if not self.is_timed and _read_status_mib(pid, "VmHWM") - rest > _MAX_GROWTH_MIB:
+                    if not self.is_timed and read_status_mib(pid, "VmHWM") - rest > _MAX_GROWTH_MIB:
                         break
                 out = thread.submit(clients.communicate).result()[0] if clients.poll() is not None else b""
-        growth = _read_status_mib(pid, "VmHWM") - rest
+        growth = read_status_mib(pid, "VmHWM") - rest
         time.sleep(seconds.wait)
-        left = _read_status_mib(pid, "VmRSS") - rest
+        left = read_status_mib(pid, "VmRSS") - rest
         timing = Timing([ms for one in during for ms in one.latencies_ms], sum(one.failed for one in during))
         failure = self._find_failure(out, attack)
         return Measurement(attack.name, alone, timing, growth, left, attack.extra_ms, failure)
@@ -327,7 +327,7 @@ def _start(service: RestartableService, neighbour: Person, *, is_timed: bool) ->
 async def _warm_up(service: RestartableService, key: str) -> None:
     """Load the code first, so that its memory does not count."""
     await service.wait_until_ready()
-    connection = Connection(service.port, key)
+    connection = AsyncConnection(service.port, key)
     for _ in range(100):
         await connection.fetch("POST", PATH, {"title": "Lamp", "content": "Bright."})
         await connection.fetch("GET", PATH)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import uvloop
 
+from tests.http.raw import PATH, AsyncConnection, ConnectionLostError, RawResponse, UnreachableError
 from tests.postgres_server import PostgresServer
-from tests.torture.http_client import PATH, Connection, ConnectionLostError, Response, UnreachableError
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.linearizability import Kind, Operation, Values, is_linearizable
 from tests.torture.parallel import count_cores, run_in_parallel
@@ -61,7 +61,7 @@ class History:
 
     async def run(self, disturbance: asyncio.Task[None] | None) -> None:
         """Run the operations, with the disturbance in parallel."""
-        connection = Connection(self._service.port, self._key)
+        connection = AsyncConnection(self._service.port, self._key)
         await _until_ready(connection)
         for _ in range(LISTINGS):
             response = await connection.fetch("POST", PATH, {"title": "Lamp", "content": "Bright.", "location": "0"})
@@ -76,7 +76,7 @@ class History:
         return len(self.operations) == LISTINGS and self.count > operations
 
     async def _client(self) -> None:
-        connection = Connection(self._service.port, self._key)
+        connection = AsyncConnection(self._service.port, self._key)
         seen: dict[int, tuple[Values, str]] = {}
         while self.count < OPERATIONS:
             self.count += 1
@@ -106,7 +106,7 @@ class History:
         values, etag = seen if kind == "swap" and seen is not None else ((0, 0), "")
         return Operation(kind, monotonic(), value=self._last_value, values=values), etag
 
-    async def _send(self, connection: Connection, listing_id: int, operation: Operation, etag: str) -> Response:
+    async def _send(self, connection: AsyncConnection, listing_id: int, operation: Operation, etag: str) -> RawResponse:
         path = f"{PATH}/{listing_id}"
         match operation.kind:
             case "read":
@@ -121,7 +121,7 @@ class History:
                 return await connection.fetch("PATCH", path, {"price": operation.value}, {"If-Match": etag})
 
     def _record(
-        self, listing_id: int, operation: Operation, response: Response | None
+        self, listing_id: int, operation: Operation, response: RawResponse | None
     ) -> dict[int, tuple[Values, str]]:
         """Record the operation; return the values and the ETag that were read."""
         if response is None or response.status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -140,7 +140,7 @@ class History:
         return seen
 
 
-async def _until_ready(connection: Connection) -> None:
+async def _until_ready(connection: AsyncConnection) -> None:
     async with asyncio.timeout(60):
         while True:
             try:

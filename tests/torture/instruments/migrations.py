@@ -1,4 +1,4 @@
-"""Migrations from every released schema: two concurrent processes, killed at random moments, on both engines."""
+"""Migrations from every earlier schema: two concurrent processes, killed at random moments, on both engines."""
 
 import re
 import time
@@ -134,7 +134,7 @@ def control(scale: Scale) -> Outcome:
 
 INSTRUMENT = Instrument(
     14,
-    "migrations from every released schema, two concurrent processes, killed",
+    "migrations from every earlier schema, two concurrent processes, killed",
     "100,000 rows, 50 kills on each engine: 0 differences, 0 applied twice",
     6,
     run,

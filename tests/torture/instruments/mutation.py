@@ -55,7 +55,7 @@ PYTEST_ARGUMENTS = (
 )
 _PRELOADED = (
     "apsw", "argon2", "asyncpg", "click", "hiredis", "httptools", "httpx2", "hypothesis.strategies", "jinja2",
-    "msgspec", "opentelemetry.sdk.trace", "prometheus_client", "redis", "rich.console", "rich.table",
+    "msgspec", "obstore", "opentelemetry.sdk.trace", "prometheus_client", "redis", "rich.console", "rich.table",
     "starlette.applications", "stripe", "uvicorn", "uvloop",
 )  # fmt: skip
 _UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH  # two mutants may have the same size and time
@@ -103,7 +103,7 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     ),
     "api/app.py": (
         *_REQUEST_TESTS,
-        "tests/api/test_body_files.py",
+        "tests/http/test_body_files.py",
         "tests/api/test_large_lists.py",
         "tests/http/test_connection.py",
         "tests/http/test_pipelines.py",

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import uvloop
 
+from tests.harness import TIMEOUT
 from tests.http import timeouts
-from tests.torture.http_client import PATH, TIMEOUT_SECONDS, Connection, ConnectionLostError, read_response
+from tests.http.raw import PATH, AsyncConnection, ConnectionLostError, read_response
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import RestartableService, create_people
 
@@ -105,7 +106,7 @@ async def _send(service: RestartableService, key: str, request: OversizedRequest
     head = f"{request.head}Host: x\r\nX-API-Key: {key}\r\n\r\n".encode()
     sending = asyncio.create_task(_write(writer, head, request.body))
     try:
-        async with asyncio.timeout(2 * TIMEOUT_SECONDS):
+        async with asyncio.timeout(2 * TIMEOUT):
             response = await read_response(reader)
     except (OSError, EOFError, ValueError) as error:
         return f"{request.name}: no response could be read: {error!r}"
@@ -146,7 +147,7 @@ async def _work(
 ) -> tuple[str, list[str]]:
     await service.wait_until_ready()
     assert service.process is not None
-    pid, connection = service.process.pid, Connection(service.port, key)
+    pid, connection = service.process.pid, AsyncConnection(service.port, key)
     for _ in range(20):  # load the code first, so that its memory does not count
         await connection.fetch("POST", PATH, {"title": "Lamp", "content": "Bright."})
     before, failures, sent = _read_status_mib(pid, "VmRSS"), [], 0

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import apsw
 
-from listings.contract.listings import AddStep
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.listings import AddStep
 from listings.domain.model import Listing, ListingChange, NewListing
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import uvloop
 
+from tests.http.raw import PATH, AsyncConnection, ConnectionLostError, UnreachableError
 from tests.ratelimit.locks import is_exclusively_locked
 from tests.redis_server import RedisServer
-from tests.torture.http_client import PATH, Connection, ConnectionLostError, UnreachableError
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import RestartableService, create_people, find_children
 
@@ -60,7 +60,7 @@ class Client:
         self.unknown = 0
         self.failures: list[str] = []
         self._key = key
-        self._lines = [Connection(ports[number % len(ports)], "") for number in range(connections)]
+        self._lines = [AsyncConnection(ports[number % len(ports)], "") for number in range(connections)]
         self._remaining = 0
 
     async def fetch(self, requests: int) -> None:
@@ -70,7 +70,7 @@ class Client:
             *(self._fetch_until_done(number, connection) for number, connection in enumerate(self._lines))
         )
 
-    async def _fetch_until_done(self, number: int, connection: Connection) -> None:
+    async def _fetch_until_done(self, number: int, connection: AsyncConnection) -> None:
         name, prefix = (("X-API-Key", ""), ("Authorization", "Bearer "))[number % 2]
         request = f"GET {PATH}/1 HTTP/1.1\r\nHost: x\r\n{name}: {prefix}{self._key}\r\n\r\n".encode()
         while self._remaining > 0:
@@ -134,7 +134,7 @@ class ScenarioRun:
     async def _start(self, service: RestartableService) -> None:
         service.start()
         await service.wait_until_ready()
-        connection = Connection(service.port, "")
+        connection = AsyncConnection(service.port, "")
         while not _has_all_workers(service, self.scenario.workers):  # noqa: ASYNC110 - depends on other processes
             await asyncio.sleep(0.01)
         assert (await connection.fetch("GET", "/readyz")).status == HTTPStatus.OK

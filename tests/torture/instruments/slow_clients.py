@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.http import timeouts
+from tests.http.raw import PATH, AsyncConnection
 from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
-from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import ROOT, RestartableService, create_people
 
@@ -137,15 +137,17 @@ def _read_status_mib(status: Path, name: str) -> float:
 
 async def _prepare(service: RestartableService, key: str) -> None:
     await service.wait_until_ready()
-    connection = Connection(service.port, key)
+    connection = AsyncConnection(service.port, key)
     await connection.fetch("POST", PATH, {"title": "Large", "content": "x" * 30_000})  # to make lists long enough
     connection.close()
 
 
 def work(scale: Scale, clients: int, timeout: int, rounds: int, fault: str = "set_timeouts") -> Results:
     """Run rounds of either kind until one meets the target, at most `rounds`."""
-    settings = dict.fromkeys((timeouts.VARIABLE, "LISTINGS_IDLE_TIMEOUT"), str(timeout))
-    settings["LISTINGS_TRUSTED_PROXIES"] = "127.0.0.1"  # so that each sign-in has an address of its own
+    settings = {
+        timeouts.VARIABLE: str(timeout),
+        "LISTINGS_TRUSTED_PROXIES": "127.0.0.1",
+    }  # so that each sign-in has an address of its own
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the slow clients
     results = Results([], [])

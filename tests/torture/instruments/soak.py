@@ -26,8 +26,8 @@ from typing import NamedTuple
 import uvloop
 
 from tests.harness import Person
+from tests.http.raw import PATH, AsyncConnection
 from tests.torture import memory
-from tests.torture.http_client import PATH, Connection
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import RestartableService, create_people
 
@@ -82,7 +82,7 @@ class Load:
         """Send requests until cancelled."""
         person, random = self._people[number % len(self._people)], Random(number)
         own: list[int] = []
-        with closing(Connection(self._service.port, person.key)) as connection:
+        with closing(AsyncConnection(self._service.port, person.key)) as connection:
             for iteration in count():
                 self.requests += 1
                 chance = random.random()
@@ -93,7 +93,7 @@ class Load:
                 else:
                     await self._work(connection, own, iteration, random)
 
-    async def _work(self, connection: Connection, own: list[int], number: int, random: Random) -> None:
+    async def _work(self, connection: AsyncConnection, own: list[int], number: int, random: Random) -> None:
         kind = random.random()
         if not own or (kind < 0.1 and len(own) < _MAX_LIVE_LISTINGS):
             data = {"title": f"Lamp {number}", "content": "Bright. " * random.randrange(1, 100), "price": number % 1000}
@@ -110,13 +110,15 @@ class Load:
         else:
             await self._send(connection, "GET", f"{PATH}/{random.choice(own)}", None, 200)
 
-    async def _send(self, connection: Connection, method: str, path: str, data: object, expected_status: int) -> bytes:
+    async def _send(
+        self, connection: AsyncConnection, method: str, path: str, data: object, expected_status: int
+    ) -> bytes:
         response = await connection.fetch(method, path, data)
         if response.status != expected_status:
             self.failures.append(f"{method} {path} returned {response.status} {response.body[:200]!r}")
         return response.body
 
-    async def _send_invalid(self, connection: Connection, random: Random) -> None:
+    async def _send_invalid(self, connection: AsyncConnection, random: Random) -> None:
         """Send an invalid request."""
         self.errors += 1
         path = f"{PATH}/{random.randrange(10**9, 10**12)}"
@@ -126,7 +128,7 @@ class Load:
             case 1:
                 await self._send(connection, "POST", PATH, {"title": "", "price": -1}, HTTPStatus.BAD_REQUEST)
             case 2:
-                with closing(Connection(self._service.port, "lst_" + "0" * 38)) as stranger:
+                with closing(AsyncConnection(self._service.port, "lst_" + "0" * 38)) as stranger:
                     await self._send(stranger, "GET", PATH, None, HTTPStatus.UNAUTHORIZED)
             case 3:
                 await self._send(connection, "PUT", PATH, None, HTTPStatus.METHOD_NOT_ALLOWED)
@@ -139,13 +141,15 @@ class Load:
         head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n"
         whole = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n\r\n"
         half = head.encode() + b"Content-Length: 500\r\n\r\n" + _INCOMPLETE_BODY
-        await Connection(self._service.port, key).send_and_abort(random.choice((head.encode(), half, whole.encode())))
+        await AsyncConnection(self._service.port, key).send_and_abort(
+            random.choice((head.encode(), half, whole.encode()))
+        )
 
 
 async def fill_cache(service: RestartableService, people: Sequence[Person]) -> None:
     """Create more inactive listings than the engine's cache holds, and read each once."""
     for person in people:
-        connection = Connection(service.port, person.key)
+        connection = AsyncConnection(service.port, person.key)
         for number in range(_BATCHES):
             draft = {"title": f"Draft {number}", "content": "Bright. " * 200, "is_active": False}
             operations = [{"op": "create", "listing": draft}] * 100

@@ -1,26 +1,39 @@
 """The schemas of request and response bodies in the OpenAPI document."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from listings.api import batch, params
+from listings.api import batch
 from listings.api.docs.schemas import (
     ENUMS,
     FIELD_DOCS,
     READ_ONLY_FIELDS,
+    RULE_COMPONENTS,
     TIME_FORMAT,
-    Schema,
     allow_null,
-    build_image_url,
-    build_schema,
+    list_values,
     refer,
+    relax,
 )
 from listings.api.docs.texts import ERROR_DOCS
-from listings.domain.errors import STATUS, Code
-from listings.domain.fields import FIELDS, REQUIRED, Images, get_default
+from listings.domain.errors import Code
+from listings.domain.faults import FAULTS
+from listings.domain.fields import FIELDS, REQUIRED, Schema, get_default
 from listings.domain.listing_json import Record
+from listings.domain.reverts import ConflictReason
+
+_ID, _TIME = relax(READ_ONLY_FIELDS["id"].schema), relax(READ_ONLY_FIELDS["created_at"].schema)
+
+_ERROR: Schema = {"type": "string", "description": "One plain sentence for people."}
+_FAULTS: Mapping[str, Schema] = {
+    "errors": {
+        "type": "array",
+        "items": refer("schemas", "FieldFault"),
+        "description": "Sent with `Prefer: errors=detailed`: the invalid fields, if there are any.",
+    }
+}
 
 
 def build_component_schemas() -> dict[str, Schema]:
@@ -33,14 +46,23 @@ def build_component_schemas() -> dict[str, Schema]:
         "ListingPut": _build_put(),
         **_build_batch(),
         **_build_batch_results(),
-        "Created": _build_object({"id": _build_record_field("id"), "message": {"type": "string"}}),
-        "Confirmation": _build_object({"message": {"type": "string"}}),
-        "ApiError": _build_object({"error": {"type": "string", "description": "One plain sentence for people."}}),
+        "Created": _build_open({"id": _build_record_field("id"), "message": {"type": "string"}}, ["id"]),
+        "Confirmation": _build_open({"message": {"type": "string"}}, []),
+        "ErrorBody": _build_object({"error": _ERROR, **_FAULTS}) | {"required": ["error"]},
+        "FieldFault": _build_object(
+            {
+                "field": _TEXT | {"description": "A field such as `images[0]`, a parameter or a header; may be empty."},
+                "code": list_values(*FAULTS),
+                "message": _TEXT | {"description": "One plain sentence for people."},
+            }
+        ),
         **_build_changes(),
         **_build_reverts(),
+        **_build_images(),
+        **_build_key(),
         "RateLimit": _build_rate_limit(),
         **ENUMS,
-        "ImageUrl": build_image_url(),
+        **RULE_COMPONENTS,
         "ErrorCode": {"type": "string", "enum": list(ERROR_DOCS)},
     }
 
@@ -55,11 +77,16 @@ def _build_object(properties: Mapping[str, Any]) -> Schema:
     }
 
 
+def _build_open(properties: Mapping[str, Any], required: list[str]) -> Schema:
+    """Return the schema of an object that may have other properties: the fields of a record."""
+    return _build_object(properties) | {"required": required, "additionalProperties": True}
+
+
 def _build_record_field(name: str) -> Schema:
-    """Return the schema of a field in a record."""
+    """Return the schema of a field in a response."""
     if name in READ_ONLY_FIELDS:
-        return READ_ONLY_FIELDS[name].schema | _build_field_texts(name)
-    schema = build_schema(FIELDS[name].rule)
+        return relax(READ_ONLY_FIELDS[name].schema) | _build_field_texts(name)
+    schema = relax(FIELDS[name].rule.schema)
     return (allow_null(schema) if get_default(name) is None else schema) | _build_field_texts(name)
 
 
@@ -78,7 +105,7 @@ def _build_record() -> Schema:
 
 def _build_body_field(name: str, *, null: bool = False) -> Schema:
     """Return the schema of a field in a request body."""
-    schema = build_schema(FIELDS[name].rule)
+    schema = FIELDS[name].rule.schema
     return (allow_null(schema) if null else schema) | _build_field_texts(name)
 
 
@@ -86,8 +113,9 @@ def _build_create() -> Schema:
     """Return the schema of a new listing. It states defaults in words: a `default` makes generators require a field."""
     fields = {name: _build_body_field(name, null=name not in REQUIRED) for name in FIELDS}
     for name, schema in fields.items():
-        if (default := _find_default(name)) is not None:
-            schema["description"] += f" Default: `{msgspec.json.encode(default).decode()}`."
+        if name not in REQUIRED and (default := get_default(name)) is not None:
+            text = msgspec.json.encode(FIELDS[name].rule.to_json(default)).decode().removesuffix(".0")
+            schema["description"] += f" Default: `{text}`."
     return {
         "type": "object",
         "description": (
@@ -96,12 +124,6 @@ def _build_create() -> Schema:
         "required": list(REQUIRED),
         "properties": fields,
     }
-
-
-def _find_default(name: str) -> object:
-    """Return the value of a field that was never sent, or None if it has no default."""
-    default = get_default(name) if name not in REQUIRED else None
-    return msgspec.json.decode(str(default)) if isinstance(FIELDS[name].rule, Images) else default
 
 
 def _build_update() -> Schema:
@@ -133,6 +155,12 @@ _RESULT_CODES: tuple[Code, ...] = (
 )
 
 
+_REF: Schema = {  # without a type: generators for PHP lose a value that may have two
+    "description": "Your own reference for the operation, which its result repeats: an integer, or a string of at most "
+    f"{batch.MAX_REF_LENGTH} characters."
+}
+
+
 def _build_batch() -> dict[str, Schema]:
     """Return the schemas of a batch and its operations."""
     kinds = _build_operations()
@@ -149,11 +177,6 @@ def _build_batch() -> dict[str, Schema]:
             "required": ["operations"],
             "properties": {"operations": {"type": "array", **items}, "atomic": atomic},
         },
-        "OperationRef": {
-            "type": ["string", "integer"],
-            "maxLength": batch.MAX_REF_LENGTH,
-            "description": "Your own reference for the operation, which its result repeats.",
-        },
         "BatchOperation": {
             "oneOf": [refer("schemas", name) for name in names.values()],
             "discriminator": {
@@ -167,12 +190,14 @@ def _build_batch() -> dict[str, Schema]:
 
 def _build_operations() -> dict[str, Schema]:
     """Return the schema of each kind of operation."""
-    listing_id = _build_record_field("id")
+    listing_id = READ_ONLY_FIELDS["id"].schema | _build_field_texts("id")
+    external_id = _build_body_field("external_id") | {"description": "Instead of `id`, of which one is required."}
+    target = {"id": listing_id, "external_id": external_id}
     kinds = {
         "create": {"listing": refer("schemas", "ListingCreate")},
-        "update": {"id": listing_id, "changes": refer("schemas", "ListingUpdate")},
+        "update": {**target, "changes": refer("schemas", "ListingUpdate")},
         "put": {"listing": refer("schemas", "ListingPut")},
-        "delete": {"id": listing_id},
+        "delete": target,
         "restore": {"id": listing_id},
     }
     tag = {
@@ -183,12 +208,12 @@ def _build_operations() -> dict[str, Schema]:
     return {
         kind: {
             "type": "object",
-            "required": ["op", *more],
+            "required": ["op", *(name for name in more if "external_id" not in more or name not in target)],
             "properties": {
                 "op": {"type": "string", "const": kind},
                 **more,
                 **({} if kind == "create" else {"if_match": tag}),
-                "ref": refer("schemas", "OperationRef"),
+                "ref": _REF,
             },
         }
         for kind, more in kinds.items()
@@ -196,47 +221,45 @@ def _build_operations() -> dict[str, Schema]:
 
 
 def _build_batch_results() -> dict[str, Schema]:
-    """Return the schemas of the results of a batch. The status and the form of the body tell them apart."""
-    errors = sorted({STATUS[code] for code in _RESULT_CODES})
-    etag = {"etag": {"type": "string", "description": "The new ETag of the listing. Not sent with a dry run."}}
-    code = {"code": refer("schemas", "ErrorCode")}
-    listing_id = READ_ONLY_FIELDS["id"].schema | {"description": "The id of the listing that a put created or updated."}
-    put = {"op": refer("schemas", "PutOutcome"), "id": listing_id}
-    changed = refer("schemas", "ChangedFields")
-    preview = {"before": allow_null(changed), "after": changed}
-    kinds: Mapping[str, tuple[Schema, str, Schema, str]] = {
-        "CreateResult": ({"const": 201}, "Created", put | etag, "A create that was applied, also by a put."),
-        "ChangeResult": (
-            *({"const": 200}, "Confirmation", put | etag | preview),
-            "An update, a delete, a restore, or any operation of a dry run, with the fields that it would change.",
-        ),
-        "FailedResult": ({"enum": errors}, "ApiError", code, "An operation that was not applied."),
+    """Return the schemas of the results of a batch: one for all, because not every generator reads alternatives."""
+    result = {
+        "ref": _REF,
+        "status": {"type": "integer", "description": "That of the single request: 201, 200, or an error."},
+        "op": list_values("create", "update") | {"description": "What a put did, or would do."},
+        "id": _ID | {"description": "The id of the listing that a put created or updated."},
+        "etag": {"type": "string", "description": "The new ETag of the listing. Not sent with a dry run or an error."},
+        "code": list_values(*_RESULT_CODES) | {"description": "The error code, if the operation was not applied."},
+        "before": allow_null(refer("schemas", "ChangedFields")),
+        "after": refer("schemas", "ChangedFields"),
+        "body": refer("schemas", "BatchResultBody"),
     }
-    reference = refer("schemas", "OperationRef")
-    results = {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": batch.MAX_OPERATIONS,
-        "items": refer("schemas", "BatchResult"),
+    body = {
+        "id": _ID | {"description": "The id of the new listing."},
+        "message": {"type": "string", "description": "What was done, or would be."},
+        "error": _ERROR,
+        **_FAULTS,
     }
     return {
-        "BatchResults": _build_object({"results": results}),
-        "BatchResult": {"oneOf": [refer("schemas", name) for name in kinds]},
-        **{
-            name: _build_object(
-                {"ref": reference, "status": {"type": "integer", **status}, **more, "body": refer("schemas", body)}
-            )
-            | {"description": text, "required": ["status", "body"]}
-            for name, (status, body, more, text) in kinds.items()
+        "BatchResults": _build_object({"results": {"type": "array", "items": refer("schemas", "BatchResult")}}),
+        "BatchResult": _build_object(result)
+        | {
+            "description": "The outcome of one operation. `before` and `after` are those of a dry run.",
+            "required": ["status", "body"],
         },
+        "BatchResultBody": _build_object(body) | {"required": []},
     }
+
+
+_TEXT: Schema = {"type": "string"}
+_ACTORS = ("key", "member", "operator", "import")
+_CHANGE_KINDS = ("created", "updated", "deleted", "restored", "batch", "import", "reverted")
 
 
 def _build_changes() -> dict[str, Schema]:
     """Return the schemas of change sets."""
-    number = READ_ONLY_FIELDS["id"].schema
-    identifier = number | {"minimum": 0}
-    values = _build_object({name: _build_record_field(name) for name in (*FIELDS, "deleted_at")})
+    number = _ID
+    names = (*FIELDS, "created_at", "updated_at", "deleted_at")
+    values = _build_object({name: _build_record_field(name) for name in names})
     change = {
         "id": _build_record_field("id"),
         "external_id": _build_record_field("external_id") | {"description": "The external id that it has now."},
@@ -245,54 +268,84 @@ def _build_changes() -> dict[str, Schema]:
     }
     change_set = {
         "id": number | {"description": "Ascends by one with each change set of the account."},
-        "time": READ_ONLY_FIELDS["created_at"].schema | {"description": f"When it was written, {TIME_FORMAT}."},
+        "time": _TIME | {"description": f"When it was written, {TIME_FORMAT}."},
         "actor": refer("schemas", "ChangeActor"),
-        "kind": refer("schemas", "ChangeKind"),
+        "kind": list_values(*_CHANGE_KINDS),
         "revert": number | {"description": "The id of its revert, if it belongs to one."},
+        "group": _TEXT | {"description": "Its name of X-Change-Group, or `#` and the id of its bulk action."},
         "changes": {"type": "array", "items": refer("schemas", "Change")},
     }
     return {
         "ChangeSets": _build_object(
             {
                 "change_sets": {"type": "array", "items": refer("schemas", "ChangeSet")},
-                "last": identifier | {"description": "The id to continue from."},
+                "last": number | {"description": "The id to continue from."},
                 "more": {"type": "boolean", "description": "Whether there are further change sets."},
             }
         ),
         "ChangeSet": _build_object(change_set)
         | {
             "description": "What one write changed.",
-            "required": [name for name in change_set if name != "revert"],
+            "required": [name for name in change_set if name not in {"revert", "group"}],
         },
         "Change": _build_object(change) | {"description": "A change of one listing. A create has null in `before`."},
         "ChangedFields": values | {"required": [], "description": "The changed fields only."},
         "ChangeActor": _build_change_actor(),
+        **_build_groups(),
+    }
+
+
+def _build_groups() -> dict[str, Schema]:
+    """Return the schemas of groups of change sets."""
+    number, count = _ID, {"type": "integer"}
+    time = _TIME
+    group = {
+        "id": number | {"description": "The id of its first change set."},
+        "kind": list_values("import", "bulk", "group", "revert")
+        | {"description": "bulk: a bulk action of the console. group: named with X-Change-Group."},
+        "group": allow_null(_TEXT) | {"description": "Its name, or `#` and the id. null for other kinds."},
+        "actor": refer("schemas", "ChangeActor"),
+        "since": time | {"description": f"Time of its first change set, {TIME_FORMAT}."},
+        "until": time | {"description": f"Time of its last change set, {TIME_FORMAT}."},
+        "last": number | {"description": "The id of its last change set."},
+        "change_sets": count | {"description": "The number of change sets."},
+        "changes": count | {"description": "The number of changes of listings."},
+        "undo": allow_null(refer("schemas", "RevertRequest")),
+    }
+    page = {
+        "groups": {"type": "array", "items": refer("schemas", "ChangeGroup")},
+        "last": number | {"description": "The id to continue from. 0: there are no groups."},
+        "more": {"type": "boolean", "description": "Whether there are older groups."},
+    }
+    return {
+        "ChangeGroups": _build_object(page),
+        "ChangeGroup": _build_object(group) | {"description": "Change sets that are undone together with `undo`."},
     }
 
 
 def _build_change_actor() -> Schema:
     actor = {
-        "type": refer("schemas", "ActorType"),
+        "type": list_values(*_ACTORS) | {"description": "member: the signed-in owner of the account."},
         "name": {"type": "string", "description": "Of a key."},
         "hint": {"type": "string", "description": "The key with its middle part left out."},
-        "id": READ_ONLY_FIELDS["id"].schema | {"description": "Of a key, or of an import: its first change set."},
+        "id": _ID | {"description": "Of a key, or of an import: its first change set."},
     }
     return _build_object(actor) | {"required": ["type"]}
 
 
 def _build_revert_request() -> Schema:
-    number = READ_ONLY_FIELDS["id"].schema
-    time = build_schema(params.LIST_PARAMETERS["updated_since"])
+    number = _ID  # it is also part of a response
     return {
         "type": "object",
-        "description": "What to revert: exactly one of change, import, revert and key.",
+        "description": "What to revert: exactly one of change, import, revert, group and key.",
         "properties": {
             "change": number | {"description": "The id of a change set."},
             "import": number | {"description": "The id of an import."},
             "revert": number | {"description": "The id of an earlier revert."},
-            "key": number | {"description": "The id of one of your keys, with `since`."},
-            "since": time | {"description": "Time of the key's first change to revert, in UTC, not in the future."},
-            "until": time | {"description": "Time of its last one, in UTC. A date alone means 00:00:00. Default: now."},
+            "group": _TEXT | {"description": "A name of X-Change-Group, or `#` and the id of a bulk action."},
+            "key": {"description": "The id of one of your keys, or `self` for the one that you send, with `since`."},
+            "since": _TEXT | {"description": "Time of the key's first change to revert, in UTC, not in the future."},
+            "until": _TEXT | {"description": "Time of its last one, in UTC. A date means 00:00:00. Default: now."},
             "overwrite": {"type": "boolean", "description": "Whether to overwrite later changes. Default: `false`."},
         },
     }
@@ -300,38 +353,90 @@ def _build_revert_request() -> Schema:
 
 def _build_reverts() -> dict[str, Schema]:
     """Return the schemas of reverts."""
-    number = allow_null(READ_ONLY_FIELDS["id"].schema)
-    count: Schema = {"type": "integer", "minimum": 0}
+    number = allow_null(_ID)
+    count: Schema = {"type": "integer"}
+    time = _TIME
     counts = {
-        "reverted": count | {"description": "Listings that were changed."},
+        "reverted": count | {"description": "Listings that were restored completely."},
         "unchanged": count | {"description": "Listings that needed no change."},
-        "conflicts": count | {"description": "Conflicts."},
+        "conflicts": count | {"description": "Conflicts of all other listings, of which each has at least one."},
     }
     conflict = {
         "id": _build_record_field("id"),
         "external_id": _build_record_field("external_id") | {"description": "The external id that it has now."},
-        "reason": refer("schemas", "ConflictReason"),
+        "reason": list_values(*get_args(ConflictReason))
+        | {"description": "changed_later: in another change set. external_id_taken: by the listing in holder."},
         "fields": {"type": "array", "items": {"type": "string"}, "description": "The fields that stay as they are."},
         "change": number | {"description": "The change set that changed them later."},
         "holder": number | {"description": "The listing that has the external id."},
     }
     changes = {"type": "array", "items": refer("schemas", "Change")}
     revert = {
-        "id": number | {"description": "The id of its first change set. null for a dry run."},
-        "status": refer("schemas", "RevertStatus"),
-        "progress": {"type": "number", "format": "double", "minimum": 0, "maximum": 1}
-        | {"description": "The part of the changes that has been read; for a dry run, 1 if it read all, or else 0."},
+        "id": number | {"description": "The number of the revert. null for a dry run."},
+        "status": list_values("running", "finished", "planned") | {"description": "planned: of a dry run."},
+        "progress": {"type": "number", "format": "double"}
+        | {"description": "The part of the changes that has been read."},
         "counts": refer("schemas", "RevertCounts"),
         "conflicts": {"type": "array", "items": refer("schemas", "RevertConflict")},
         "last": count | {"description": "The conflict to continue from."},
         "more": {"type": "boolean", "description": "Whether there are further conflicts."},
         "changes": changes | {"description": "What a dry run would write; otherwise empty."},
+        "since": time | {"description": "Only for a dry run of a group: the time of its first change set."},
+        "until": time | {"description": "Only for a dry run of a group: the time of its last change set."},
     }
     return {
         "RevertRequest": _build_revert_request(),
-        "Revert": _build_object(revert),
+        "Revert": _build_object(revert) | {"required": [name for name in revert if name not in {"since", "until"}]},
         "RevertCounts": _build_object(counts),
         "RevertConflict": _build_object(conflict) | {"description": "Fields of a listing that were not reverted."},
+    }
+
+
+def _build_images() -> dict[str, Schema]:
+    """Return the schemas of pictures."""
+    count: Schema = {"type": "integer"}
+    image = {
+        "url": _TEXT | {"description": "The URL of the JPEG, for `images` of a listing."},
+        "width": count | {"description": "Of the JPEG, in pixels: at most 1,600."},
+        "height": count | {"description": "Of the JPEG, in pixels: at most 1,600."},
+    }
+    stored = {
+        "size": count | {"description": "The bytes of all its files."},
+        "created_at": _TIME | {"description": f"Time of the last upload, {TIME_FORMAT}."},
+    }
+    listings: Schema = {"type": "array", "items": _ID, "description": "The ids of the listings that show the picture."}
+    return {
+        "Image": _build_object(image),
+        "StoredImage": _build_object(image | stored),
+        "Images": _build_object({"images": {"type": "array", "items": refer("schemas", "StoredImage")}}),
+        "ImageDeletion": _build_object({"message": _TEXT, "listings": listings}),
+    }
+
+
+def _build_key() -> dict[str, Schema]:
+    """Return the schemas of a key and its account."""
+    time, count = allow_null(_TIME), {"type": "integer"}
+    limit = allow_null(count) | {"description": "null: there is no limit."}
+    key = {
+        "id": _ID,
+        "account_id": _ID,
+        "name": _TEXT,
+        "access": list_values("read", "write"),
+        "mode": list_values("live", "test"),
+        "expires_at": time | {"description": "When the key ends; null: never."},
+        "plan_expires_at": time | {"description": "When the plan ends."},
+        "listings": refer("schemas", "ListingCounts"),
+        "text_bytes": count | {"description": "Titles, descriptions and image URLs of listings that are not deleted."},
+        "stored_bytes": count | {"description": "All that is stored, with deleted listings and changes."},
+        "picture_bytes": count | {"description": "The files of uploaded pictures."},
+        "limits": refer("schemas", "AccountLimits"),
+    }
+    return {
+        "KeyDetails": _build_object(key),
+        "ListingCounts": _build_object(dict.fromkeys(("active", "inactive", "deleted"), count)),
+        "AccountLimits": _build_object(
+            dict.fromkeys(("listings", "text_bytes", "stored_bytes", "picture_bytes"), limit)
+        ),
     }
 
 
@@ -342,5 +447,5 @@ def _build_rate_limit() -> Schema:
         "remaining": "Remaining requests.",
         "reset": "Unix time at which the oldest counted request leaves the window and one more becomes available.",
     }
-    number: Schema = {"type": ["integer", "null"], "minimum": 0}
+    number: Schema = {"type": ["integer", "null"]}
     return _build_object({name: number | {"description": text} for name, text in descriptions.items()})

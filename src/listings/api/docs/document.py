@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from listings import __version__
-from listings.api import params
 from listings.api.docs import headers
 from listings.api.docs.components import build_component_schemas
 from listings.api.docs.operations import Operation, Success
 from listings.api.docs.schemas import (
     READ_ONLY_FIELDS,
-    Schema,
     build_schema,
     refer,
 )
@@ -17,7 +15,7 @@ from listings.api.docs.texts import ERROR_DOCS, OperationTexts, read_examples, r
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import STATUS, Code
-from listings.domain.fields import FIELDS
+from listings.domain.fields import FIELDS, Schema
 from listings.domain.listing_json import Record
 from listings.service import ServiceInfo
 
@@ -56,6 +54,13 @@ _PHRASES: Mapping[int, str] = {  # of RFC 9110 and RFC 6585; those of Python dep
     500: "Internal Server Error",
     503: "Service Unavailable",
     505: "HTTP Version Not Supported",
+}
+_UPLOAD_BODY: Schema = {
+    "description": "The file of the picture, at most 20 MiB. The Content-Type header is ignored.",
+    "required": True,
+    "content": {
+        kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/jpeg", "image/png", "image/webp")
+    },
 }
 _OVERVIEW = """\
 Create and manage your marketplace listings from your own software. Requests and responses are JSON in UTF-8.
@@ -131,13 +136,14 @@ def _build_path(path: str, methods: Mapping[str, Endpoint]) -> Schema:
 
 
 def _build_id_parameter(doc: Operation) -> Schema:
-    schema = READ_ONLY_FIELDS["id"].schema
+    schema, example = ({"type": "string"}, doc.path_name) if doc.path_name else (READ_ONLY_FIELDS["id"].schema, 1025)
     text = doc.path_id
-    return {"name": "id", "in": "path", "required": True, "description": text, "schema": schema, "example": 1025}
+    return {"name": "id", "in": "path", "required": True, "description": text, "schema": schema, "example": example}
 
 
 def _build_operation(endpoint: Endpoint, doc: Operation) -> Schema:
     codes, texts = list_error_codes(endpoint), read_texts().operations[doc.id]
+    query = {name: rule for name, rule in doc.parameters.items() if name not in doc.undescribed}
     operation: Schema = {
         "operationId": doc.id,
         "tags": [doc.tag],
@@ -145,12 +151,14 @@ def _build_operation(endpoint: Endpoint, doc: Operation) -> Schema:
         "description": texts.description,
         "security": [{"ApiKey": []}, {"Bearer": []}],
         "parameters": [
-            *(_build_query_parameter(name, rule, texts) for name, rule in doc.parameters.items()),
-            *(refer("parameters", name) for name in (*doc.headers, "X-Request-Id")),
+            *(_build_query_parameter(name, rule, texts) for name, rule in query.items()),
+            *(refer("parameters", name) for name in (*doc.headers, "X-Request-Id", *doc.later_headers)),
         ],
     }
     if endpoint.takes_body:
         operation["requestBody"] = _build_request_body(doc)
+    if endpoint.takes_upload:
+        operation["requestBody"] = _UPLOAD_BODY
     operation["responses"] = {
         **{str(success.status): _build_success(success) for success in doc.responses},
         **{str(STATUS[code]): refer("responses", _name_status(STATUS[code])) for code in codes},
@@ -178,7 +186,10 @@ _QUERY_EXAMPLES: Mapping[str, object] = {
     "q": "rimu table",
     "price_min": 100,
     "price_max": 1999.5,
+    "force": False,
     "updated_since": "2026-11-21 06:54:32",
+    "since": "2026-11-21 06:54:32",
+    "until": "2026-11-21 06:54:32",
     "external_id": ["sku-17"],
     "ids": [1025, 2049],
     "sort": "-updated_at",
@@ -197,7 +208,7 @@ def _build_query_parameter(name: str, rule: object, texts: OperationTexts) -> Sc
     text = texts.parameters.get(name) or read_texts().parameters[name]
     parameter: Schema = {"name": name, "in": "query", "description": text, "schema": schema}
     if schema.get("type") == "array":
-        parameter |= {"style": "form", "explode": rule is params.parse_external_id}
+        parameter |= {"style": "form", "explode": True}
     if name in _QUERY_EXAMPLES:
         parameter["example"] = _QUERY_EXAMPLES[name]
     return parameter
@@ -246,11 +257,12 @@ def _build_error(status: int, codes: list[Code]) -> Schema:
     examples = {
         code: {"summary": ERROR_DOCS[code].when, "value": {"error": ERROR_DOCS[code].example}} for code in codes
     }
+    more = ("Preference-Applied", *_EXTRA_HEADERS.get(status, ()))
     limit_headers = () if status in _STATUSES_BEFORE_LIMIT else headers.RATE_LIMIT_HEADERS
     return {
         "description": f"{_PHRASES[status]}. " + " ".join(f"`{code}`: {ERROR_DOCS[code].when}" for code in codes),
-        "headers": _refer_to_headers(("X-Error-Code", *_EXTRA_HEADERS.get(status, ()), *limit_headers)),
-        "content": {"application/json": {"schema": refer("schemas", "ApiError"), "examples": examples}},
+        "headers": _refer_to_headers(("X-Error-Code", *more, *limit_headers)),
+        "content": {"application/json": {"schema": refer("schemas", "ErrorBody"), "examples": examples}},
     }
 
 

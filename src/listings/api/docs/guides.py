@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from itertools import pairwise
 from urllib.parse import urlsplit
 
@@ -9,8 +10,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from listings.api.docs.page import build_environment, list_titles, read_guide
-from listings.api.docs.texts import ERROR_DOCS
+from listings.api.docs.texts import ERROR_DOCS, read_texts
 from listings.domain.errors import STATUS, Problem
+from listings.domain.faults import FAULTS
 from listings.service import ServiceInfo
 
 _BASE_URL = "https://market.example"  # in the samples
@@ -23,13 +25,8 @@ def render_guide(name: str, base_url: str, about: ServiceInfo, texts: Mapping[st
 
     Raises Problem("path_not_found").
     """
-    if name not in list_titles():
-        raise Problem("path_not_found", f"Path not found: {urlsplit(base_url).path}/docs lists all paths")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = read_guide(name).replace(_BASE_URL, base_url)
-    for comment, replacement in {**texts, "errors": _format_errors()}.items():
-        text = text.replace(f"<!-- {comment} -->", replacement)
-    tokens = parser.parse(text)
+    tokens = parser.parse(format_guide(name, base_url, texts))
     _resolve_links(tokens, urlsplit(base_url).path)
     title, *headings = _mark_headings(tokens)
     template = build_environment(base_url, about).get_template("guide.html")
@@ -39,6 +36,27 @@ def render_guide(name: str, base_url: str, about: ServiceInfo, texts: Mapping[st
         sections=[(anchor, text) for level, anchor, text in headings if level == "h2"],
         html=_make_scrollable(parser.renderer.render(tokens, parser.options, {})),
     ).encode()
+
+
+def format_guide(name: str, base_url: str, texts: Mapping[str, str]) -> str:
+    """Return a guide as Markdown. Arguments and errors are those of `render_guide`."""
+    if name not in list_titles():
+        raise Problem("path_not_found", f"Path not found: {urlsplit(base_url).path}/docs lists all paths")
+    text = read_guide(name).replace(_BASE_URL, base_url)
+    for comment, replacement in {**texts, "errors": _format_errors(), "faults": _format_faults()}.items():
+        text = text.replace(f"<!-- {comment} -->", replacement)
+    return text
+
+
+def format_overview(base_url: str, access: str) -> str:
+    """Return /llms.txt: what an agent needs to know of the API, and where to read on."""
+    guides = "\n".join(f"- [{title}]({base_url}/docs/{name}.md)" for name, title in list_titles().items())
+    operations = "\n".join(f"- {name}: {texts.summary}" for name, texts in read_texts().operations.items())
+    template = files("listings.api.docs").joinpath("llms.txt").read_text("utf-8")
+    texts = {"access": access, "guides": guides, "operations": operations}
+    for comment, replacement in texts.items():
+        template = template.replace(f"<!-- {comment} -->", replacement)
+    return template.replace(_BASE_URL, base_url)
 
 
 def _resolve_links(tokens: list[Token], path_prefix: str) -> None:
@@ -61,6 +79,11 @@ def _make_scrollable(html: str) -> str:
     """Let readers scroll wide tables and samples with the keyboard."""
     html = html.replace("<pre>", '<pre tabindex="0">')
     return html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
+
+
+def _format_faults() -> str:
+    """Return the codes of faults as a table in Markdown."""
+    return "\n".join(["| Code | Meaning |", "|---|---|", *(f"| `{code}` | {text} |" for code, text in FAULTS.items())])
 
 
 def _format_errors() -> str:

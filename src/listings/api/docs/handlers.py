@@ -6,9 +6,12 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import NamedTuple
+from urllib.parse import parse_qsl
+from weakref import WeakKeyDictionary
 
 from listings.api import codec
 from listings.api.codec import Response
+from listings.api.compression import compress
 from listings.api.docs.document import build_document, describe_access
 from listings.api.endpoints import Routes
 from listings.api.request import Request
@@ -16,55 +19,66 @@ from listings.http.host import choose_host
 from listings.service import ServiceInfo, Services
 
 BASE_URL = b"https://BASE-URL.invalid"
-"""Placeholder in the page for the URL under which a reader opens it."""
+"""Placeholder in the pages for the URL under which a reader opens them."""
 
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _PAGE_HEADERS = f"content-security-policy: {_POLICY}\r\nreferrer-policy: no-referrer\r\n".encode()
-_NO_ACCOUNT = 0  # as a key of the response cache
+_MAX_HOSTS = 8  # that have copies of the pages; readers with other hosts get the copy of the example
+_EXAMPLE_HOST = "market.example"
 _HTML = b"text/html; charset=utf-8"
+_MARKDOWN = b"text/markdown; charset=utf-8"
+_OVERVIEW = "llms.txt"
 _CSS = b"text/css; charset=utf-8"
+_FONT = b"font/woff2"
 _SCRIPT = b"text/javascript; charset=utf-8"
 
 
 class _Content(NamedTuple):
-    """Static content that clients may cache under the hash of its body."""
+    """Constant content, plain and compressed, that clients may cache under the hash of its body."""
 
-    body: bytes
-    content_type: bytes
-    tag: str
-    headers: bytes = b""
+    plain: Response
+    compressed: Response
 
     def respond(self, request: Request) -> Response:
-        current = request.find_current_tag(self.tag)
+        current = request.find_current_tag(self.plain.tag)
         if current:
             return codec.build_not_modified_response(current)
-        key = _NO_ACCOUNT, 0, self.tag
-        return Response(200, self.body, self.headers, tag=self.tag, content_type=self.content_type, cache_key=key)
+        return self.compressed if request.encodings.permit(len(self.plain.body)) else self.plain
 
 
 class DocsHandlers:
-    """Documents a table of routes. The document and the page are built on first use."""
+    """Documents a table of routes. The document and the pages are built on first use."""
 
     def __init__(self, routes: Callable[[], Routes]) -> None:
         """`routes` returns the table. It is a function because the table contains these handlers."""
         self._routes = routes
+        self._copies: WeakKeyDictionary[Services, dict[str, dict[str, _Content]]] = WeakKeyDictionary()
+        """The pages of each service, by the host in their samples and by name."""
 
     async def get_document(self, services: Services, request: Request) -> Response:
         """GET /openapi.json."""
         return self._build_document(services.about).respond(request)
 
     async def get_page(self, services: Services, request: Request) -> Response:
-        """GET /docs. Without a public URL, the samples have the host of the request."""
-        page = await asyncio.to_thread(self._render_page, services.about)
-        return _respond_with_page(page, request)
+        """GET /docs. Without a public URL, the samples have the host of the request. With `q`, search the pages."""
+        query = dict(parse_qsl(request.query.decode("latin-1"), errors="replace")).get("q", "").strip()
+        if query:
+            base_url = services.about.base_url or BASE_URL.decode()
+            page = await asyncio.to_thread(_search, query, base_url, services.about)
+            page = page.replace(BASE_URL, f"http://{choose_host(request.header(b'host'))}".encode())
+            return Response(200, page, _PAGE_HEADERS, content_type=_HTML)
+        return await self._respond_with_page("", services, request)
 
     async def get_guide(self, services: Services, request: Request) -> Response:
         """GET /docs/{guide}."""
-        page = await asyncio.to_thread(_render_guide, request.segment, services.about)
-        return _respond_with_page(page, request)
+        return await self._respond_with_page(request.segment, services, request)
+
+    async def get_overview(self, services: Services, request: Request) -> Response:
+        """GET /llms.txt."""
+        return await self._respond_with_page(_OVERVIEW, services, request)
 
     async def get_style(self, _services: Services, request: Request) -> Response:
         """GET /docs/reference.css."""
@@ -74,34 +88,56 @@ class DocsHandlers:
         """GET /docs/reference.js."""
         return _read_file("reference.js", _SCRIPT).respond(request)
 
+    async def get_font(self, _services: Services, request: Request) -> Response:
+        """GET /docs/inter.woff2: the font of the pages of the market."""
+        return _read_file("inter.woff2", _FONT, "listings.site").respond(request)
+
     @cache  # noqa: B019 - there is one instance
     def _build_document(self, about: ServiceInfo) -> _Content:
         return _build_content(codec.encode(build_document(self._routes(), about)), codec.JSON)
 
+    async def _respond_with_page(self, name: str, services: Services, request: Request) -> Response:
+        copies = self._copies.setdefault(services, {_EXAMPLE_HOST: {}})
+        host = choose_host(request.header(b"host")) if not services.about.base_url else _EXAMPLE_HOST
+        if host not in copies and len(copies) > _MAX_HOSTS:
+            host = _EXAMPLE_HOST
+        pages = copies.setdefault(host, {})
+        if name not in pages:
+            page = await asyncio.to_thread(self._render, name, services.about)
+            if name not in pages:  # another request may have built it
+                kind = _MARKDOWN if name.endswith((_OVERVIEW, ".md")) else _HTML
+                pages[name] = _build_content(page.replace(BASE_URL, f"http://{host}".encode()), kind, _PAGE_HEADERS)
+        return pages[name].respond(request)
+
     @cache  # noqa: B019 - there is one instance
-    def _render_page(self, about: ServiceInfo) -> bytes:
-        from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
+    def _render(self, name: str, about: ServiceInfo) -> bytes:
+        base_url = about.base_url or BASE_URL.decode()
+        if not name:
+            from listings.api.docs.page import render_page  # noqa: PLC0415 - imports Jinja2, which few services need
 
-        return render_page(build_document(self._routes(), about), about.base_url or BASE_URL.decode(), about)
+            return render_page(build_document(self._routes(), about), base_url, about)
+        from listings.api.docs import guides  # noqa: PLC0415 - imports a Markdown parser, which few need
+
+        texts = {"access": describe_access(about.plan), "contact": f" to <{about.contact}>" if about.contact else ""}
+        if name == _OVERVIEW:
+            return guides.format_overview(base_url, texts["access"]).encode()
+        if name.endswith(".md"):
+            return guides.format_guide(name.removesuffix(".md"), base_url, texts).encode()
+        return guides.render_guide(name, base_url, about, texts)
+
+
+def _search(query: str, base_url: str, about: ServiceInfo) -> bytes:
+    from listings.api.docs.search import render_results  # noqa: PLC0415 - imports Jinja2, which few services need
+
+    return render_results(query, base_url, about)
 
 
 @cache
-def _render_guide(name: str, about: ServiceInfo) -> bytes:
-    from listings.api.docs.guides import render_guide  # noqa: PLC0415 - imports a Markdown parser, which few need
-
-    texts = {"access": describe_access(about.plan), "contact": f" to <{about.contact}>" if about.contact else ""}
-    return render_guide(name, about.base_url or BASE_URL.decode(), about, texts)
-
-
-def _respond_with_page(page: bytes, request: Request) -> Response:
-    content = page.replace(BASE_URL, f"http://{choose_host(request.header(b'host'))}".encode())
-    return _build_content(content, _HTML, _PAGE_HEADERS).respond(request)
-
-
-@cache
-def _read_file(name: str, content_type: bytes) -> _Content:
-    return _build_content(files("listings.api.docs").joinpath("static", name).read_bytes(), content_type)
+def _read_file(name: str, content_type: bytes, package: str = "listings.api.docs") -> _Content:
+    return _build_content(files(package).joinpath("static", name).read_bytes(), content_type)
 
 
 def _build_content(body: bytes, content_type: bytes, headers: bytes = b"") -> _Content:
-    return _Content(body, content_type, f'"{sha256(body).hexdigest()[:16]}"', headers)
+    tag = f'"{sha256(body).hexdigest()[:16]}"'
+    plain = codec.with_head(Response(200, body, headers, tag=tag, content_type=content_type, is_shared=True))
+    return _Content(plain, compress(plain))

@@ -9,7 +9,7 @@ from listings.api.docs.texts import read_examples
 from listings.domain.errors import Code
 from listings.domain.listing_json import INCLUDABLE_FIELDS, Record
 
-Tag: TypeAlias = Literal["Listings", "Changes", "Rate limit"]
+Tag: TypeAlias = Literal["Listings", "Images", "Changes", "Key", "Rate limit"]
 
 
 class Success(NamedTuple):
@@ -30,9 +30,12 @@ class Operation(NamedTuple):
     responses: tuple[Success, ...]
     codes: tuple[Code, ...] = ()  # from its handler; the connection and the common checks add more
     parameters: Mapping[str, Any] = {}  # query parameters with their rules
+    undescribed: tuple[str, ...] = ()  # query parameters that only the description names
     headers: tuple[str, ...] = ()  # request headers, without those that every endpoint accepts
+    later_headers: tuple[str, ...] = ()  # listed last, because generated clients pass parameters by position
     body: str = ""  # the name of its schema, for which `examples.json` has examples
     path_id: str = "Id of the listing. Any other value returns 404."  # the description of {id}
+    path_name: str = ""  # an example, if {id} is the name of a picture
 
 
 EXAMPLE_LISTING = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__ if name not in INCLUDABLE_FIELDS}
@@ -83,7 +86,9 @@ CREATE = Operation(
     ),
     codes=(*_BATCH_ERRORS, "account_full", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
+    undescribed=("dry_run",),
     headers=("Prefer", "Idempotency-Key"),
+    later_headers=("X-Change-Group",),
     body="ListingCreate",
 )
 
@@ -100,6 +105,7 @@ BATCH = Operation(
     codes=(*_BATCH_ERRORS, "precondition_failed"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key", "If-Match"),
+    later_headers=("X-Change-Group",),
     body="Batch",
 )
 
@@ -119,6 +125,7 @@ PATCH = Operation(
     codes=(*_EDIT_ERRORS, "account_full", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match", *_CONDITIONAL),
+    later_headers=("X-Change-Group",),
     body="ListingUpdate",
 )
 
@@ -137,6 +144,7 @@ DELETE = Operation(
     codes=(*_EDIT_ERRORS, "body_too_large"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match", *_CONDITIONAL),
+    later_headers=("X-Change-Group",),
 )
 
 RESTORE = Operation(
@@ -153,6 +161,42 @@ RESTORE = Operation(
     codes=(*_EDIT_ERRORS, "account_full", "body_too_large", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match", *_CONDITIONAL),
+    later_headers=("X-Change-Group",),
+)
+
+_IMAGE_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "body_too_large")
+
+IMAGES = Operation(
+    id="listImages",
+    tag="Images",
+    responses=(Success("The pictures.", "Images", headers=("Link", "X-Next-Cursor")),),
+    codes=("invalid_request",),
+    parameters=params.IMAGE_PARAMETERS,
+    headers=("Prefer",),
+)
+
+UPLOAD = Operation(
+    id="uploadImage",
+    tag="Images",
+    responses=(
+        Success("The picture is stored; `Location` has its URL, too.", "Image", status=201, headers=("Location",)),
+        Success("The account had this picture already, which has the same URL.", "Image", headers=("Location",)),
+    ),
+    codes=(*_IMAGE_ERRORS, "invalid_image", "account_full", "unsupported_encoding"),
+    parameters=params.WRITE_PARAMETERS,
+    undescribed=("dry_run",),
+    headers=("Prefer",),
+)
+
+DELETE_IMAGE = Operation(
+    id="deleteImage",
+    tag="Images",
+    responses=(Success("The picture is deleted. `listings` has the ids of those that showed it.", "ImageDeletion"),),
+    codes=(*_IMAGE_ERRORS, "image_not_found", "image_in_use"),
+    parameters=params.IMAGE_DELETION_PARAMETERS,
+    headers=("Prefer",),
+    path_id="Name of the picture: the 32 characters before `.jpg` in its URL. Any other value returns 404.",
+    path_name="0123456789abcdef0123456789abcdef",
 )
 
 CHANGES = Operation(
@@ -173,6 +217,15 @@ HISTORY = Operation(
     headers=("Prefer",),
 )
 
+CHANGE_GROUPS = Operation(
+    id="listChangeGroups",
+    tag="Changes",
+    responses=(Success("The groups.", "ChangeGroups"),),
+    codes=("invalid_request",),
+    parameters=params.HISTORY_PARAMETERS,
+    headers=("Prefer",),
+)
+
 REVERT = Operation(
     id="revertChanges",
     tag="Changes",
@@ -187,7 +240,7 @@ REVERT = Operation(
             "Revert",
             read_examples().responses["Revert"] | {"status": "running", "progress": 0.25},
             status=202,
-            headers=("Location", "Idempotent-Replayed", *_PREFERENCES),
+            headers=("Location", "Retry-After", "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
     codes=(
@@ -208,6 +261,8 @@ GET_REVERT = Operation(
     headers=("Prefer",),
     path_id="Id of the revert. Any other value returns 404.",
 )
+
+KEY = Operation(id="getKey", tag="Key", responses=(Success("The key.", "KeyDetails"),), headers=("Prefer",))
 
 RATE_LIMIT = Operation(
     id="getRateLimit",

@@ -17,15 +17,26 @@ from markupsafe import Markup, escape
 
 from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
 from listings.api.docs.schema_text import describe_schema, inline_references, list_properties
-from listings.api.docs.schemas import Schema
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
+from listings.domain.fields import Schema
 from listings.service import NO_INFO, ServiceInfo
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
 _METHODS = ("get", "post", "patch", "put", "delete")
 _GUIDES = (
-    *("quick-start", "listings", "pagination", "sync", "changes", "undo", "batches", "idempotency", "concurrency"),
+    *(
+        "quick-start",
+        "listings",
+        "images",
+        "pagination",
+        "sync",
+        "changes",
+        "undo",
+        "batches",
+        "idempotency",
+        "concurrency",
+    ),
     *("rate-limit", "errors", "dates", "versions", "changelog"),
 )
 
@@ -37,10 +48,12 @@ class Operation(NamedTuple):
     path: str
     spec: Schema
     parameters: list[Schema]
+    undescribed: list[Schema]  # parameters that only the form shows: a create has a dry run, too
     responses: dict[str, Schema]
     body_schema: Schema | None
     body: Any
     """The first example of a body, or None."""
+    takes_file: bool = False
 
 
 @cache
@@ -79,6 +92,7 @@ def build_environment(base_url: str, about: ServiceInfo = NO_INFO) -> jinja2.Env
         "base_url": base_url,
         "common_headers": _COMMON_HEADERS,
         "current": "",
+        "query": "",
         "error_docs": ERROR_DOCS,
         "error_statuses": STATUS,
         "path_prefix": urlsplit(base_url).path,
@@ -121,15 +135,18 @@ def _find_operations(document: Schema, group: str) -> list[Operation]:
 def _build_operation(document: Schema, method: str, path: str, item: Schema) -> Operation:
     spec = item[method]
     content = spec.get("requestBody", {}).get("content", {}).get("application/json", {})
+    dry_run = {"name": "dry_run", "in": "query", "schema": {"type": "boolean"}}
     examples = [example["value"] for example in content.get("examples", {}).values()]
     return Operation(
         method.upper(),
         path,
         spec,
         [_resolve(document, parameter) for parameter in [*item.get("parameters", []), *spec["parameters"]]],
+        [dry_run] if spec["operationId"] == "createListing" else [],
         {status: _resolve(document, response) for status, response in spec["responses"].items()},
         _resolve(document, content["schema"]) if content else None,
         examples[0] if examples else None,
+        takes_file="image/jpeg" in spec.get("requestBody", {}).get("content", {}),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from listings.api.docs.schemas import Schema
+from listings.domain.fields import Schema
 
 
 def inline_references(part: Any, schemas: Mapping[str, Schema]) -> Any:  # noqa: ANN401 - any part of a document
@@ -41,13 +41,14 @@ def describe_schema(schema: Schema) -> str:
         return str(schema["const"])
     if "oneOf" in schema:
         return " or ".join(variant["title"] for variant in schema["oneOf"])
-    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    kind = schema.get("type", ["integer", "string"])
+    types = kind if isinstance(kind, list) else [kind]
     text = " or ".join(name for name in types if name != "null").replace("boolean", "true or false")
     text += _describe_bounds(schema)
     if "enum" in schema:
-        values = [str(value) for value in schema["enum"]]
-        separator = "; " if any("," in value for value in values) else ", "
-        text = f"one of {separator.join(values)}"
+        text = f"one of {', '.join(map(str, schema['enum']))}"
+    if "x-extensible-enum" in schema:
+        text += f", such as {', '.join(schema['x-extensible-enum'])}"
     if "items" in schema:
         text += f", each {describe_schema(schema['items'])}"
     return f"{text}, or null" if "null" in types else text

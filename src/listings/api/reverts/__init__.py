@@ -1,5 +1,7 @@
 """Reverts: parse what to revert, and report a revert and its conflicts."""
 
+import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,33 +11,42 @@ from listings.api import codec, params
 from listings.api.codec import REVERTS_PATH, Response
 from listings.api.handlers import parse_options
 from listings.api.request import Request
-from listings.contract.reverts import Revert, RevertConflict, RevertCounts, RevertRequest
 from listings.domain import timestamps
 from listings.domain.changes import build_record, get_name
 from listings.domain.errors import Problem
-from listings.domain.fields import FieldError, parse_id, preview
+from listings.domain.faults import FieldError, InvalidFieldsError, find_misspelled, raise_faults, reject
+from listings.domain.fields import parse_id, preview
 from listings.domain.model import MAX_ID
-from listings.domain.reverts import RevertKind
+from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertRequest
+from listings.http.asgi import ASKING_BYTES
 from listings.service import Services
 from listings.service.history.reverts import Preview
 
-SUBJECTS: Sequence[RevertKind] = ("change", "import", "revert", "key")
+SUBJECTS: Sequence[RevertKind] = ("change", "import", "revert", "group", "key")
 """The fields of which a body has exactly one: what to revert, by its id."""
 
 _TIMES = ("since", "until")
+_SELF = "self"  # as a key: that of the caller
+_GROUP = re.compile(rf"{codec.CHANGE_GROUP.pattern}|#[1-9][0-9]{{0,17}}")
 
 
 async def start_revert(services: Services, request: Request) -> Response:
     """POST /api/v1/changes/revert."""
     options = parse_options(request, idempotent=True)
-    wanted, ignored = parse(codec.decode_body(request.body), strict=request.strict)
+    wanted, ignored = parse(codec.decode_body(request.body), request.caller.key_id, strict=request.strict)
     headers = codec.build_preference_headers(ignored, strict=request.strict)
     caller = request.caller
     if options.dry_run:
+        request.require_room(ASKING_BYTES)
         earlier = await services.reverts.find_earlier(caller.account_id, options)
         if earlier is not None:
             return await _report_start(services, earlier, headers + codec.REPLAYED)
-        return Response(200, _encode_preview(await services.reverts.preview(caller.account_id, wanted)), headers)
+        closed = asyncio.ensure_future(request.wait_for_close())
+        try:
+            preview = await services.reverts.preview(caller.account_id, wanted, closed.done)
+        finally:
+            closed.cancel()
+        return Response(200, _encode_preview(preview), headers)
     revert, replayed = await services.reverts.start(caller.account_id, wanted, caller.key_id, options)
     return await _report_start(services, revert, headers + (codec.REPLAYED if replayed else b""))
 
@@ -51,37 +62,51 @@ async def get_revert(services: Services, request: Request) -> Response:
     return replace(response, status=200)
 
 
-def parse(body: Mapping[str, object], *, strict: bool) -> tuple[RevertRequest, list[str]]:
-    """Return what to revert, and the names of the ignored fields. Raises Problem("invalid_request")."""
+def parse(body: Mapping[str, object], key_id: int, *, strict: bool) -> tuple[RevertRequest, list[str]]:
+    """Return what to revert, and the names of the ignored fields. Raises Problem("invalid_request").
+
+    `key_id` is the caller's key.
+    """
     subjects = [name for name in SUBJECTS if name in body]
     if len(subjects) != 1:
-        raise Problem("invalid_request", f"Exactly one of {', '.join(SUBJECTS)} is required")
-    known = {subjects[0], "overwrite", *(_TIMES if subjects[0] == "key" else ())}
+        reject("", "required" if not subjects else "inconsistent", f"Exactly one of {', '.join(SUBJECTS)} is required")
+    known = (subjects[0], "overwrite", *_TIMES)
     ignored = [name for name in body if name not in known]
+    raise_faults(find_misspelled(ignored, known, body, "a field of this revert"))
+    misplaced = [name for name in _TIMES if name in body and subjects[0] != "key"]
+    if misplaced:
+        reject(misplaced[0], "inconsistent", f"{misplaced[0]} is only for key, not for {subjects[0]}")
     if strict and ignored:
-        raise Problem("invalid_request", f"{preview(ignored[0])} is not a field of this revert")
+        reject(ignored[0], "unknown", f"{preview(ignored[0])} is not a field of this revert")
     overwrite = body.get("overwrite", False)
     if not isinstance(overwrite, bool):
-        raise Problem("invalid_request", f"overwrite must be true or false, got {preview(overwrite)}")
-    wanted = RevertRequest(subjects[0], _parse_subject(body, subjects[0]), overwrite=overwrite)
+        reject("overwrite", "wrong_type", f"overwrite must be true or false, got {preview(overwrite)}")
+    wanted = RevertRequest(subjects[0], _parse_subject(body, subjects[0], key_id), overwrite=overwrite)
     if wanted.kind == "key":
         wanted = _add_times(wanted, body)
     return wanted, ignored
 
 
-def _parse_subject(body: Mapping[str, object], name: str) -> int:
+def _parse_subject(body: Mapping[str, object], name: str, key_id: int) -> int | str:
     number = body[name]
+    if name == "group":
+        if not isinstance(number, str) or not _GROUP.fullmatch(number):
+            message = f"group must be a name of X-Change-Group, or # and an id, got {preview(number)}"
+            reject("group", "invalid_format", message)
+        return number
+    if name == "key" and number == _SELF:
+        return key_id
     if type(number) is not int or not 1 <= number <= MAX_ID:
-        raise Problem("invalid_request", f"{name} must be an id, got {preview(number)}")
+        reject(name, "wrong_type", f"{name} must be an id, got {preview(number)}")
     return number
 
 
 def _add_times(wanted: RevertRequest, body: Mapping[str, object]) -> RevertRequest:
     if "since" not in body:
-        raise Problem("invalid_request", "since is required with key")
+        reject("since", "required", "since is required with key")
     since, until = _parse_time(body, "since"), _parse_time(body, "until") if "until" in body else None
     if until is not None and until < since:
-        raise Problem("invalid_request", "until must not be before since")
+        reject("until", "inconsistent", "until must not be before since")
     return wanted._replace(since=since, until=until)
 
 
@@ -89,17 +114,17 @@ def _parse_time(body: Mapping[str, object], name: str) -> int:
     """Return a Unix time. Raises Problem("invalid_request")."""
     text = body[name]
     if not isinstance(text, str):
-        raise Problem("invalid_request", f"{name} must be a time like 2026-11-21 06:54:32, got {preview(text)}")
+        reject(name, "wrong_type", f"{name} must be a time like 2026-11-21 06:54:32, got {preview(text)}")
     try:
         return timestamps.parse_timestamp(params.parse_timestamp(text))
     except FieldError as error:
-        raise Problem("invalid_request", f"{name} {error}") from None
+        raise InvalidFieldsError([error.locate(name)]) from None
 
 
 async def _report_start(services: Services, revert: Revert, headers: bytes) -> Response:
     """Return a revert that was started by this request or an earlier one, with its location if it is unfinished."""
     if revert.finished_at is None:
-        headers += f"location: {services.about.base_url}{REVERTS_PATH}/{revert.key.id}\r\n".encode()
+        headers += f"location: {services.about.base_url}{REVERTS_PATH}/{revert.key.id}\r\nretry-after: 1\r\n".encode()
     return await _report(services, revert, 0, params.DEFAULT_CONFLICTS, headers)
 
 
@@ -115,7 +140,9 @@ async def _report(services: Services, revert: Revert, after: int, count: int, he
 
 def _encode_preview(found: Preview) -> bytes:
     changes = [build_record(change) for change in found.changes]
-    status = {"id": None, "status": "planned", "progress": 1.0 if found.is_complete else 0.0}
+    status: dict[str, Any] = {"id": None, "status": "planned", "progress": 1.0}
+    if found.times is not None:
+        status |= zip(_TIMES, map(timestamps.format_timestamp, found.times), strict=True)
     return codec.encode(
         status | _build_counts(found.counts, found.conflicts, len(found.conflicts)) | {"changes": changes}
     )

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import Any, Protocol, cast
 from urllib.parse import unquote
@@ -17,15 +16,18 @@ from listings.http.asgi import (
     BodySource,
     Headers,
     HttpApplication,
+    Owner,
     Scope,
     choose_path,
 )
+from listings.http.connection.unsent import UnsentBytes
 from listings.http.connection.write_buffer import Data
 from listings.http.host import is_host
 from listings.http.throttle import Throttle
 from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
 
 _AUTHORITY_END = re.compile(rb"[/?#]")
+_ERROR = 400
 _FRAGMENT = ord("#")  # an int: `bytes in bytes` first raises a TypeError internally, which takes 2,000 instructions
 
 _log = logging.getLogger(__name__)
@@ -40,19 +42,21 @@ class ExchangeConnection(Protocol):
     server_state: Any  # of uvicorn: its default headers have the current date
     flow: FlowControl
     throttle: Throttle
+    unsent: UnsentBytes
     stopping: bool  # the connection closes after the pending responses
+    stopped: bool  # because the service stops
 
-    def acquire_throttle(self) -> AbstractAsyncContextManager[None]:
-        """Return a context in which this connection, and no other one, may send a piece of a body."""
+    def set_owner(self, owner: Owner) -> None:
+        """Change the owner of the next response."""
 
-    def begin_large_response(self, owner: int) -> bool:
-        """Count the connection's unsent bytes for `owner`, and return whether a large response may be sent."""
+    def release(self, size: int) -> None:
+        """Count reserved bytes as written."""
 
     def write(self, data: bytes) -> None:
         """Write after all earlier responses."""
 
-    def write_response(self, data: Data) -> None:
-        """Write a complete response, buffered with those of other connections."""
+    def write_response(self, data: Data, reserved: int) -> None:
+        """Write a complete response, buffered with those of other connections. Releases its reserved bytes."""
 
     def begin_body(self) -> None:
         """Prepare for `write_body`."""
@@ -107,7 +111,6 @@ class HttpExchange(BaseExchange):
         headers: Headers,
         version: str,
         *,
-        default_headers: Headers,
         keep_alive: bool,
         expects_100_continue: bool,
     ) -> None:
@@ -116,16 +119,18 @@ class HttpExchange(BaseExchange):
         `target` is the path as sent, the path to route by, and the query. `keep_alive` is whether the client may send
         another request on the connection.
         """
-        super().__init__(
-            connection, connection.flow, default_headers, SingleWaiterEvent(), connection.on_response_complete
-        )
+        super().__init__(connection, SingleWaiterEvent())
         self.keep_alive = keep_alive
-        self.waiting_for_100_continue = expects_100_continue
+        if expects_100_continue:
+            self.waiting_for_100_continue = True
         self._connection = connection
         self.method = method
         self._raw_path, self.path, self.query = target
         self.headers = headers
         self._version = version
+        self._reserved = 0  # bytes of the response
+        self._is_admitted = False  # whether a response that follows immediately has room
+        self._start: Any = None  # the ASGI message that begins the response, until the first part of the body
 
     @cached_property
     def scope(self) -> Scope:  # type: ignore[override]  # uvicorn builds it for every request
@@ -146,12 +151,23 @@ class HttpExchange(BaseExchange):
             "headers": self.headers,
         }
 
-    def get_body(self) -> bytes | None:
-        """Return the body, or None if it is incomplete, the client expects 100 Continue, or it has disconnected."""
-        return None if self.more_body or self.waiting_for_100_continue or self.disconnected else bytes(self.body)
+    @property
+    def default_headers(self) -> Headers:  # type: ignore[override]  # uvicorn sets them for every request
+        """The headers of every response to which uvicorn adds those of its message."""
+        headers: Headers = self._connection.server_state.default_headers
+        return headers
 
-    async def wait_for_close(self) -> None:
-        while not (self._is_disconnected() or self._connection.stopping):
+    def on_response(self) -> None:
+        """Continue with the next request."""
+        self._connection.on_response_complete()
+
+    def take_body(self) -> tuple[bytes, bool]:
+        body, self.body = bytes(self.body), bytearray()
+        return body, self.more_body or self.disconnected
+
+    async def wait_for_close(self, *, may_half_close: bool = False) -> None:
+        connection = self._connection
+        while not (self._is_disconnected() or (connection.stopped if may_half_close else connection.stopping)):
             self.message_event.clear()
             await self.message_event.wait()
 
@@ -161,26 +177,74 @@ class HttpExchange(BaseExchange):
             await app.serve(cast("Any", self))
         except Exception:  # noqa: BLE001 - the client must not wait forever
             _log.exception("The application failed")
+        finally:
+            self._release()
+            if self.body:  # the connection still refers to this exchange
+                self.body = bytearray()
         if not (self.response_complete or self.disconnected):
             self._connection.fail(self)
 
     async def receive(self) -> Any:
-        """Receive an ASGI message. Unlike uvicorn's method, it does not resume reading after the end of the body.
+        """Receive an ASGI message. Unlike uvicorn's method, it resumes reading only if it needs more of the body.
 
         A body that is already complete needs no 100 Continue (RFC 9110, 10.1.1).
         """
-        if self.more_body and not self._has_ended():
+        if self.more_body and not (self.body or self._has_ended()):
             return await super().receive()
         if not self._has_ended():
             await self.message_event.wait()
             self.message_event.clear()
         if self._has_ended():
             return {"type": "http.disconnect"}
-        body, self.body = bytes(self.body), bytearray()
-        return {"type": "http.request", "body": body, "more_body": False}
+        body, more = self.take_body()
+        return {"type": "http.request", "body": body, "more_body": more}
+
+    def set_owner(self, owner: Owner) -> None:
+        if owner != self._connection.unsent.owner:
+            self._connection.set_owner(owner)
+
+    def reserve(self, size: int, *, is_admitted: bool = False, is_immediate: bool = False) -> None:
+        missing = size - self._reserved
+        if missing > 0:
+            if not (is_admitted or self._reserved):
+                self._connection.unsent.require_room(missing)
+            if is_immediate and not self.flow.write_paused:  # it is counted once the transport has tried to send it
+                self._is_admitted = True
+            else:
+                self._connection.unsent.reserve(missing)
+                self._reserved = size
+
+    def _release(self, kept: int = 0) -> None:
+        if self._reserved > kept:
+            self._connection.release(self._reserved - kept)
+            self._reserved = kept
+
+    def _require_room(self, status: int, size: int) -> None:
+        """Reserve memory for a body. Raises Unavailable if it is large, no error, and has no room."""
+        if size >= LARGE_RESPONSE_BYTES:
+            self.reserve(size, is_admitted=status >= _ERROR or self._is_admitted)
 
     async def send(self, message: Any) -> None:
-        """Send an ASGI message of the pages. For HTTP/1.0, which has no chunks, closing ends the body."""
+        """Send an ASGI message of the pages. For HTTP/1.0, which has no chunks, closing ends the body.
+
+        The response begins with the first part of its body. If that has no room, raises Unavailable, and the
+        application can begin another response.
+        """
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        size = 0 if self.method == "HEAD" else len(message.get("body", b""))
+        kept = self._reserved if message.get("more_body") else 0
+        start, self._start = self._start, None
+        if start is not None:
+            self._require_room(start["status"], size)
+            await self._send(start)
+        elif size >= LARGE_RESPONSE_BYTES:
+            self.reserve(size, is_admitted=True)
+        await self._send(message)
+        self._release(kept)
+
+    async def _send(self, message: Any) -> None:
         self._close_if_continue_pending()
         if self._version == "1.0":
             self.chunked_encoding = False
@@ -188,6 +252,8 @@ class HttpExchange(BaseExchange):
         await super().send(message)
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
+        if len(body) >= LARGE_RESPONSE_BYTES and not self._is_admitted:
+            self.reserve(len(body), is_admitted=status >= _ERROR, is_immediate=True)
         self._close_if_continue_pending()
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
@@ -202,13 +268,15 @@ class HttpExchange(BaseExchange):
             data = b"%bdate: %b\r\n%b%b%b" % (status_line, date, head, end, body)
         else:
             data = b"%bdate: %b\r\n%b%b" % (status_line, date, head, end), body
-        self._connection.write_response(data)
+        self._connection.write_response(data, self._reserved)
+        self._reserved = 0
         self.message_event.set()
         if not self.keep_alive:
             self._connection.close()
-        self.on_response()
+        self._connection.on_response_complete()
 
     async def respond_from(self, status: int, head: bytes, source: BodySource) -> None:
+        self._require_room(status, min(source.size, PIECE_BYTES))
         self._close_if_continue_pending()
         if self.flow.write_paused and not self._is_disconnected():
             await self.flow.drain()
@@ -222,10 +290,11 @@ class HttpExchange(BaseExchange):
         connection.begin_body()
         offset = 0
         while offset < source.size and not self._is_disconnected():
-            async with connection.acquire_throttle():
+            async with connection.throttle.acquire(connection.unsent.owner):
                 if not self._is_disconnected():
                     piece = await source.read(offset, PIECE_BYTES)
                     connection.write_body(piece)
+                    self._release()  # from now on, the connection counts the piece that it has not sent
                     offset += len(piece)
                     await connection.throttle.wait()
             if self.flow.write_paused and not self._is_disconnected():
@@ -237,7 +306,7 @@ class HttpExchange(BaseExchange):
         self.message_event.set()
         if not self.keep_alive:
             connection.close()
-        self.on_response()
+        connection.on_response_complete()
 
     def _is_disconnected(self) -> bool:
         """Return `disconnected`. A method, because mypy assumes that a checked attribute does not change."""
@@ -245,9 +314,6 @@ class HttpExchange(BaseExchange):
 
     def _has_ended(self) -> bool:
         return self._is_disconnected() or bool(self.response_complete)
-
-    def begin_large_response(self, owner: int) -> bool:
-        return self._connection.begin_large_response(owner)
 
     def _close_if_continue_pending(self) -> None:
         if self.waiting_for_100_continue and self.more_body:

@@ -56,8 +56,8 @@ class RequestParser:
         self._field_bytes = 0  # in its complete headers
         self._hosts = 0  # number of its Host headers
         self._host = b""  # the last of them
-        self._valid_host = b""  # the last valid one
-        self._is_chunked = False  # the current request
+        self._valid_host = b""  # the last valid one, empty if there was none
+        self.is_chunked = False  # the body of the current request
         self._framing_bytes = 0  # of its body, without those that its chunks need
 
     @property
@@ -84,7 +84,7 @@ class RequestParser:
             raise _to_problem(error, self._cause) from None
         if self._part == "head" or (fresh and not self._heads_begun):
             self._check_head_size(data, fresh=fresh)
-        elif self._is_chunked:
+        elif self.is_chunked:
             self._check_framing_size()
 
     def _truncate_head(self, data: bytes) -> bytes:
@@ -158,7 +158,7 @@ class RequestParser:
         self._heads_begun += 1
         self._field_bytes = 0
         self._hosts = 0
-        self._is_chunked = False
+        self.is_chunked = False
         self._receiver.begin_head()
 
     def on_url(self, url: bytes) -> None:
@@ -178,7 +178,7 @@ class RequestParser:
             self._host = value
         elif name == b"transfer-encoding":
             self._check_coding(value)
-            self._is_chunked = True
+            self.is_chunked = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -199,7 +199,7 @@ class RequestParser:
         self._part = "body"
 
     def on_body(self, body: bytes) -> None:
-        if self._is_chunked:
+        if self.is_chunked:
             self._framing_bytes -= len(body) + len(f"{len(body):x}") + 4  # the chunk with its size and two line breaks
         self._receiver.receive_body(body)
 
@@ -221,9 +221,9 @@ class RequestParser:
             raise _malformed("CONNECT is not supported")
         if self._hosts > 1 or (self._hosts == 0 and self.version == "1.1"):
             raise _malformed("Exactly one Host header is required")
-        if self._host != self._valid_host and self._hosts:
+        if self._hosts and (self._host != self._valid_host or not self._host):
             if not is_host(self._host):
-                raise _malformed("The Host header must be a host, optionally with a port")
+                raise _malformed("The Host header must be a domain name or IP address, optionally with a port")
             self._valid_host = self._host
 
     def _fail(self, problem: Problem) -> Problem:

@@ -6,32 +6,39 @@ requests need no timers. Invalid HTTP gets an error in the API's format, after t
 """
 
 import fcntl
+import select
 import socket
 import struct
 import termios
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeAlias
 
 from listings.domain.errors import Problem, Unavailable
-from listings.http.asgi import HttpApplication
-from listings.http.byte_budget import ByteBudget
+from listings.http.asgi import LARGE_RESPONSE_BYTES, HttpApplication, Owner
 from listings.http.connection.exchange import HttpExchange, split_target
 from listings.http.connection.parser import RequestParser
+from listings.http.connection.shared import Shared
 from listings.http.connection.unsent import UnsentBytes
-from listings.http.connection.write_buffer import Data, Transport, WriteBuffer
+from listings.http.connection.write_buffer import Data, Transport
 from listings.http.eager import RequestCoroutine, run
 from listings.http.limits import ConnectionLimits
-from listings.http.throttle import Throttle
-from listings.http.uvicorn_base import HIGH_WATER_LIMIT, HttpToolsProtocol
+from listings.http.uvicorn_base import HttpToolsProtocol
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
-_DISCARD_SECONDS = 5.0
+DISCARD_SECONDS = 5.0
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # l_onoff, l_linger
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
-_MAX_PARSED_BYTES = 2048  # at a time: a hundred of the shortest requests, parsed in 3 ms if not compiled
-_MAX_QUEUED = 16  # requests; further bytes stay unparsed
+_MIN_PARSED_BYTES, _MAX_PARSED_BYTES = 64, 2048  # at a time: up to the end of a head
+_MAX_BODY_PART_BYTES = 64 * 1024  # parsed at a time, of a body of unknown length
+_HEAD_END = b"\r\n\r\n"
+_HEAD_BYTES = 4096  # that a parsed head takes on average
+_MAX_WAITING_BYTES = 16 * 1024 * 1024  # of requests behind running ones, on all connections
+_MIN_REJECTED_BYTES = 16 * 1024  # that wait on a connection
+_MAX_AHEAD_BYTES = _MAX_WAITING_BYTES // 4  # beyond which a connection queues only one request
+_MIN_BODY_RATE = 16  # KiB per second that must arrive, on average over the deadline of a body
+_MAX_UNSENT_BYTES = 16 * 1024  # beyond which the next response waits for the client
+_MAX_QUEUED = 12  # requests; further bytes stay unparsed
 _ZERO_INT = bytes(4)
 
 Phase: TypeAlias = Literal[
@@ -56,35 +63,34 @@ class HttpConnection(HttpToolsProtocol):
         self,
         limits: ConnectionLimits,
         render_error: Callable[[Problem, str], bytes],
-        write_buffer: WriteBuffer,
-        unsent: ByteBudget,
-        throttle: Throttle,
+        shared: Shared,
         **uvicorn_options: Any,
     ) -> None:
         """Set up a connection.
 
         `render_error` returns the complete response for a problem and a request method, which may be empty.
-        `write_buffer`, `unsent` and `throttle` are shared by all connections of the loop.
         """
         super().__init__(**uvicorn_options)
         del self.parser  # uvicorn's
         self._parser = RequestParser(self, limits)
         self._limits = limits
         self._render_error = render_error
-        self.write_buffer = write_buffer
-        self.throttle = throttle
-        self._unsent = UnsentBytes(unsent)
+        self._shared = shared
+        self.write_buffer, self.throttle, self._turns = shared.write_buffer, shared.throttle, shared.turns
+        self.unsent = UnsentBytes(shared.budgets)
         self._written_bytes = 0
         self._sending_body = False
         self._phase: Phase = "silent"
         self._phase_since = self.loop.time()
+        self._body_bytes = self._checked_body_bytes = 0  # received of the body, and by the last check of its rate
         self._running: HttpExchange | None = None
         self.queued: deque[HttpExchange] = deque()  # later requests
         self._ready: HttpExchange | None = None  # runs once the received bytes are parsed
-        self._stepping = False
+        self._stepping = False  # whether requests are running, or wait for their turn
         self._unparsed = b""  # received after the queued requests
+        self._waiting_bytes = 0  # of the queued requests and after them, as counted in the sum of all connections
         self._problem: Problem | None = None  # the error to send to a rejected client
-        self.stopping = False  # close after the pending responses
+        self.stopping = self.stopped = False  # close after the pending responses; `stopped`: the service stops
         self._discarded_bytes = 0
 
     # The connection
@@ -92,6 +98,9 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:
         """Reject the connection if there are too many."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(_MAX_UNSENT_BYTES)
+        if self.client is not None:
+            self.unsent.owner = ("visitors", self.client[0])
         if len(self.connections) > self._limits.connections:
             self._enter("linger")
             self.transport.write(self._render_error(Unavailable("Too many connections"), ""))
@@ -100,18 +109,24 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the requests that have no response yet."""
         self._disconnect_all()
+        self._unparsed = b""
+        self._count_waiting()
+        self._turns.forget(self)
         super().connection_lost(exc)
-        self._unsent.count(0)
+        self.unsent.count(self._written_bytes, 0)
 
     def pause_writing(self) -> None:
         """Count the unsent bytes."""
         super().pause_writing()
-        self._unsent.count(self.transport.get_write_buffer_size())
+        self._count_unsent()
 
     def resume_writing(self) -> None:
-        """Reset the count: few bytes are still unsent."""
+        """Count the few bytes that are still unsent."""
         super().resume_writing()
-        self._unsent.count(0)
+        self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        self.unsent.count(self._written_bytes, self.transport.get_write_buffer_size())
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio uses the result
         """Keep the connection open (True) while a client that has finished sending waits for responses."""
@@ -125,13 +140,17 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes and run the requests in them."""
-        if self._unparsed or len(data) > _MAX_PARSED_BYTES:
+        if self._unparsed or len(data) > _MAX_PARSED_BYTES or data.count(_HEAD_END) > 1:
             self._unparsed += data
             self._parse_waiting()
         else:
             self._parse(data)
+        if self._phase == "body" and self._arriving.body:
+            self.flow.pause_reading()  # until the application asks for more
+        if self.flow.read_paused:
+            self._count_waiting()
         if self._ready is not None and not self._stepping:
-            self._run_ready()
+            self._start_ready()
 
     def _parse_waiting(self) -> None:
         """Parse the bytes that wait, but not many more requests than fit into the queue.
@@ -139,12 +158,26 @@ class HttpConnection(HttpToolsProtocol):
         Discard them if the connection is rejected or lingering.
         """
         data, start = self._unparsed, 0
-        while start < len(data) and (len(self.queued) < _MAX_QUEUED or self._phase in {"rejected", "linger"}):
-            self._parse(data[start : start + _MAX_PARSED_BYTES])
-            start += _MAX_PARSED_BYTES
+        limit = _MAX_QUEUED if self._shared.waiting_bytes < _MAX_AHEAD_BYTES else 1
+        while start < len(data) and (len(self.queued) < limit or self._phase in {"rejected", "linger"}):
+            end = self._find_part_end(data, start)
+            self._parse(data[start:end])
+            start = end
         self._unparsed = data[start:]
         if self._unparsed:
             self.flow.pause_reading()
+
+    def _find_part_end(self, data: bytes, start: int) -> int:
+        """Return the end of a part in which at most a few requests begin: of a body, or up to the end of a head."""
+        size = _MAX_PARSED_BYTES
+        if self._phase in {"body", "discard"} and self._parser.is_chunked:
+            size = _MAX_BODY_PART_BYTES
+        elif self._phase in {"body", "discard"}:
+            lengths = [value for name, value in self._arriving.headers if name == b"content-length"]
+            if lengths and int(lengths[0]) > self._body_bytes:
+                return start + int(lengths[0]) - self._body_bytes
+        found = data.find(_HEAD_END, start + _MIN_PARSED_BYTES, start + size)
+        return found + len(_HEAD_END) if found >= 0 else start + size
 
     def _parse(self, data: bytes) -> None:
         if self._phase in {"rejected", "linger"}:
@@ -170,11 +203,11 @@ class HttpConnection(HttpToolsProtocol):
             split_target(parser.target, parser.headers),
             parser.headers,
             parser.version,
-            default_headers=self.server_state.default_headers,
             keep_alive=parser.keep_alive and not self.stopping,
             expects_100_continue=parser.expects_100_continue,
         )
         self._enter("body")
+        self._body_bytes = self._checked_body_bytes = 0
         if self._running is None:
             self._running = self._ready = self._arriving
         else:
@@ -183,24 +216,37 @@ class HttpConnection(HttpToolsProtocol):
 
     def receive_body(self, part: bytes) -> None:
         exchange = self._arriving
+        self._body_bytes += len(part)
         if exchange.response_complete:
             self._discard(len(part))
             return
         exchange.body.extend(part)
-        if len(exchange.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
         exchange.message_event.set()
 
     def end_request(self) -> None:
-        self._enter("idle" if self._phase == "discard" else "busy")
+        if self._phase == "discard":
+            self._enter("idle")
+        else:
+            self._phase = "busy"  # which has no deadline
         self._arriving.more_body = False
         self._arriving.message_event.set()
 
     # Responses
 
-    def _run_ready(self) -> None:
-        """Run requests until one blocks. After `_MAX_CONSECUTIVE` requests, let other connections run first."""
+    def _start_ready(self) -> None:
         self._stepping = True
+        self._turns.run(self)
+
+    @property
+    def owner(self) -> Owner:
+        return self.unsent.owner
+
+    @property
+    def body_bytes(self) -> int:
+        return 0 if self._ready is None else len(self._ready.body)
+
+    def run_ready(self) -> None:
+        """Run requests until one blocks. After `_MAX_CONSECUTIVE` requests, it is the turn of other connections."""
         try:
             for _ in range(_MAX_CONSECUTIVE):
                 exchange, self._ready = self._ready, None
@@ -208,8 +254,9 @@ class HttpConnection(HttpToolsProtocol):
                     return
                 run(exchange.run(self.app), self._start_task)
         finally:
-            self._stepping = False
-        self.loop.call_soon(self._run_ready)
+            self._stepping = self._ready is not None
+        if self._stepping:
+            self._turns.wait(self)
 
     def _start_task(self, rest: RequestCoroutine) -> None:
         task = self.loop.create_task(rest)
@@ -224,7 +271,7 @@ class HttpConnection(HttpToolsProtocol):
         self._choose_next()
         if self._running is not None:
             if not self._stepping:
-                self._run_ready()
+                self._start_ready()
         elif self._problem is not None:
             self._send_problem(self._problem)
         elif self.stopping:
@@ -238,8 +285,23 @@ class HttpConnection(HttpToolsProtocol):
         self._running = self._ready = self.queued.popleft() if self.queued else None
         if self._unparsed:
             self._parse_waiting()
+        if self._waiting_bytes:
+            self._count_waiting()
         if not (self.queued or self._unparsed):  # otherwise reading more would only use memory
             self.flow.resume_reading()
+
+    def _count_waiting(self) -> None:
+        """Count the bytes behind the running request. If all connections have too many, reject these requests."""
+        size = len(self._unparsed) + _HEAD_BYTES * len(self.queued)
+        for exchange in self.queued:
+            size += len(exchange.body)
+        self._shared.waiting_bytes += size - self._waiting_bytes
+        self._waiting_bytes = size
+        if size > _MIN_REJECTED_BYTES and self._shared.waiting_bytes > _MAX_WAITING_BYTES:
+            self._reject(Unavailable("Too many requests are waiting for earlier ones on their connections"))
+            self._unparsed = b""
+            self.queued.clear()
+            self._count_waiting()
 
     def _reject(self, problem: Problem) -> None:
         """Read no more requests, and send the problem after all pending responses.
@@ -266,6 +328,7 @@ class HttpConnection(HttpToolsProtocol):
         """Cancel a request whose body will never be complete. To the application, the client has disconnected."""
         exchange.disconnected = True
         exchange.message_event.set()
+        exchange.body.clear()  # `_arriving` still refers to it
         if exchange is self._running:
             self._running = self._ready = None
         else:
@@ -291,6 +354,7 @@ class HttpConnection(HttpToolsProtocol):
 
         A connection without requests stays open until `close_if_idle` closes it.
         """
+        self.stopped = True
         self._begin_stop()
         last = self.queued[-1] if self.queued else self._running
         if last is not None:
@@ -309,20 +373,32 @@ class HttpConnection(HttpToolsProtocol):
 
     def write(self, data: bytes) -> None:
         """Flush buffered responses, then write to the transport."""
-        self._written_bytes += len(data)
+        self._add_written(len(data))
         self.write_buffer.flush()
         self.transport.write(data)
 
-    def write_response(self, data: Data) -> None:
-        self._written_bytes += len(data) if isinstance(data, bytes) else len(data[0]) + len(data[1])
-        self.write_buffer.put(self.transport, data)
+    def write_response(self, data: Data, reserved: int) -> None:
+        if isinstance(data, bytes) and not reserved:
+            self._written_bytes += len(data)
+            self.write_buffer.put(self.transport, data)
+        else:
+            self._add_written(len(data) if isinstance(data, bytes) else len(data[0]) + len(data[1]))
+            self.unsent.release(reserved)
+            self.write_buffer.put(self.transport, data, self._count_unsent)
 
-    def begin_large_response(self, owner: int) -> bool:
-        self._unsent.owner = owner
-        return self._unsent.has_room()
+    def _add_written(self, size: int) -> None:
+        if size >= LARGE_RESPONSE_BYTES:
+            self.unsent.note_large(self._written_bytes, self._written_bytes + size)
+        self._written_bytes += size
 
-    def acquire_throttle(self) -> AbstractAsyncContextManager[None]:
-        return self.throttle.acquire(self._unsent.owner)
+    def set_owner(self, owner: Owner) -> None:
+        self.write_buffer.flush()  # earlier responses are those of their owner
+        self.unsent.set_owner(owner, self._written_bytes, self.transport.get_write_buffer_size())
+
+    def release(self, size: int) -> None:
+        """Count reserved bytes as written, once the transport has tried to send them."""
+        self.unsent.release(size)
+        self.loop.call_soon(self._count_unsent)
 
     def begin_body(self) -> None:
         """Prepare for pieces of a body: as long as any bytes are unsent, writing is paused."""
@@ -331,15 +407,15 @@ class HttpConnection(HttpToolsProtocol):
 
     def write_body(self, piece: bytes) -> None:
         """Write a piece of a body, unless the client has disconnected since the piece was requested."""
-        self._written_bytes += len(piece)
+        self._add_written(len(piece))
         if not self.transport.is_closing():
             self.transport.write(piece)
 
     def end_body(self) -> None:
-        """End the body, and restore the default write limits."""
+        """End the body, and restore the write limits."""
         self._sending_body = False
         if not self.transport.is_closing():
-            self.transport.set_write_buffer_limits()
+            self.transport.set_write_buffer_limits(_MAX_UNSENT_BYTES)
 
     def is_closing(self) -> bool:
         return self.transport.is_closing()
@@ -353,6 +429,13 @@ class HttpConnection(HttpToolsProtocol):
             self._close()
         else:
             self._linger()
+
+    def _is_reset(self) -> bool:
+        if self.transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), 0)
+        return bool(poll.poll(0))  # only for an error or a reset, since it polls for nothing else
 
     def _has_unread_bytes(self) -> bool:
         if self._unparsed:
@@ -405,29 +488,34 @@ class HttpConnection(HttpToolsProtocol):
     # Deadlines
 
     def sweep(self, now: float) -> None:
-        """Reject or close the connection if it is past its deadline."""
+        """Reject or close the connection if it is past its deadline, or has been reset while we do not read."""
+        if self.flow.read_paused and self._is_reset():
+            self.drop()
+            return
         unsent = self.transport.get_write_buffer_size()
         is_sending_last = unsent > 0 and self._phase in {"discard", "linger"}
         if is_sending_last or self.flow.read_paused:  # the client is still receiving, or we have paused reading
             self._phase_since = now
-        limits, elapsed = self._limits, now - self._phase_since
+        limits = self._limits
+        due_kibibytes = _MIN_BODY_RATE * limits.body_seconds
+        if self._phase == "body" and self._body_bytes >= self._checked_body_bytes + due_kibibytes * 1024:
+            self._phase_since, self._checked_body_bytes = now, self._body_bytes
+        elapsed = now - self._phase_since
         if is_sending_last or self.flow.write_paused or self._sending_body or self.transport.is_closing():
-            if self._unsent.is_read_too_slowly(now, self._written_bytes, unsent, limits.write_seconds):
+            if self.unsent.is_read_too_slowly(now, self._written_bytes, unsent, limits.write_seconds):
                 self.drop()
             return
-        self._unsent.forget_rate()
-        self._unsent.count(unsent)
+        self.unsent.forget_rate()
+        self.unsent.count(self._written_bytes, unsent)
         if self._phase == "head" and elapsed > limits.header_seconds:
-            self._reject(_timeout("headers", limits.header_seconds))
+            message = f"The request headers took longer than {limits.header_seconds:g} seconds"
+            self._reject(Problem("request_timeout", message))
         elif self._phase == "body" and elapsed > limits.body_seconds:
-            self._reject(_timeout("body", limits.body_seconds))
+            due = f"{due_kibibytes:g} KiB of the request body arrived in {limits.body_seconds:g} seconds"
+            self._reject(Problem("request_timeout", f"Less than {due}"))
         elif (self._phase == "silent" and elapsed > limits.header_seconds) or (
             self._phase == "idle" and elapsed > limits.idle_seconds
         ):
             self._close()
-        elif self._phase in {"discard", "linger"} and elapsed > _DISCARD_SECONDS:
+        elif self._phase in {"discard", "linger"} and elapsed > DISCARD_SECONDS:
             self._close()  # not `drop`, which would discard what the kernel has not sent yet
-
-
-def _timeout(part: str, seconds: float) -> Problem:
-    return Problem("request_timeout", f"The request {part} took longer than {seconds:g} seconds")

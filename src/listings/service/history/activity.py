@@ -5,33 +5,26 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import suppress
 from functools import partial
 from itertools import cycle
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeVar
 
-from listings.contract.accounts import KeyStore
-from listings.contract.changes import END, ChangePage, ChangePosition, ChangeStore, ListingChangePage
-from listings.contract.history import (
-    CONSOLE,
-    LATEST,
-    OPERATOR,
-    ActivityCursor,
-    Creation,
-    Event,
-    HistoryCutoffs,
-    HistoryStore,
-)
 from listings.domain import timestamps
-from listings.domain.changes import Change, ChangeActor
+from listings.domain.changes import END, Change, ChangeActor, ChangePage, ChangePosition, GroupPage, ListingChangePage
 from listings.domain.errors import Unavailable
+from listings.domain.history import CONSOLE, LATEST, OPERATOR, ActivityCursor, Creation, Event, HistoryCutoffs
 from listings.domain.model import BUCKETS, Account, Caller, bucket_of
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, MICROSECONDS_PER_SECOND
 from listings.service.history.usage import USAGE_DAYS
+from listings.store.store import Store
+
+T = TypeVar("T")
 
 ACTIVITY_DAYS = 90
+_IMPORT_DAYS = 366  # until a finished import can be repeated without an option
 _PAGE_SIZE = 500
 _MAX_PAGES = 20  # of listings that are scanned for single creates, which have no stored event
 _PURGE_BUCKETS = [range(first, first + 64) for first in range(0, BUCKETS, 64)]  # each call purges one range
 _PURGE_BATCH_SIZE = 500
-_MAX_READS = 16  # pages of changes for one page of activity
+_MAX_AHEAD_SECONDS = 60  # by which the clocks of machines may differ
 _PURGED_CHANGE_SETS = 50  # in one transaction. Each has the changes of at most 300 listings
 
 
@@ -45,7 +38,7 @@ class ActivityPage(NamedTuple):
 class Activity:
     """Reads the audit log, and deletes its old events."""
 
-    def __init__(self, store: HistoryStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._buckets = cycle(_PURGE_BUCKETS)
@@ -90,50 +83,59 @@ class Activity:
         return _Creates(events, before_id, is_complete=False)
 
     async def purge(self) -> None:
-        """Delete events older than 90 days, and usage and rejected requests older than 31 days.
+        """Delete events older than 90 days, usage and rejected requests older than 31 days, and imports after a year.
 
-        Rotations of keys are stored for a year longer. Each call purges the next 64 buckets, in batches.
+        Some events of keys are stored for longer. Each call purges the next 64 buckets, in batches.
         """
         now = int(self._clock())
         oldest_usage = now - USAGE_DAYS * DAY_SECONDS
         oldest = HistoryCutoffs(
-            now - ACTIVITY_DAYS * DAY_SECONDS, oldest_usage // HOUR_SECONDS, oldest_usage * MICROSECONDS_PER_SECOND
+            events=now - ACTIVITY_DAYS * DAY_SECONDS,
+            hours=oldest_usage // HOUR_SECONDS,
+            rejections=oldest_usage * MICROSECONDS_PER_SECOND,
+            imports=now - _IMPORT_DAYS * DAY_SECONDS,
+            latest=now + _MAX_AHEAD_SECONDS,
         )
         await _purge(partial(self._store.purge_history, next(self._buckets), oldest), _PURGE_BATCH_SIZE)
-
-
-class _ChangeStores(ChangeStore, KeyStore, Protocol):
-    pass
 
 
 class Changes:
     """Reads change sets, and deletes old ones (decision G45)."""
 
-    def __init__(self, store: _ChangeStores, clock: Callable[[], float], days: int) -> None:
-        """`days`: how long change sets are stored."""
+    def __init__(self, store: Store, clock: Callable[[], float], days: int, deleted_days: int = 0) -> None:
+        """`days`: how long change sets are stored, and `deleted_days` deleted listings; 0: within the budget."""
         self._store = store
         self._clock = clock
         self.days = days
+        self._deleted_days = deleted_days
         self._buckets = cycle(_PURGE_BUCKETS)
 
     async def get_last_id(self, caller: Caller) -> int:
         """Return the id of the last change set of the caller's listings, or 0."""
         return (await self._store.get_edit_state(caller.bucket, caller.account_id)).edit_revision
 
-    async def read(self, caller: Caller, after: int, count: int) -> AsyncIterator[ChangePage]:
-        """Yield at most `count` of the caller's change sets with ids above `after`, in pages.
+    async def find_before(self, caller: Caller, moment: int) -> int:
+        """Return the id of the last of the caller's change sets from before a Unix time.
+
+        Raises Problem("changes_gone") if change sets since then are no longer stored.
+        """
+        return await self._store.find_last_change_before(caller.bucket, caller.account_id, moment)
+
+    async def read(self, caller: Caller, after: int, count: int, end: int | None = None) -> AsyncIterator[ChangePage]:
+        """Yield at most `count` of the caller's change sets with ids above `after`, up to `end`, in pages.
 
         There are several pages only if the first change set is too large for one. Raises Problem("changes_gone").
         """
         state = await self._store.get_edit_state(caller.bucket, caller.account_id)
         state.require_retained(after)
         position = ChangePosition(after)
-        if after == state.edit_revision:
+        last = after + count if end is None else min(after + count, end)
+        if after == state.edit_revision or last <= after:
             yield ChangePage([], position, after)
             return
         while True:
-            page = await self._store.page_changes(caller.bucket, caller.account_id, position, after + count)
-            yield page
+            page = await self._store.page_changes(caller.bucket, caller.account_id, position, last)
+            yield page if end is None else page._replace(edit_revision=min(end, page.edit_revision))
             position = page.end
             if position.number == END:
                 return
@@ -142,28 +144,28 @@ class Changes:
         """Return the changes of a listing in at most `count` change sets with ids below `before`."""
         return await self._store.page_listing_changes(listing_id, before, count)
 
-    async def read_sets(self, account_id: int, ids: Collection[int]) -> Mapping[int, Sequence[Change]]:
-        """Return the first changes of each change set in `ids`, by id. Purged change sets are left out.
+    async def list_groups(self, caller: Caller, before: int, count: int) -> GroupPage:
+        """Return the groups of the caller's change sets with ids below `before`, newest first, at most `count`."""
+        return await self._store.page_change_groups(caller.bucket, caller.account_id, before, count)
 
-        At most 16 pages are read, lowest ids first, and each gap in `ids` begins a new page. A change set that is not
-        reached has an empty list.
+    async def convert_first(
+        self, account_id: int, ids: Collection[int], count: int, convert: Callable[[Change], T]
+    ) -> Mapping[int, Sequence[T]]:
+        """Return what `convert` returns for the first `count` changes of each change set in `ids` that is stored.
 
-        Raises Problem("changes_gone") if one is purged during the read.
+        There are none for a single create, and for the older ones if there are many large changes. Creates have no
+        values in `after`.
         """
         partition = (bucket_of(account_id), account_id)
-        last, purged = await self._store.get_edit_state(*partition)
-        wanted = sorted(number for number in set(ids) if purged < number <= last)
-        found: dict[int, list[Change]] = {number: [] for number in wanted}
-        after = 0
-        for _ in range(_MAX_READS):
-            run = _find_run(wanted, after)
-            if not run:
-                break
-            page = await self._store.page_changes(*partition, ChangePosition(run[0] - 1), run[-1])
-            for change in page.changes:
-                found[change.edit_revision].append(change)
-            after = page.end.edit_revision  # skips the rest of a large change set
-        return found
+        last, purged, _ = await self._store.get_edit_state(*partition)
+        wanted = sorted({number for number in ids if purged < number <= last}, reverse=True)
+        found = await self._store.convert_first_changes(*partition, wanted, count, convert)
+        return {number: found.get(number, ()) for number in wanted}
+
+    async def find_first(self, account_id: int, number: int) -> Change | None:
+        """Return the first change of a change set. Raises Problem("changes_gone") if it is not stored."""
+        page = await self._store.page_changes(bucket_of(account_id), account_id, ChangePosition(number - 1), number)
+        return next(iter(page.changes), None)
 
     async def read_latest(self, account: Account, count: int) -> AsyncIterator[Change]:
         """Yield the changes of an account's last `count` change sets, oldest first.
@@ -171,8 +173,12 @@ class Changes:
         Raises Problem("changes_gone") if one is purged during the read.
         """
         partition = (bucket_of(account.id), account.id)
-        last, purged = await self._store.get_edit_state(*partition)
-        position = ChangePosition(max(purged, last - count))
+        last, purged, _ = await self._store.get_edit_state(*partition)
+        start = last - count
+        for first_lost, last_lost in reversed(await self._store.list_lost_changes(*partition)):
+            if start < last_lost:
+                start -= last_lost - first_lost + 1
+        position = ChangePosition(max(purged, start))
         while position < ChangePosition(last):
             page = await self._store.page_changes(*partition, position, last)
             for change in page.changes:
@@ -186,9 +192,23 @@ class Changes:
         return people | {key.id: ChangeActor("key", key.name, key.hint, key.id) for key in keys}
 
     async def purge(self) -> None:
-        """Delete old change sets. Each call purges the next 64 buckets, in batches."""
-        oldest = int(self._clock()) - self.days * DAY_SECONDS
-        await _purge(partial(self._store.purge_changes, next(self._buckets), oldest), _PURGED_CHANGE_SETS)
+        """Delete old change sets, and the rows of listings that were deleted long ago.
+
+        Each call purges the next 64 buckets, in batches.
+        """
+        now, buckets = int(self._clock()), next(self._buckets)
+        oldest = now - self.days * DAY_SECONDS
+        oldest_deleted = now - self._deleted_days * DAY_SECONDS if self._deleted_days else 0
+        latest = now + _MAX_AHEAD_SECONDS
+        with suppress(Unavailable):
+            while await self._store.purge_changes(buckets, oldest, _PURGED_CHANGE_SETS, oldest_deleted, latest):
+                pass
+
+    async def enforce_budgets(self) -> None:
+        """Delete the oldest history of accounts that store more than their budget, a step of each account in turn."""
+        accounts = await self._store.list_accounts_over_budget()
+        while accounts:
+            accounts = [one for one in accounts if await self._store.shrink_history(*one)]
 
 
 async def _purge(delete: Callable[[int], Awaitable[int]], batch_size: int) -> None:
@@ -196,13 +216,6 @@ async def _purge(delete: Callable[[int], Awaitable[int]], batch_size: int) -> No
     with suppress(Unavailable):
         while await delete(batch_size) >= batch_size:
             pass
-
-
-def _find_run(numbers: Sequence[int], after: int) -> Sequence[int]:
-    """Return the first run of consecutive numbers above `after`. The numbers must be in ascending order."""
-    rest = [number for number in numbers if number > after]
-    count = next((index for index, number in enumerate(rest) if number != rest[0] + index), len(rest))
-    return rest[:count]
 
 
 class _Creates(NamedTuple):

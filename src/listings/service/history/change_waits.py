@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
-from listings.contract.changes import ChangeStore
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import Caller
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ MAX_WAITS = 16
 """Waiting requests of one key in one process."""
 
 _QUERY_SECONDS = 0.05  # between two queries; a client learns of a change within 0.1 s
-_RETRY_SECONDS = 1.0  # after a failed query
+RETRY_SECONDS = 1.0  # after a failed query
 
 UntilClosed: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
 """Waits until the client has disconnected, or its response must be sent soon because the service stops."""
@@ -51,7 +51,7 @@ class _Wait(NamedTuple):
 class ChangeWaits:
     """The requests of this process that wait for change sets."""
 
-    def __init__(self, store: ChangeStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._waits: dict[int, list[_Wait]] = {}  # by account
         self._by_key: Counter[int] = Counter()
@@ -121,7 +121,7 @@ class ChangeWaits:
             except Exception as error:  # noqa: BLE001 - the waiting clients need the next query
                 if not isinstance(error, Unavailable):
                     _log.exception("Reading the last change sets failed")
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
             for account_id, edit_revision in found.items():
                 for wait in self._waits.get(account_id, ()):

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from listings.contract.history import Report, ReportStore, ReportTimes
 from listings.domain.accounts import ENDING_DAYS
+from listings.domain.history import Report, ReportTimes
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
+from listings.store.store import Store
 
 _HOURS = 24
 
@@ -12,7 +13,7 @@ _HOURS = 24
 class Reports:
     """Builds the report about all accounts."""
 
-    def __init__(self, store: ReportStore, clock: Callable[[], float], *, market_open: bool) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], *, market_open: bool) -> None:
         self._store = store
         self._clock = clock
         self._market_open = market_open

@@ -3,41 +3,42 @@
 import asyncio
 import logging
 import secrets
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from listings.contract.accounts import KeyStore
-from listings.contract.history import CONSOLE, OPERATOR, Actor
-from listings.contract.reverts import (
+from listings.domain.changes import Change
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import CONSOLE, OPERATOR, Actor
+from listings.domain.model import bucket_of
+from listings.domain.reverts import (
     MAX_FIRST_LISTINGS,
-    MAX_STEP_LISTINGS,
-    Candidate,
+    FoundScope,
     Revert,
     RevertConflict,
     RevertCounts,
     RevertKey,
+    RevertKind,
+    RevertOverlay,
     RevertPosition,
     RevertRequest,
-    RevertScan,
+    RevertScope,
     RevertStep,
-    RevertStore,
 )
-from listings.domain.changes import Change
-from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import bucket_of
-from listings.domain.reverts import RevertScope
 from listings.domain.timestamps import DAY_SECONDS
+from listings.queues import FairQueue
 from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, WriteOptions, build_idempotency_record
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
 _MAX_FIRST_SCANS = 8  # before the answer to a request
 _MAX_PREVIEWS = 4  # at a time: each has up to 5 MB of listings in memory
-_MAX_PREVIEWED = 1_000  # listings
 _MAX_SHOWN = 100  # changes and conflicts of a preview
 _MAX_SHOWN_CHARACTERS = 256 * 1024  # of the values of these changes
+_MAX_UNDONE = 1_000  # reverts
 _POLL_SECONDS = 0.2
 _CLOCK_SECONDS = 60  # by which the clock of a client may be ahead
 _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
@@ -47,13 +48,13 @@ _RETRY_SECONDS = 60  # after an unexpected error
 class Preview(NamedTuple):
     """The first changes and conflicts of a revert, and how many there are.
 
-    If `is_complete` is false, `counts` leaves out some listings.
+    `times` are those of the first and the last change set to revert, if they are a group (Unix times in seconds).
     """
 
     changes: Sequence[Change]
     conflicts: Sequence[RevertConflict]
     counts: RevertCounts
-    is_complete: bool
+    times: tuple[int, int] | None
 
 
 class Started(NamedTuple):
@@ -67,44 +68,46 @@ class _RunningRevert(NamedTuple):
     """A revert that this process is running, and the page of changes at its position, if it has been read."""
 
     revert: Revert
-    scan: RevertScan | None = None
-
-
-class _Stores(RevertStore, KeyStore, Protocol):
-    pass
+    scan: RevertStep | None = None
 
 
 class Reverts:
     """Previews, starts and continues reverts. An account is given by its id."""
 
-    def __init__(self, store: _Stores, clock: Callable[[], float], days: int) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], days: int) -> None:
         """`days`: how long change sets are stored."""
         self._store = store
         self._clock = clock
         self._days = days
         self._worker = secrets.token_bytes(16)
-        self._previews = asyncio.Semaphore(_MAX_PREVIEWS)
+        self._previews = FairQueue(slots=_MAX_PREVIEWS)
         self._retry_times: dict[RevertKey, float] = {}  # of reverts that failed
 
-    async def preview(self, account_id: int, request: RevertRequest) -> Preview:
-        """Return what a revert would do.
+    async def preview(
+        self, account_id: int, request: RevertRequest, has_left: Callable[[], bool] = lambda: False
+    ) -> Preview:
+        """Return what a revert would do. Raises Unavailable once `has_left` returns True: the client.
 
         Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo is
         unfinished).
         """
-        async with self._previews:
-            return await self._compute_preview(account_id, request)
+        async with self._previews.acquire(account_id):
+            return await self._compute_preview(account_id, request, has_left)
 
-    async def _compute_preview(self, account_id: int, request: RevertRequest) -> Preview:
-        scope = await self._find_scope(account_id, request)
+    async def _compute_preview(self, account_id: int, request: RevertRequest, has_left: Callable[[], bool]) -> Preview:
+        scope, times = await self._find_scope(account_id, request)
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
-        scan = await self._scan_first(partition, scope, _MAX_PREVIEWED)
         changes: list[Change] = []
         conflicts: list[RevertConflict] = []
-        totals, done, found_changes, position = RevertCounts(), 0, 0, _begin(scope)
-        while done < len(scan.candidates):
-            part = _cut_step(position, scan, MAX_FIRST_LISTINGS).candidates
-            found = await self._store.preview_revert(*partition, scope, part, now)
+        totals, found_changes, overlay = RevertCounts(), 0, RevertOverlay()
+        position, scan = RevertPosition(scope.last), None
+        while True:
+            if has_left():
+                raise Unavailable("The service is restarting: try again in a moment")
+            if scan is None or position == scan.end:
+                scan = await self._store.scan_revert(*partition, scope, position)
+            step = _cut(position, scan, MAX_FIRST_LISTINGS)
+            found = await self._store.preview_revert(*partition, scope, step, now, overlay)
             if len(changes) == found_changes:  # once `_limit` has left out a change, all later ones are left out
                 changes = _limit([*changes, *found.changes])
                 found_changes += len(found.changes)
@@ -112,9 +115,11 @@ class Reverts:
             renumbered = (msgspec.structs.replace(one, number=n) for n, one in enumerate(found.conflicts, first))
             conflicts = [*conflicts, *renumbered][:_MAX_SHOWN]
             totals = _add(totals, found.counts)
-            done += found.done
-            position = RevertPosition(*scan.candidates[done - 1][:2])
-        return Preview(changes, conflicts, totals, scan.is_last)
+            is_whole = found.done == len(step.candidates)
+            position = step.end if is_whole else RevertPosition(*step.candidates[found.done - 1][:2])
+            if is_whole and step.is_last:
+                return Preview(changes, conflicts, totals, times)
+            await asyncio.sleep(0)  # lets other requests run
 
     async def start(
         self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
@@ -131,9 +136,8 @@ class Reverts:
         if earlier is not None:  # even if the change sets to revert are no longer stored
             return Started(earlier, replayed=True)
         record = build_idempotency_record(options, now)
-        scope = await self._find_scope(account_id, request)
-        scan = await self._scan_first(partition, scope, MAX_STEP_LISTINGS)
-        step = _cut_step(_begin(scope), scan, MAX_FIRST_LISTINGS)
+        scope, _ = await self._find_scope(account_id, request)
+        step = _cut(RevertPosition(scope.last), await self._scan_first(partition, scope), MAX_FIRST_LISTINGS)
         begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
         if isinstance(begun, Revert):
             _log.info("Started the revert %d of account %d", begun.key.id, account_id)
@@ -157,6 +161,10 @@ class Reverts:
         if revert is None:
             raise _build_missing(revert_id)
         return revert
+
+    async def list_undone(self, account_id: int) -> set[tuple[RevertKind, int]]:
+        """Return the kinds and subjects of the scopes that reverts have undone without a conflict."""
+        return await self._store.list_undone(bucket_of(account_id), account_id, _MAX_UNDONE)
 
     async def list_conflicts(self, revert: Revert, after: int, count: int) -> list[RevertConflict]:
         """Return at most `count` conflicts of a revert with numbers above `after`."""
@@ -215,26 +223,23 @@ class Reverts:
         if scan is None or not (scan.candidates or scan.is_last):
             position = revert.position if scan is None else scan.end
             return _RunningRevert(revert, await self._store.scan_revert(*revert.key[:2], revert.scope, position))
-        step = _cut_step(revert.position, scan, self._store.choose_revert_step_size())
+        step = _cut(revert.position, scan, self._store.choose_revert_step_size())
         advanced = await self._store.advance_revert(revert.key, step, self._worker, int(self._clock()))
         await asyncio.sleep(_PAUSE_SECONDS)
         if advanced is None or advanced.finished_at is not None:
             return None
         return _RunningRevert(advanced, scan if advanced.position != scan.end else None)
 
-    async def _find_scope(self, account_id: int, request: RevertRequest) -> RevertScope:
+    async def _find_scope(self, account_id: int, request: RevertRequest) -> FoundScope:
         partition = bucket_of(account_id), account_id
         if request.kind == "key":
             await self._require_key(account_id, request)
         if request.kind != "revert":
             return await self._store.find_revert_scope(*partition, request)
-        earlier = await self._store.get_revert(RevertKey(*partition, request.subject))
+        earlier = await self._store.get_revert(RevertKey(*partition, int(request.subject)))
         if earlier is not None and earlier.finished_at is None:
             raise Problem("revert_running", f"Revert {request.subject} is not finished: try again later")
-        scope = await self._store.find_revert_scope(*partition, request)  # after get_revert, so that no step is missing
-        if earlier is None:
-            raise _build_missing(request.subject)
-        return scope
+        return await self._store.find_revert_scope(*partition, request)  # after get_revert, so that no step is missing
 
     async def _require_key(self, account_id: int, request: RevertRequest) -> None:
         keys = {key.id for key in await self._store.list_keys(account_id)}
@@ -247,42 +252,28 @@ class Reverts:
                 "changes_gone", f"since must be within the last {self._days} days, for which changes are stored"
             )
 
-    async def _scan_first(self, partition: tuple[int, int], scope: RevertScope, count: int) -> RevertScan:
-        """Return the first changes to revert, at most `count`. `is_last` is set if there are no others."""
-        found: list[Candidate] = []
-        scan = RevertScan([], _begin(scope), is_last=False)
-        for _ in range(_MAX_FIRST_SCANS):
-            scan = await self._store.scan_revert(*partition, scope, scan.end)
-            found += scan.candidates
-            if scan.is_last or len(found) > count:
+    async def _scan_first(self, partition: tuple[int, int], scope: RevertScope) -> RevertStep:
+        """Return the first listings to revert, enough for a step if there are as many."""
+        scan = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
+        for _ in range(_MAX_FIRST_SCANS - 1):
+            if scan.is_last or len(scan.candidates) > MAX_FIRST_LISTINGS:
                 break
-        return RevertScan(*_cut(_begin(scope), scan._replace(candidates=found), count)[1:])
+            following = await self._store.scan_revert(*partition, scope, scan.end)
+            scan = following._replace(start=scan.start, candidates=[*scan.candidates, *following.candidates])
+        return scan
 
 
 def _build_missing(revert_id: int) -> Problem:
     return Problem("change_not_found", f"There is no revert with the id {revert_id}")
 
 
-def _begin(scope: RevertScope) -> RevertPosition:
-    """Return the position before the first change that is reverted, which is the newest one."""
-    return RevertPosition(scope.last + 1, 0)
-
-
-def _cut(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
-    """Return the step that reverts the next changes of a scan: at most `count`, and if possible whole change sets."""
-    rest = [candidate for candidate in scan.candidates if candidate[:2] < start]
-    if len(rest) <= count:
-        return RevertStep(start, rest, scan.end, scan.is_last)
-    whole = sum(one.edit_revision != rest[count].edit_revision for one in rest[:count])
-    part = rest[: whole or count]  # listings that exchanged external ids in one change set need the same step
-    return RevertStep(start, part, RevertPosition(*part[-1][:2]), is_last=False)
-
-
-def _cut_step(start: RevertPosition, scan: RevertScan, count: int) -> RevertStep:
-    """Return a step of at most `count` listings, or `MAX_STEP_LISTINGS` if one of them takes an external id."""
-    step = _cut(start, scan, MAX_STEP_LISTINGS)
-    takes_external_id = any(candidate.takes_external_id for candidate in step.candidates)
-    return step if takes_external_id else _cut(start, scan, count)
+def _cut(start: RevertPosition, scan: RevertStep, count: int) -> RevertStep:
+    """Return the step that reverts the next listings of a scan: at most `count`."""
+    first = bisect_left(scan.candidates, 1, key=lambda one: not start.has_passed(*one[:2]))
+    step = scan._replace(start=start, candidates=scan.candidates[first : first + count])
+    if first + count >= len(scan.candidates):
+        return step
+    return step._replace(end=RevertPosition(*step.candidates[-1][:2]), is_last=False)
 
 
 def _limit(changes: Sequence[Change]) -> list[Change]:

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from itertools import chain, islice
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from listings.contract.accounts import KeyStore
-from listings.contract.history import HistoryStore, RejectedRequest, UsageCount, UsageSlot
-from listings.contract.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.api_keys import mask_keys
-from listings.domain.errors import Unavailable
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.faults import describe_reason
+from listings.domain.history import RejectedRequest, UsageCount, UsageSlot
 from listings.domain.model import Account, ApiKey, Caller, bucket_of
+from listings.domain.rate_limiter import RateLimitDecision, RateLimiter
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS, MICROSECONDS_PER_SECOND
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -85,14 +86,10 @@ class Usage(NamedTuple):
     rejected_requests: list[RejectedRequest]
 
 
-class _Store(HistoryStore, KeyStore, Protocol):
-    pass
-
-
 class RequestUsage:
     """Counts responses and rejected requests per key, and returns the counts."""
 
-    def __init__(self, store: _Store, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, limiter: RateLimiter | None, clock: Callable[[], float]) -> None:
         self._store = store
         self._limiter = limiter
         self._clock = clock
@@ -136,8 +133,8 @@ class RequestUsage:
             if len(self._responses) < _MAX_PENDING_COUNTS:
                 self._responses[key] = 1
 
-    def record_rejection(  # noqa: PLR0913, PLR0917 - the columns of a rejected request
-        self, caller: Caller, code: str, status: int, method: str, path: str, request_id: str
+    def record_rejection(
+        self, caller: Caller, problem: Problem, status: int, method: str, path: str, request_id: str
     ) -> None:
         """Record a rejected request so that the key's owner sees it. `path` must not contain the query."""
         rejected = self._rejected.get(caller.account_id)
@@ -151,11 +148,12 @@ class RequestUsage:
                 account_id=caller.account_id,
                 microseconds=self._last_rejection,
                 key_id=caller.key_id,
-                code=code,
+                code=problem.code,
                 status=status,
                 method=method,
                 path=_clean_text(mask_keys(path))[:_MAX_PATH_LENGTH],
                 request_id=mask_keys(request_id)[:_MAX_REQUEST_ID_LENGTH],
+                reason=_clean_text(describe_reason(problem)),
             )
         )
 
@@ -236,6 +234,13 @@ class RequestUsage:
             return await self._limiter.peek(key.id) if self._limiter is not None else None
         except Unavailable:
             return None
+
+    async def count_last_day(self, account: Account) -> Period:
+        """Return the stored counts of this hour and the 23 hours before."""
+        first, total = int(self._clock() // HOUR_SECONDS) - _DAY_HOURS + 1, Counter[int]()
+        for row in await self._store.list_usage_by_hour(bucket_of(account.id), account.id, first):
+            total[row.status] += row.responses
+        return Period(first * HOUR_SECONDS, dict(total))
 
     async def list_hours(self, account: Account) -> list[UsageCount]:
         """Return the stored counts of the account by hour, key and status."""

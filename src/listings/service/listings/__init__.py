@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from listings.contract.history import Actor
-from listings.contract.listings import (
+from listings.domain import timestamps, tokenizer
+from listings.domain.account_limits import AccountLimits
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import Actor
+from listings.domain.listings import (
     AddResult,
     AddStep,
     Batch,
@@ -17,15 +20,10 @@ from listings.contract.listings import (
     FoundPieces,
     IdempotencyRecord,
     LargeListError,
-    ListingStore,
     Pieces,
     Preview,
     Step,
 )
-from listings.contract.revisions import Revisions, RevisionStore
-from listings.domain import timestamps
-from listings.domain.account_limits import AccountLimits
-from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import (
     Account,
     Caller,
@@ -33,10 +31,11 @@ from listings.domain.model import (
     ListingChange,
     ListingCounts,
     ListingQuery,
-    MarketQuery,
     NewListing,
     bucket_of,
 )
+from listings.domain.revisions import Revisions
+from listings.queues import FairQueue
 from listings.service.listings import steps
 from listings.service.listings.steps import (
     DEFAULT_WRITE_OPTIONS,
@@ -45,19 +44,20 @@ from listings.service.listings.steps import (
     WriteOptions,
     build_idempotency_record,
 )
+from listings.store.store import Store
 
-_PURGE_BATCH_SIZE = 1_000
+PURGE_BATCH_SIZE = 1_000
 
-Query = TypeVar("Query", ListingQuery, MarketQuery)
 Item = TypeVar("Item")
 
 
 class Page(NamedTuple):
-    """A page of listings, the cursor of the next page, and how many listings match the filters, if they are counted."""
+    """A page of listings, the cursor of the next page, and `total` and `revisions` as in `Found`."""
 
     listings: list[Listing]
     next_cursor: tuple[str | int, int] | None = None
     total: int | None = None
+    revisions: Revisions | None = None
 
 
 class LargePage:
@@ -65,7 +65,7 @@ class LargePage:
 
     def __init__(self, found: FoundPieces, query: ListingQuery) -> None:
         """`found` includes the first listing of the next page, if there is one."""
-        self._pieces, self.total = found
+        self._pieces, self.total, self.revisions = found
         self._query = query
         self.next_cursor: tuple[str | int, int] | None = None
 
@@ -86,19 +86,16 @@ EncodeOutcome: TypeAlias = Callable[[BatchOutcome], str]
 """Encodes the outcome of a batch, to be stored for a repeated request."""
 
 
-class _Store(ListingStore, RevisionStore, Protocol):
-    pass
-
-
 class Listings:
     """Reads and writes listings for their sellers."""
 
-    def __init__(self, store: _Store, clock: Callable[[], float]) -> None:
-        self.steps = Steps(clock)
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self.steps = Steps(store, clock)
         self._store = store
         self._clock = clock
+        self._large_pages = FairQueue(slots=2)  # each needs a connection, which takes about 1 MiB
 
-    async def list_active(self, caller: Caller) -> list[Listing]:
+    async def list_active(self, caller: Caller) -> Found:
         """Return the caller's active listings, newest first. Raises LargeListError."""
         return await self._store.list_listings(caller.bucket, caller.account_id)
 
@@ -122,6 +119,18 @@ class Listings:
         found = await search_unpriced_last(search, query, limit + 1)
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
+    async def find_by_title(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
+        """Return a page of the caller's listings by title, without regard to case and accents.
+
+        It reads all that match, so it is for accounts of at most some thousand listings.
+        """
+        every = msgspec.structs.replace(query, sort="id", after=None, limit=None)
+        found = (await self._find_of_any_size(caller, every)).listings
+        after = _title_key(*query.after) if query.after is not None else None
+        keys = sorted((_title_key(it.title, it.id), number) for number, it in enumerate(found))
+        shown = [found[number] for key, number in keys if after is None or key > after][: limit + 1]
+        return Page(shown[:limit], (shown[limit - 1].title, shown[limit - 1].id) if len(shown) > limit else None)
+
     async def find_page_of_any_size(self, caller: Caller, query: ListingQuery) -> Page:
         """Like `find`, for a page of any size. The listings of a large page have no content."""
         return _build_page(await self._find_of_any_size(caller, _add_one(query)), query)
@@ -135,7 +144,7 @@ class Listings:
         return {listing.id: listing.title for listing in page.listings}
 
     async def _find_of_any_size(self, caller: Caller, query: ListingQuery) -> Found:
-        return await find_of_any_size(self._store, caller.bucket, caller.account_id, query)
+        return await find_of_any_size(self._store, self._large_pages, caller.bucket, caller.account_id, query)
 
     @asynccontextmanager
     async def read(self, caller: Caller, query: ListingQuery) -> AsyncIterator[LargePage]:
@@ -175,7 +184,7 @@ class Listings:
         now = self._clock()
         record = build_idempotency_record(options, int(now))
         if not options.dry_run:
-            actor = Actor(caller.key_id, int(now))
+            actor = Actor(caller.key_id, int(now), options.group)
             step = AddStep(new, timestamps.format_timestamp(now))
             return await self._store.add_listing(caller.bucket, caller.account_id, step, record, actor)
         result = await self._dry_run(caller, self.steps.create(new), record)
@@ -213,19 +222,19 @@ class Listings:
     async def run_batch(
         self, caller: Caller, steps: Sequence[Step], encode: EncodeOutcome, options: WriteOptions, *, atomic: bool
     ) -> BatchOutcome | str:
-        """Run several writes in one transaction; see `ListingStore.run_batch`.
+        """Run several writes in one transaction; see `Store.run_batch`.
 
         Raises Problem: idempotency_key_reused, precondition_failed.
         """
         require_state = options.state.require if options.state is not None else None
         batch = Batch(steps, atomic=atomic, dry_run=options.dry_run, encode=encode, require_state=require_state)
-        actor = Actor(caller.key_id, int(self._clock()))
+        actor = Actor(caller.key_id, int(self._clock()), options.group)
         record = build_idempotency_record(options, actor.moment)
         return await self._store.run_batch(caller.bucket, caller.account_id, batch, record, actor)
 
     async def _edit(self, caller: Caller, step: ChangeStep, options: WriteOptions) -> Listing:
         if not options.dry_run:
-            actor = Actor(caller.key_id, int(self._clock()))
+            actor = Actor(caller.key_id, int(self._clock()), options.group)
             return await self._store.change_listing(step.listing_id, step.decide, actor)
         return cast("Listing", await self._dry_run(caller, step))
 
@@ -243,25 +252,33 @@ class Listings:
             raise result
         return result.result if isinstance(result, Preview) else result
 
-    @property
-    def account_limits(self) -> AccountLimits:
-        """How large an account can be."""
-        return self._store.account_limits
+    async def get_limits(self, account: Account) -> AccountLimits:
+        """Return how large the account can be."""
+        return await self._store.get_account_limits(bucket_of(account.id), account.id)
 
     async def count(self, account: Account) -> ListingCounts:
         """Count the account's listings by state."""
         return await self._store.count_listings(bucket_of(account.id), account.id)
 
+    async def measure(self, caller: Caller) -> tuple[ListingCounts, AccountLimits]:
+        """Return the size of the caller's account, and how large it can be."""
+        partition = (caller.bucket, caller.account_id)
+        return await self._store.count_listings(*partition), await self._store.get_account_limits(*partition)
+
     async def purge_idempotency_records(self) -> None:
         """Delete the idempotency records older than a day (decision G36)."""
         oldest = int(self._clock()) - IDEMPOTENCY_SECONDS + 1
         with suppress(Unavailable):
-            while await self._store.purge_idempotency_records(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:
+            while await self._store.purge_idempotency_records(oldest, PURGE_BATCH_SIZE) == PURGE_BATCH_SIZE:
                 pass  # other writes run between the batches
 
 
+def _title_key(title: str | int, listing_id: int) -> tuple[str, str, int]:
+    return tokenizer.fold(str(title)), str(title), listing_id
+
+
 async def search_unpriced_last(
-    search: Callable[[Query], Awaitable[list[Item]]], query: Query, limit: int
+    search: Callable[[ListingQuery], Awaitable[list[Item]]], query: ListingQuery, limit: int
 ) -> list[Item]:
     """Return at most `limit` results of a query by ascending price, those without a price after all others.
 
@@ -279,18 +296,20 @@ async def search_unpriced_last(
     return priced + await search(rest)
 
 
-async def find_of_any_size(store: ListingStore, bucket: int, account_id: int, query: ListingQuery) -> Found:
-    """Find listings like `ListingStore.find_listings`. If the result is too large, no listing has content."""
-    try:
+async def find_of_any_size(store: Store, queue: FairQueue, bucket: int, account_id: int, query: ListingQuery) -> Found:
+    """Find listings like `Store.find_listings`.
+
+    If the result is too large, the read waits in the queue, and no listing has content.
+    """
+    with suppress(LargeListError):  # whose traceback has what was read: it must not wait in the queue
         return await store.find_listings(bucket, account_id, query)
-    except LargeListError:
-        async with store.read_listings(bucket, account_id, query) as found:
-            listings: list[Listing] = []
-            async for piece in found.pieces:
-                listings += [msgspec.structs.replace(one, content="") for one in piece]
-                if query.limit is not None and len(listings) >= query.limit:  # a search for words may ignore the limit
-                    break
-            return Found(listings[: query.limit], found.total)
+    async with queue.acquire(account_id), store.read_listings(bucket, account_id, query) as found:
+        listings: list[Listing] = []
+        async for piece in found.pieces:
+            listings += [msgspec.structs.replace(one, content="") for one in piece]
+            if query.limit is not None and len(listings) >= query.limit:  # a search for words may ignore the limit
+                break
+        return Found(listings[: query.limit], found.total)
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:
@@ -301,5 +320,6 @@ def _add_one(query: ListingQuery) -> ListingQuery:
 def _build_page(found: Found, query: ListingQuery) -> Page:
     """Return the page of `query`, given the listings that `_add_one(query)` found."""
     if query.limit is None or len(found.listings) <= query.limit:
-        return Page(found.listings, None, found.total)
-    return Page(found.listings[: query.limit], query.cursor_of(found.listings[query.limit - 1]), found.total)
+        return Page(found.listings, None, found.total, found.revisions)
+    cursor = query.cursor_of(found.listings[query.limit - 1])
+    return Page(found.listings[: query.limit], cursor, found.total, found.revisions)

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from listings.contract.listings import AddStep, ChangeStep, IdempotencyRecord, PutStep, Step
 from listings.domain import timestamps
 from listings.domain.errors import Problem
+from listings.domain.history import ChangeGroup
+from listings.domain.listings import AddStep, ChangeStep, IdempotencyRecord, PutStep, Step
 from listings.domain.model import Caller, Listing, ListingChange, NewListing
+from listings.store.store import Store
 
 IDEMPOTENCY_SECONDS = timestamps.DAY_SECONDS
 
@@ -26,17 +28,27 @@ class StateCondition(NamedTuple):
             )
 
 
+class Version(NamedTuple):
+    """A version of a listing since a restore, because the numbers of lost versions are used again."""
+
+    restore_id: str
+    number: int
+
+
 class WriteOptions(NamedTuple):
     """Conditions and modes of a write."""
 
-    versions: frozenset[int] | None = None  # acceptable versions of the listing; None: any
+    versions: frozenset[Version] | None = None  # acceptable versions of the listing; None: any
     dry_run: bool = False  # validate, but store nothing
     idempotency_key: str | None = None
     digest: bytes = b""  # SHA-256 of the request with this idempotency key
     state: StateCondition | None = None  # of a batch
-    excluded: frozenset[int] | None = frozenset()  # versions at which the write is rejected (If-None-Match); None: all
+    excluded: frozenset[Version] | None = (
+        frozenset()
+    )  # versions at which the write is rejected (If-None-Match); None: all
+    group: ChangeGroup | None = None  # of the change set
 
-    def require_version(self, version: int) -> None:
+    def require_version(self, version: Version) -> None:
         """Raise Problem("precondition_failed") unless the conditions accept this version of the listing."""
         if self.versions is not None and version not in self.versions:
             raise Problem(
@@ -56,7 +68,8 @@ DEFAULT_WRITE_OPTIONS = WriteOptions()
 class Steps:
     """Builds the steps of writes. Each step checks ownership and versions inside the transaction."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
         self._clock = clock
 
     def create(self, new: NewListing) -> Step:
@@ -77,7 +90,7 @@ class Steps:
             own = require_own_undeleted(listing, caller)
             if isinstance(change, Problem):
                 raise change
-            return find_changes(_require_version(own, options), change, now)
+            return find_changes(self._require_version(own, options), change, now)
 
         return ChangeStep(listing_id, decide)
 
@@ -98,7 +111,7 @@ class Steps:
         now = self._clock()
 
         def decide(listing: Listing | None) -> ListingChange:
-            return build_deletion(_require_version(require_own_undeleted(listing, caller), options), now)
+            return build_deletion(self._require_version(require_own_undeleted(listing, caller), options), now)
 
         return ChangeStep(listing_id, decide)
 
@@ -107,10 +120,14 @@ class Steps:
         now = timestamps.format_timestamp(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
-            own = _require_version(require_own(listing, caller), options)
+            own = self._require_version(require_own(listing, caller), options)
             return find_changes(own, {"deleted_at": None}, now)
 
         return ChangeStep(listing_id, decide)
+
+    def _require_version(self, listing: Listing, options: WriteOptions) -> Listing:
+        options.require_version(Version(self._store.restore_id, listing.version))
+        return listing
 
 
 def build_idempotency_record(options: WriteOptions, now: int) -> IdempotencyRecord | None:
@@ -152,9 +169,4 @@ def require_own(listing: Listing | None, caller: Caller) -> Listing:
         raise Problem("listing_not_found", "Listing not found")
     if listing.account_id != caller.account_id:
         raise Problem("not_owner", "This listing belongs to another account")
-    return listing
-
-
-def _require_version(listing: Listing, options: WriteOptions) -> Listing:
-    options.require_version(listing.version)
     return listing

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from listings.contract.mail import MailKind, NewMail
+from listings.domain.audience import ListingReport
+from listings.domain.mail import MailKind, NewMail
 from listings.domain.model import Account
 
 
@@ -30,8 +31,23 @@ class MailComposer:
         """Return the mail that asks the operator for an account's plan, or None if the operator has no address."""
         return self._build("plan_request", self._operator, account.id, {}) if self._operator else None
 
+    @property
+    def has_operator(self) -> bool:
+        """Whether mail reaches the operator."""
+        return self.is_on and bool(self._operator)
+
+    def compose_listing_report(self, report: ListingReport, reason: str) -> NewMail | None:
+        """Return the mail that tells the operator about a listing, or None if the operator has no address."""
+        detail = {"id": report.id, "listing": str(report.listing_id), "reason": reason, "text": report.text}
+        return self._build("listing_report", self._operator, report.account_id, detail) if self._operator else None
+
     def _build(self, kind: MailKind, recipient: str, account_id: int | None, detail: dict[str, str]) -> NewMail | None:
         if not self.is_on:
             return None
         encoded = msgspec.json.encode(detail).decode()
         return NewMail(secrets.token_hex(16), kind, recipient, account_id, encoded, int(self._clock()))
+
+
+def compose_plan_started(composer: MailComposer, account: Account, amount: str) -> NewMail | None:
+    """Return the email about a plan that was started or extended. `amount`: such as "3 months, 147 NZD", or empty."""
+    return composer.compose("plan_started", account, plan_expires_at=str(account.plan_expires_at), amount=amount)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from listings.contract.mail import MailStore
 from listings.domain.accounts import ENDING_DAYS
 from listings.domain.timestamps import DAY_SECONDS
 from listings.service.mail.composer import MailComposer
+from listings.store.store import Store
 
 _DAYS = ((0, -7), (1, 0), (7, 1), (ENDING_DAYS, 7))
 """The first and the last day on which each reminder is sent, as days before the end of the plan.
@@ -18,7 +18,7 @@ _MAX_ACCOUNTS = 100  # in one query
 class PlanReminders:
     """Queues an email 14, 7 and 1 days before the end of a plan, and one after it."""
 
-    def __init__(self, store: MailStore, composer: MailComposer, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, composer: MailComposer, clock: Callable[[], float]) -> None:
         self._store = store
         self._composer = composer
         self._clock = clock

@@ -12,18 +12,29 @@ from urllib.parse import urlsplit
 
 import aiosmtplib
 
-from listings.service.mail.smtp_types import MailError, OutgoingMail, SmtpServer
+from listings.service.mail.smtp_types import MAX_SECONDS, MailError, OutgoingMail, SmtpServer, UnansweredError
 
-_TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 30  # of a command. A text may be answered until MAX_SECONDS: a repeated text is a second mail
 _PERMANENT = 500
 # RFC 5322, 3.2.3, without the dot; and the beginning of an encoded word (RFC 2047), which Python would decode
 _SPECIAL_CHARACTERS = re.compile(r'(?:[()<>\[\]:;@\\,"]|=\?)+')
 _INVALID = (ValueError, MessageError, IndexError, AttributeError)  # raised by the email package for an unusual address
 
 
+class _Client(aiosmtplib.SMTP):
+    is_text_sent = False
+
+    async def data(self, message: str | bytes, /, **_: object) -> aiosmtplib.SMTPResponse:
+        self.is_text_sent = True
+        return await super().data(message, timeout=None)
+
+
 async def send(server: SmtpServer, mail: OutgoingMail) -> None:
-    """Send an email. Raises MailError, or CancelledError if this is cancelled before the server accepts it."""
-    client = aiosmtplib.SMTP(
+    """Send an email, in at most MAX_SECONDS.
+
+    Raises MailError. If it is cancelled, raises CancelledError, or UnansweredError once the text was sent.
+    """
+    client = _Client(
         hostname=server.host,
         port=server.port,
         username=server.user or None,
@@ -31,14 +42,17 @@ async def send(server: SmtpServer, mail: OutgoingMail) -> None:
         use_tls=server.security == "tls",
         start_tls=server.security == "starttls",
         local_hostname=urlsplit(server.base_url).hostname,
-        timeout=_TIMEOUT_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     try:
         message = _build_message(server, mail)
-        await client.connect()
-        await client.send_message(message, sender=server.sender, recipients=[mail.recipient])
-        with suppress(aiosmtplib.SMTPException, asyncio.CancelledError):  # sent: another attempt would send it again
-            await client.quit()
+        async with asyncio.timeout(MAX_SECONDS):
+            await client.connect()
+            await client.send_message(message, sender=server.sender, recipients=[mail.recipient])
+    except asyncio.CancelledError:
+        if client.is_text_sent:
+            raise UnansweredError from None
+        raise
     except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPRecipientRefused, aiosmtplib.SMTPDataError) as refusal:
         refusals = refusal.recipients if isinstance(refusal, aiosmtplib.SMTPRecipientsRefused) else [refusal]
         code = min(one.code for one in refusals)
@@ -48,6 +62,9 @@ async def send(server: SmtpServer, mail: OutgoingMail) -> None:
         raise MailError(f"{type(failure).__name__} {code_text}".strip(), is_permanent=False) from failure
     except _INVALID as error:  # after OSError, because an SSLCertVerificationError is both
         raise MailError(type(error).__name__, is_permanent=True) from error
+    else:
+        with suppress(aiosmtplib.SMTPException, OSError, asyncio.CancelledError):  # sent: not to be sent again
+            await client.quit()
     finally:
         client.close()  # no QUIT after a failure: its response may take another 30 seconds
 
@@ -63,6 +80,7 @@ def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:
     message["Message-ID"] = f"<{mail.id}@{server.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: no automatic replies
     message.set_content(mail.text)
+    message.add_alternative(mail.html, subtype="html")
     return message
 
 

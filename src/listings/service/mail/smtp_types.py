@@ -4,6 +4,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 Security: TypeAlias = Literal["starttls", "tls", "none"]
 
+MAX_SECONDS = 240
+"""The longest time in which an email is sent, before QUIT."""
+
 
 class MailError(Exception):
     """An email could not be sent. `is_permanent`: another attempt would fail, too. The text contains no address."""
@@ -11,6 +14,10 @@ class MailError(Exception):
     def __init__(self, text: str, *, is_permanent: bool) -> None:
         super().__init__(text)
         self.is_permanent = is_permanent
+
+
+class UnansweredError(Exception):
+    """Sending was cancelled after the text was sent, so the server may have accepted the email."""
 
 
 class SmtpServer(NamedTuple):
@@ -27,14 +34,16 @@ class SmtpServer(NamedTuple):
 
 
 class OutgoingMail(NamedTuple):
-    """An email with its text. `queued_at` is the Unix time of its queueing, and `id` is the same in each attempt.
+    """An email with its text, also as HTML.
 
-    `reply_to` is the name and the address of the person to reply to.
+    `queued_at` is the Unix time of its queueing, and `id` is the same in each attempt. `reply_to` is the name and the
+    address of the person to reply to.
     """
 
     id: str
     recipient: str
     subject: str
     text: str
+    html: str
     queued_at: int
     reply_to: tuple[str, str] | None = None

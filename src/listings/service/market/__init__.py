@@ -2,16 +2,16 @@
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple
 
-from listings.contract.accounts import AccountStore
-from listings.contract.listings import ListingStore
-from listings.contract.market import MarketStore
+from msgspec.structs import replace
+
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.market.words import fold_category
 from listings.domain.model import (
     MAX_ID,
     Account,
@@ -22,14 +22,23 @@ from listings.domain.model import (
     SitemapEntry,
 )
 from listings.domain.timestamps import DAY_SECONDS
+from listings.search.reader import Reader
+from listings.search.results import Search, list_newest_sellers
+from listings.search.suggestions import list_frequent_words
 from listings.service.indexing import Pause, run_index_steps
-from listings.service.market import results, suggestions
-from listings.service.market.results import MarketPage, MarketResults
-from listings.service.market.suggestions import Suggestion
+from listings.service.market import results
+from listings.service.market.caches import Cached, CountCache
+from listings.service.market.results import Finder, MarketPage, MarketResults
+from listings.store.store import Store
 
 _MAX_FACETS = 200  # regions, and as many categories
 _FACETS_CACHE_SECONDS = 60
-_HIGHLIGHTS_CACHE_SECONDS = 10
+_RAILS_CACHE_SECONDS = 10
+_WORDS_CACHE_SECONDS = 600
+_HIDDEN_CACHE_SECONDS = 1
+_HIDDEN_SECONDS, _MAX_HIDDEN = 600, 1_000  # newly disabled accounts, whose listings searches exclude
+_NEWEST, _MAX_OF_SELLER = 12, 2
+_SAMPLED = 500  # newest listings, while there is no index
 _LOW_PRICE = 50_00
 _HIGHLIGHTS = 6
 
@@ -72,94 +81,181 @@ class _View(NamedTuple):
     visitor: bytes  # hash of the address and User-Agent, before the salt of the day is applied
 
 
-class _Store(MarketStore, ListingStore, AccountStore, Protocol):
-    pass
-
-
 class Market:
-    """Searches the public market, counts views, and keeps the indexes current."""
+    """Searches the public market, counts views, and numbers changes for the indexes."""
 
-    def __init__(self, store: _Store, clock: Callable[[], float], pause: Pause) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], float], pause: Pause, index_folder: Path | None = None
+    ) -> None:
+        """`index_folder` has the search indexes of this machine."""
         self._store = store
         self._clock = clock
         self._pause = pause
         self._views: set[_View] = set()
         self._salts: dict[int, bytes] = {}
-        self._indexer = secrets.token_bytes(16)
-        self.index_failed_at: float | None = None  # the first failure since the last success, in seconds since 1970
-        self._facets: tuple[float, MarketFacets] | None = None
-        self._highlights: tuple[float, list[list[MarketEntry]]] | None = None
-        self._counts = results.CountCache(clock)
+        self._holder = secrets.token_bytes(16)
+        self.stamping_failed_at: float | None = None  # the first failure since the last success, in seconds since 1970
+        self._behind_since: float | None = None
+        self._reader = Reader(index_folder)
+        self._finder = Finder(store, self._reader)
+        self._counts = CountCache(clock)
+        self._hidden = Cached[list[int]](clock, _HIDDEN_CACHE_SECONDS)
+        self._facets = Cached[MarketFacets](clock, _FACETS_CACHE_SECONDS)
+        self._rails = Cached[list[list[MarketEntry]]](clock, _RAILS_CACHE_SECONDS)
+        self._words = Cached[list[str]](clock, _WORDS_CACHE_SECONDS)
 
     # Public reads
-
-    async def search(self, query: MarketQuery) -> MarketPage:
-        """Return the page of search results after the query's cursor.
-
-        In ascending order of price, listings without a price come last.
-        """
-        return await results.search(self._store, query)
 
     async def find(self, query: MarketQuery, *, is_backwards: bool = False) -> MarketResults:
         """Return the page of results after the query's cursor, or before it, and count the results.
 
-        For each filter, the results with each of its values are counted as well. If there are more than 1,000 results,
-        the counts are cached for ten seconds. If the page before the cursor is not full, the first page is returned.
+        For each filter, the results with each of its values are counted as well, without that filter. The counts are
+        cached for ten seconds. If the page before the cursor is not full, the first page is returned. While there is no
+        index, all listings are returned, newest first. Raises Unavailable if words or filters need the index.
         """
-        return await results.find(self._store, self._counts, query, is_backwards=is_backwards)
+        is_plain = query == MarketQuery(
+            account_id=query.account_id, sort=query.sort, limit=query.limit, after=query.after
+        )
+        counts = self._counts.find(query)
+        try:
+            hidden = await self._list_hidden_accounts()
+            found = results.require(await self._finder.find(query, hidden, counts, is_backwards=is_backwards))
+        except Unavailable:
+            if not is_plain:
+                raise
+            return MarketResults(await self._page_newest(query), None)
+        if found.counts is not None and not found.left_out:
+            self._counts.store(query, found.counts)
+        return found
 
-    async def suggest(self, query: MarketQuery) -> Suggestion:
-        """Return what to try instead of a query without results."""
-        return await suggestions.suggest(self._store, query)
+    async def _page_newest(self, query: MarketQuery) -> MarketPage:
+        before, count = query.after[1] if query.after is not None else MAX_ID, query.limit + 1
+        if query.account_id is not None:
+            entries = await self._store.page_seller_listings(query.account_id, before, count)
+        else:
+            entries = await self._store.page_newest(before, count)
+        shown = entries[: query.limit]
+        return MarketPage(shown, shown[-1].cursor if len(entries) > query.limit else None)
+
+    async def _list_hidden_accounts(self) -> list[int]:
+        """Return the disabled accounts whose listings an index may still have."""
+        return await self._hidden.get(
+            lambda: self._store.list_hidden_accounts(self._clock() - _HIDDEN_SECONDS, _MAX_HIDDEN)
+        )
 
     async def get_listing(self, listing_id: int, viewer: int | None = None) -> Listing:
         """Return a listing of the public market. The account `viewer` also gets its own inactive ones.
 
-        Raises Problem: listing_deleted, listing_not_found (missing, inactive, or of a disabled account).
+        Raises Problem: listing_deleted, listing_not_found (missing, inactive, taken down, or of a disabled or a test
+        account).
         """
         listing = await self._store.get_listing(listing_id) if 0 < listing_id <= MAX_ID else None
-        if listing is not None and listing.deleted_at is not None:
+        account = await self._store.get_public_account(listing.account_id, listing_id) if listing is not None else None
+        if listing is not None and listing.deleted_at is not None and account is not None and account.test_of is None:
             raise Problem("listing_deleted", "This listing is closed")
-        account = await self._store.get_account(listing.account_id) if listing is not None else None
-        if listing is None or account is None or account.disabled_at is not None:
+        if listing is None or account is None or account.disabled_at is not None or account.test_of is not None:
             raise Problem("listing_not_found", "There is no such listing")
         if not listing.is_active and listing.account_id != viewer:
             raise Problem("listing_not_found", "There is no such listing")
         return listing
 
-    async def get_seller(self, account_id: int, before: int = MAX_ID, count: int = 24) -> Seller:
-        """Return a seller with at most `count` listings on the market, newest first, with ids below `before`.
+    async def list_similar(self, listing_id: int, count: int) -> list[MarketEntry]:
+        """Return listings like one that buyers have seen, and its seller has deleted or paused; otherwise nothing.
 
-        Raises Problem("path_not_found") if the account is missing or disabled.
+        Those that match its title come first, then the newest of its category.
+        """
+        listing = await self._store.get_listing(listing_id) if 0 < listing_id <= MAX_ID else None
+        if listing is None or not listing.view_count:
+            return []
+        account = await self._store.get_public_account(listing.account_id, listing_id)
+        if account is None or account.disabled_at is not None or account.test_of is not None:
+            return []
+        query = MarketQuery(type=listing.type, limit=count)
+        found: dict[int, MarketEntry] = {}
+        with suppress(Unavailable):
+            titled = await self.find(replace(query, text=listing.title, sort="best"))
+            found |= {entry.id: entry for entry in titled.page.entries}
+            if len(found) < count and listing.category:
+                newest = await self.find(replace(query, category=listing.category))
+                found |= {entry.id: entry for entry in newest.page.entries}
+        return list(found.values())[:count]
+
+    async def list_entries(self, ids: Sequence[int]) -> list[MarketEntry]:
+        """Return those of these listings that are on the market, in their order."""
+        return await self._store.get_market_entries(ids) if ids else []
+
+    async def get_seller(self, account_id: int, count: int = 24) -> Seller:
+        """Return a seller with at most `count` listings on the market, newest first.
+
+        Raises Problem("path_not_found") if the account is missing, disabled, or a test account.
         """
         account = await self._store.get_account(account_id) if 0 < account_id <= MAX_ID else None
-        if account is None or account.disabled_at is not None:
+        if account is None or account.disabled_at is not None or account.test_of is not None:
             raise Problem("path_not_found", "We can't find that seller")
-        number = await self._store.count_seller_listings(account_id, MAX_SELLER_COUNT + 1)
-        return Seller(account, number, await self._store.page_seller_listings(account_id, before, count))
+
+        count_listings = self._store.count_seller_listings(account_id, MAX_SELLER_COUNT + 1)
+        return Seller(account, await count_listings, await self._store.page_seller_listings(account_id, MAX_ID, count))
 
     async def list_facets(self) -> MarketFacets:
         """Return the largest regions and categories with their numbers of listings, cached for a minute.
 
-        Spellings of a category are counted together, under the most frequent one.
+        Spellings of a category are counted together, under the most frequent one. While there is no index, the newest
+        listings are counted.
         """
-        now = self._clock()
-        if self._facets is None or not 0 <= now - self._facets[0] < _FACETS_CACHE_SECONDS:
-            regions, categories = await self._store.list_market_facets(_MAX_FACETS)
-            self._facets = (now, MarketFacets(regions, results.merge_spellings(categories, fold_category)))
-        return self._facets[1]
+        return await self._facets.get(self._count_facets)
+
+    async def _count_facets(self) -> MarketFacets:
+        counts = None
+        with suppress(Unavailable):
+            counts = await self._reader.run(lambda view: Search(view.searcher, MarketQuery(), ()).count().values)
+        if counts is None:
+            newest = await self._store.page_newest(count=_SAMPLED)
+            counts = {name: Counter(filter(None, (getattr(it, name) for it in newest))) for name in results.FILTERS}
+        merged = (results.merge_spellings(counts[name], results.FILTERS[name]) for name in ("region", "category"))
+        return MarketFacets(*(dict(list(values.items())[:_MAX_FACETS]) for values in merged))
+
+    async def list_newest(self) -> list[MarketEntry]:
+        """Return the newest listings, at most two of a seller, those with pictures first. Cached for ten seconds."""
+        return (await self._rails.get(self._read_rails))[0]
 
     async def list_highlights(self) -> list[list[MarketEntry]]:
-        """Return the first results of each of `HIGHLIGHTS`. They are cached for ten seconds."""
-        now = self._clock()
-        if self._highlights is None or not 0 <= now - self._highlights[0] < _HIGHLIGHTS_CACHE_SECONDS:
-            found = [(await self.search(query)).entries for query in HIGHLIGHTS.values()]
-            self._highlights = (now, found)
-        return self._highlights[1]
+        """Return the newest listings of each of `HIGHLIGHTS`, at most two of a seller. Cached for ten seconds."""
+        return (await self._rails.get(self._read_rails))[1:]
+
+    async def list_frequent_words(self) -> list[str]:
+        """Return frequent words of the market's titles, cached for ten minutes."""
+        hidden = await self._list_hidden_accounts()
+
+        async def read() -> list[str]:
+            with suppress(Unavailable):
+                return await self._reader.run(lambda view: list_frequent_words(view.searcher, hidden)) or []
+            return []
+
+        return await self._words.get(read)
+
+    async def _read_rails(self) -> list[list[MarketEntry]]:
+        return [await self._read_rail(query) for query in (MarketQuery(limit=_NEWEST), *HIGHLIGHTS.values())]
+
+    async def _read_rail(self, query: MarketQuery) -> list[MarketEntry]:
+        hits = None
+        with suppress(Unavailable):
+            hits = await self._reader.run(
+                lambda view: list_newest_sellers(view.searcher, query, query.limit, _MAX_OF_SELLER)
+            )
+        if hits is None:
+            entries = await self._store.page_newest(count=_SAMPLED)
+        else:
+            entries = await self._store.get_market_entries([hit.id for hit in hits])
+        entries = [it for it in entries if results.is_match(it, query)]
+        return sorted(entries[: query.limit], key=lambda it: not it.image)
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return at most `count` entries of the sitemap with market serials above `after`."""
         return await self._store.page_sitemap(after, count)
+
+    async def get_last_serial(self) -> int:
+        """Return the highest market serial."""
+        return (await self._store.get_market_state()).serial
 
     # Views
 
@@ -206,20 +302,36 @@ class Market:
 
     # The index
 
-    async def index(self) -> int:
-        """Index new and changed listings for the market, unless another process is doing so.
+    async def stamp(self) -> int:
+        """Number new and changed listings, so that the indexes follow them, unless another process is doing so.
 
-        Returns the number of listings indexed.
+        Returns the number of listings.
         """
+        self._behind_since = self._behind_since or self._clock()
         try:
             done = await run_index_steps(
-                lambda count: self._store.index_market(count, self._indexer, self._clock()), self._pause
+                lambda count: self._store.stamp_market(count, self._holder, self._clock()), self._pause
             )
         except Exception:
-            self.index_failed_at = self.index_failed_at or self._clock()
+            self.stamping_failed_at = self.stamping_failed_at or self._clock()
             raise
-        self.index_failed_at = None
+        self.stamping_failed_at = self._behind_since = None
         return done
+
+    def measure_lag(self) -> float:
+        """Return for how many seconds changes may have been waiting to be numbered. Thread-safe."""
+        since = self._behind_since
+        return max(self._clock() - since, 0.0) if since is not None else 0.0
+
+    async def purge_tombstones(self) -> None:
+        """Delete entries of listings that were removed more than a week ago."""
+        with suppress(Unavailable):
+            while await self._store.purge_market(self._clock()):
+                pass
+
+    def close(self) -> None:
+        """End the threads that search."""
+        self._reader.close()
 
     async def index_accounts(self) -> int:
         """Index the listings of large accounts for searches within an account. Return the number indexed."""

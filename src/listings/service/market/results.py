@@ -1,239 +1,266 @@
-"""Pages and counts of the market's results.
-
-First, the type, category, region, price and serial of up to 1,001 matches are read. If there are at most 1,000 matches,
-the page is chosen from them in memory. That avoids a second search of the index, which is slow for common words that
-never occur together. If there are more, the counts are minimums, and are cached.
-"""
+"""Pages of the market's results: the index proposes listings, and the database decides which of them are shown."""
 
 import asyncio
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from listings.contract.listings import MAX_COUNTED
-from listings.contract.market import MarketStore
+from listings.domain.errors import Unavailable
 from listings.domain.market.regions import fold_region
-from listings.domain.market.words import fold_category
-from listings.domain.model import MarketEntry, MarketQuery, MarketTraits
-from listings.service.listings import search_unpriced_last
+from listings.domain.model import MAX_ID, MarketEntry, MarketQuery
+from listings.search import suggestions
+from listings.search.analysis import Word, fold_category
+from listings.search.reader import Reader, View
+from listings.search.results import MAX_RANKED, Counts, Hit, Search
+from listings.search.schema import SERIAL_BITS, price_key
+from listings.store.store import Store
 
-_CACHE_SECONDS = 10
-_MAX_CACHED = 64  # searches
+_MAX_REFILLS = 3
+_MAX_SPELLINGS = 3  # words of a search that are corrected
 
 FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": fold_category, "region": fold_region}
-"""The fields of `MarketTraits` that can be filtered, with the functions that fold their values for comparison."""
+"""The fields that can be filtered, with the functions that fold their values for comparison."""
 
-_REVERSED: Mapping[str, Literal["newest", "oldest", "price", "-price"]] = {
-    "newest": "oldest",
-    "oldest": "newest",
-    "price": "-price",
-    "-price": "price",
-}
-_SORT_KEYS: Mapping[str, Callable[[int, int], tuple[int, ...]]] = {
-    "newest": lambda _, serial: (-serial,),
-    "oldest": lambda _, serial: (serial,),
-    "price": lambda price, serial: (price == 0, price, serial),
-    "-price": lambda price, serial: (-price, -serial),
-}
-_Matches: TypeAlias = Sequence[MarketTraits]
+Cursor: TypeAlias = tuple[int, int]
+"""Of the last entry of a page: its price and serial. Of the best matches: how many come before, and 0 or a serial."""
+
+
+class Suggestion(NamedTuple):
+    """What to try after a search without results. Each is None if there is none."""
+
+    text: str | None = None  # with misspelt words corrected
+    category: str | None = None
 
 
 class MarketPage(NamedTuple):
     """A page of search results, and the cursors of the next page and of the previous one (`MarketQuery.after`)."""
 
     entries: list[MarketEntry]
-    next_cursor: tuple[int, int] | None = None
-    previous_cursor: tuple[int, int] | None = None
-
-
-class FacetCounts(NamedTuple):
-    """How many listings a search would find with each value of one filter.
-
-    If `is_complete` is false, the counts are minimums, and rare values may be missing.
-    """
-
-    listings: Mapping[str, int]
-    is_complete: bool
+    next_cursor: Cursor | None = None
+    previous_cursor: Cursor | None = None
 
 
 class MarketResults(NamedTuple):
-    """A page, the number of listings that match, at most `MAX_COUNTED` + 1, and the counts by filter."""
+    """A page, and the exact counts as of the index, or None while the index is being built.
+
+    If no listing has all words, the results are those without the words `left_out`.
+    """
 
     page: MarketPage
-    total: int
-    facets: Mapping[str, FacetCounts]  # by the field of `MarketTraits`
+    counts: Counts | None
+    words: Sequence[Word] = ()
+    left_out: Sequence[str] = ()
+    suggestion: Suggestion = Suggestion()
 
 
 class _Found(NamedTuple):
-    """The matches of a search, or None if there are more than `MAX_COUNTED`, and their counts by some filters."""
+    """A search, with what its first access to the index has found."""
 
-    matches: _Matches | None
-    facets: Mapping[str, FacetCounts]
-
-
-class CountCache:
-    """The counts of searches with more than `MAX_COUNTED` matches. They are valid for ten seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._counts: dict[tuple[MarketQuery, tuple[str, ...]], tuple[float, Mapping[str, FacetCounts]]] = {}
-
-    def find(self, query: MarketQuery, names: tuple[str, ...]) -> Mapping[str, FacetCounts] | None:
-        """Return the counts by the filters `names` if they are valid."""
-        since, counts = self._counts.get((_without_page(query), names), (0.0, None))
-        return counts if 0 <= self._clock() - since < _CACHE_SECONDS else None
-
-    def store(self, query: MarketQuery, names: tuple[str, ...], counts: Mapping[str, FacetCounts]) -> None:
-        """Cache counts. If the cache is full, clear it first."""
-        if len(self._counts) >= _MAX_CACHED:
-            self._counts.clear()
-        self._counts[_without_page(query), names] = (self._clock(), counts)
+    search: Search
+    ranked: list[Hit]
+    hits: list[Hit]
+    counts: Counts | None
+    is_complete: bool
 
 
-async def find(store: MarketStore, cache: CountCache, query: MarketQuery, *, is_backwards: bool) -> MarketResults:
-    """Return the page of results after the query's cursor, or before it, with the counts."""
-    broader = await _read_without_each_filter(store, cache, query)
-    found = await _read_matches(store, cache, query, broader)
-    if found.matches is not None:
-        page = await _choose_page(store, query, found.matches, is_backwards=is_backwards)
-        total = len(found.matches)
-    else:
-        page = await (search_backwards if is_backwards else search)(store, query)
-        total = MAX_COUNTED + 1
-    facets = {name: broader.get(name, found).facets[name] for name in FILTERS}
-    return MarketResults(page, total, facets)
+Take: TypeAlias = Callable[[int], Awaitable[list[Hit]]]
 
 
-async def search(store: MarketStore, query: MarketQuery) -> MarketPage:
-    """Return the page of search results after the query's cursor.
+class Finder:
+    """Finds pages of results in the index of this machine and the database."""
 
-    In ascending order of price, listings without a price come last.
-    """
-    one_more = msgspec.structs.replace(query, limit=query.limit + 1)
-    if query.sort == "price":
-        found = await search_unpriced_last(store.search_market, one_more, one_more.limit)
-    else:
-        found = await store.search_market(one_more)
-    entries = found[: query.limit]
-    return MarketPage(
-        entries,
-        next_cursor=entries[-1].cursor if len(found) > query.limit else None,
-        previous_cursor=entries[0].cursor if entries and query.after is not None else None,
+    def __init__(self, store: Store, reader: Reader) -> None:
+        self._store = store
+        self._reader = reader
+
+    async def find(
+        self, query: MarketQuery, excluded: Sequence[int], counts: Counts | None, *, is_backwards: bool = False
+    ) -> MarketResults | None:
+        """Return the page after the query's cursor, or before it, or None if there is no index. Raises Unavailable.
+
+        `counts` are those of the same search a moment ago. Without them, the results are counted.
+        """
+        found = await self._reader.run(partial(_search, query, excluded, counts, is_backwards=is_backwards))
+        if found is None:
+            return None
+        if found.search.is_ranked:
+            page = await self._page_ranked(found, is_backwards=is_backwards)
+        else:
+            page = await self._page_sorted(found, is_backwards=is_backwards)
+        results = MarketResults(page, found.counts, found.search.words)
+        if page.entries or query.after is not None or not found.search.words or not found.is_complete:
+            return results
+        return await self._find_some(found, results)
+
+    async def _find_some(self, found: _Found, results: MarketResults) -> MarketResults:
+        """Return the results for some of the words, and suggestions."""
+        search = found.search
+        suggestion = await self._suggest(search)
+        kept = await self._reader.run(lambda _: suggestions.find_partial(search))
+        if not kept:
+            return results._replace(suggestion=suggestion)
+        query = msgspec.structs.replace(search.query, text=" ".join(kept), after=None)
+        partial_results = await self.find(query, search.excluded, None)
+        left_out = [word.text for word in search.words if word.text not in kept]
+        return (partial_results or results)._replace(left_out=left_out, suggestion=suggestion)
+
+    async def _suggest(self, search: Search) -> Suggestion:
+        unknown = await self._reader.run(lambda _: suggestions.list_unknown(search)) or []
+        corrected = {word.text: await self._correct(search, word) for word in unknown[:_MAX_SPELLINGS]}
+        if any(corrected.values()):
+            text = " ".join(corrected.get(word.text) or word.text for word in search.words)
+            query = msgspec.structs.replace(search.query, text=text, limit=1)
+            better = await self._reader.run(lambda view: _search(query, search.excluded, None, view).hits)
+            if better:
+                return Suggestion(text)
+        categories = await self._reader.run(lambda _: suggestions.list_categories(search)) or {}
+        name, number = max(categories.items(), key=lambda it: it[1], default=("", 0))
+        is_clear = number >= suggestions.MIN_LISTINGS and 2 * number > sum(categories.values())
+        return Suggestion(None, name if is_clear else None)
+
+    async def _correct(self, search: Search, word: Word) -> str | None:
+        hits = await self._reader.run(lambda _: suggestions.find_similar(search, word)) or []
+        titles = [entry.title for entry in await self._store.get_market_entries([hit.id for hit in hits])]
+        return await self._reader.run(lambda _: suggestions.choose_spelling(search, word, titles))
+
+    async def _page_ranked(self, found: _Found, *, is_backwards: bool) -> MarketPage:
+        query, ranked = found.search.query, found.ranked
+        offset, serial = query.after or (0, 0)
+        has_rest = len(ranked) == MAX_RANKED
+        if serial or (offset >= MAX_RANKED and not is_backwards):
+            page = await self._page_rest(found, is_backwards=is_backwards)
+            if page is not None:
+                return page
+            offset = MAX_RANKED
+        start = max(offset - 1, 0) // query.limit * query.limit if is_backwards else offset
+        position = start
+
+        async def take(count: int) -> list[Hit]:
+            nonlocal position
+            hits = ranked[position : position + count]
+            position += len(hits)
+            return hits
+
+        kept = await self._fill(query, take, query.limit)
+        end = position if len(kept) <= query.limit else ranked.index(kept[query.limit][0])
+        entries = [entry for _, entry in kept[: query.limit]]
+        next_cursor = (end, 0) if end < len(ranked) else ((MAX_RANKED, 0) if has_rest else None)
+        return MarketPage(entries, next_cursor, (start, 0) if start else None)
+
+    async def _page_rest(self, found: _Found, *, is_backwards: bool) -> MarketPage | None:
+        """Return a page of what follows the ranked matches, or None if the ranked ones come before the cursor."""
+        search, query = found.search, found.search.query
+        after = query.after[1] or None if query.after is not None else None
+
+        async def take(count: int) -> list[Hit]:
+            nonlocal after
+            hits = await self._run(lambda _: search.rest(found.ranked, after, count, is_backwards=is_backwards))
+            after = hits[-1].key if hits else after
+            return hits
+
+        kept = await self._fill(query, take, query.limit)
+        has_more, kept = len(kept) > query.limit, kept[: query.limit]
+        if is_backwards:
+            if len(kept) < query.limit:
+                return None
+            kept = kept[::-1]
+        last = (MAX_RANKED, kept[-1][0].key) if kept and (has_more or is_backwards) else None
+        first = (MAX_RANKED, kept[0][0].key if query.after is not None and query.after[1] else 0)
+        return MarketPage([entry for _, entry in kept], last, first)
+
+    async def _page_sorted(self, found: _Found, *, is_backwards: bool) -> MarketPage:
+        search, query = found.search, found.search.query
+        after, first = _cursor_key(query), found.hits
+
+        async def take(count: int) -> list[Hit]:
+            nonlocal after, first
+            hits = first or await self._run(lambda _: search.page(after, count, is_backwards=is_backwards))
+            first, after = [], hits[-1].key if hits else after
+            return hits
+
+        kept = await self._fill(query, take, query.limit)
+        has_more, kept = len(kept) > query.limit, kept[: query.limit]
+        if is_backwards:
+            if len(kept) < query.limit:
+                start = msgspec.structs.replace(query, after=None)
+                again = await self.find(start, search.excluded, found.counts or Counts(0, {}))
+                return again.page if again is not None else MarketPage([])
+            kept = kept[::-1]
+        cursors = [_build_cursor(query, hit.key) for hit, _ in kept]
+        has_previous = bool(cursors) and (has_more if is_backwards else query.after is not None)
+        return MarketPage(
+            [entry for _, entry in kept],
+            cursors[-1] if cursors and (has_more or is_backwards) else None,
+            cursors[0] if has_previous else None,
+        )
+
+    async def _run(self, search: Callable[[View], list[Hit]]) -> list[Hit]:
+        return await self._reader.run(search) or []
+
+    async def _fill(self, query: MarketQuery, take: Take, limit: int) -> list[tuple[Hit, MarketEntry]]:
+        """Return the listings that still match, and one more if there is one. Refill the page at most three times."""
+        kept: list[tuple[Hit, MarketEntry]] = []
+        for _ in range(1 + _MAX_REFILLS):
+            wanted = limit + 1 - len(kept)
+            hits = await take(wanted)
+            ids = [hit.id for hit in hits]
+            entries = {it.id: it for it in await self._store.get_market_entries(ids, has_text=bool(query.text))}
+            kept += [(hit, entries[hit.id]) for hit in hits if hit.id in entries and is_match(entries[hit.id], query)]
+            if len(kept) > limit or len(hits) < wanted:
+                break
+            await asyncio.sleep(0)
+        return kept
+
+
+def is_match(entry: MarketEntry, query: MarketQuery) -> bool:
+    """Return whether a listing has what the filters of a query require."""
+    lowest, highest = query.price_min or 0, MAX_ID if query.price_max is None else query.price_max
+    values = ((fold, getattr(query, name), getattr(entry, name)) for name, fold in FILTERS.items())
+    return lowest <= entry.price_cents <= highest and all(
+        wanted is None or fold(wanted) == fold(value) for fold, wanted, value in values
     )
 
 
-async def search_backwards(store: MarketStore, query: MarketQuery) -> MarketPage:
-    """Return the page of search results before the query's cursor; the first page if that one is not full."""
-    one_more = msgspec.structs.replace(query, limit=query.limit + 1)
-    found = await _find_before(store, one_more) if query.after is not None else []
-    if len(found) < query.limit:
-        return await search(store, msgspec.structs.replace(query, after=None))
-    entries = found[: query.limit][::-1]
-    previous_cursor = entries[0].cursor if len(found) > query.limit else None
-    return MarketPage(entries, entries[-1].cursor, previous_cursor)
+def require(results: MarketResults | None) -> MarketResults:
+    """Return the results. Raises Unavailable if there is no index."""
+    if results is None:
+        raise Unavailable("Search is being prepared. Try again in a minute", for_visitors=True)
+    return results
 
 
-async def _find_before(store: MarketStore, query: MarketQuery) -> list[MarketEntry]:
-    """Return the results before the query's cursor, the closest one first."""
-    after = query.after
-    reverse = msgspec.structs.replace(query, sort=_REVERSED[query.sort])
-    if query.sort != "price":
-        return await store.search_market(reverse)
-    unpriced: list[MarketEntry] = []
-    if after is not None and after[0] == 0:  # it is among the listings without a price, which come last
-        unpriced, after = await store.search_market(msgspec.structs.replace(reverse, price_max=0)), None
-    if len(unpriced) == query.limit:
-        return unpriced
-    limit, lowest = query.limit - len(unpriced), max(query.price_min or 0, 1)
-    priced = msgspec.structs.replace(reverse, after=after, limit=limit, price_min=lowest)
-    return unpriced + await store.search_market(priced)
-
-
-async def _read_without_each_filter(store: MarketStore, cache: CountCache, query: MarketQuery) -> dict[str, _Found]:
-    """Return, for each filter in use, what the query finds without that filter."""
-    found: dict[str, _Found] = {}
-    for name in FILTERS:
-        if getattr(query, name) is not None:
-            found[name] = await _read(store, cache, _without(query, name), (name,))
-            await asyncio.sleep(0)  # let other requests run
-    return found
-
-
-def _without(query: MarketQuery, name: str) -> MarketQuery:
-    changes: dict[str, Any] = {name: None}
-    return msgspec.structs.replace(query, **changes)
-
-
-def _without_page(query: MarketQuery) -> MarketQuery:
-    return msgspec.structs.replace(query, sort="newest", after=None, limit=0)
-
-
-async def _read_matches(
-    store: MarketStore, cache: CountCache, query: MarketQuery, broader: Mapping[str, _Found]
+def _search(
+    query: MarketQuery, excluded: Sequence[int], counts: Counts | None, view: View, *, is_backwards: bool = False
 ) -> _Found:
-    """Return what the query finds, counted by the filters not in use.
-
-    If a search without one of the filters found all its matches, filter them here instead of reading again.
-    """
-    others = tuple(name for name in FILTERS if name not in broader)
-    for name, found in broader.items():
-        if found.matches is not None:
-            value = FILTERS[name](getattr(query, name))
-            return _count([it for it in found.matches if FILTERS[name](getattr(it, name)) == value], others)
-    return await _read(store, cache, query, others)
-
-
-async def _read(store: MarketStore, cache: CountCache, query: MarketQuery, names: tuple[str, ...]) -> _Found:
-    """Return what a query finds, counted by the filters `names`."""
-    cached = cache.find(query, names)
-    if cached is not None:
-        return _Found(None, cached)
-    found = _count(await store.list_market_traits(query, MAX_COUNTED + 1), names)
-    if found.matches is None:
-        cache.store(query, names, found.facets)
-    return found
+    search = Search(view.searcher, query, excluded)
+    ranked: list[Hit] = []
+    hits: list[Hit] = []
+    if search.is_ranked:
+        hits = ranked = search.rank()
+    else:
+        hits = search.page(_cursor_key(query), query.limit + 1, is_backwards=is_backwards)
+    if view.is_complete and counts is None:
+        counts = search.count()
+    return _Found(search, ranked, hits, counts, view.is_complete)
 
 
-async def _choose_page(store: MarketStore, query: MarketQuery, matches: _Matches, *, is_backwards: bool) -> MarketPage:
-    """Return the page after the query's cursor, or before it, from all matches."""
-    build_key = _SORT_KEYS[query.sort]
-    cursors = sorted(((it.price_cents, it.serial) for it in matches), key=lambda cursor: build_key(*cursor))
-    start = _find_start(query, [build_key(*cursor) for cursor in cursors], is_backwards=is_backwards)
-    end = start + query.limit
-    chosen = cursors[start:end]
-    entries = {it.serial: it for it in await store.get_market_entries([serial for _, serial in chosen])}
-    return MarketPage(
-        [entries[serial] for _, serial in chosen if serial in entries],
-        next_cursor=chosen[-1] if end < len(cursors) else None,
-        previous_cursor=chosen[0] if chosen and start > 0 else None,
-    )
-
-
-def _find_start(query: MarketQuery, keys: Sequence[tuple[int, ...]], *, is_backwards: bool) -> int:
-    """Return the position of the first match on the page."""
+def _cursor_key(query: MarketQuery) -> int | None:
     if query.after is None:
-        return 0
-    key = _SORT_KEYS[query.sort](*query.after)
-    return max(bisect_left(keys, key) - query.limit, 0) if is_backwards else bisect_right(keys, key)
+        return None
+    price, serial = query.after
+    return price_key(price, serial) if "price" in query.sort else serial
 
 
-def _count(matches: _Matches, names: tuple[str, ...]) -> _Found:
-    is_complete = len(matches) <= MAX_COUNTED
-    facets: dict[str, FacetCounts] = {}
-    for name in names:
-        values = Counter(filter(None, map(attrgetter(name), matches)))
-        facets[name] = FacetCounts(merge_spellings(values, FILTERS[name]), is_complete)
-    return _Found(matches if is_complete else None, facets)
+def _build_cursor(query: MarketQuery, key: int) -> Cursor:
+    return (key >> SERIAL_BITS, key & (2**SERIAL_BITS - 1)) if "price" in query.sort else (0, key)
 
 
 def merge_spellings(values: Mapping[str, int], fold: Callable[[str], str]) -> dict[str, int]:
     """Return the numbers of listings by the most frequent spelling of each value, largest first."""
-    totals: Counter[str] = Counter()
+    totals: dict[str, int] = {}
     names: dict[str, str] = {}
     for value in sorted(values, key=lambda it: (-values[it], it)):
-        totals[names.setdefault(fold(value), value)] += values[value]
-    return dict(totals.most_common())
+        name = names.setdefault(fold(value), value)
+        totals[name] = totals.get(name, 0) + values[value]
+    return dict(sorted(totals.items(), key=lambda it: -it[1]))

@@ -5,8 +5,9 @@ import logging
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
-from listings.contract.members import AttemptLimit, AttemptStore
 from listings.domain.errors import Problem
+from listings.domain.members import AttemptLimit
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one custom
 class Attempts:
     """Counts attempts in the store."""
 
-    def __init__(self, store: AttemptStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
 
@@ -33,6 +34,10 @@ class Attempts:
         if ends_at is not None:
             _log.warning("Rejected a request: too many %s", name)
             raise _too_many(name, max(1, ends_at - now))
+
+    async def undo(self, limits: Sequence[AttemptLimit]) -> None:
+        """Subtract an attempt that was counted."""
+        await self._store.decrement_attempts([limit.subject for limit in limits])
 
 
 def build_limit(max_attempts: int, kind: str, text: str, seconds: int = _DEFAULT_SECONDS) -> AttemptLimit:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 
-from listings.contract.members import MemberStore
 from listings.domain.accounts import require_not_erased
 from listings.domain.errors import Problem
 from listings.domain.model import Account
@@ -12,7 +11,8 @@ from listings.service.accounts import Accounts
 from listings.service.mail.composer import MailComposer
 from listings.service.members.passwords import Passwords, validate_password
 from listings.service.members.sessions import Sessions
-from listings.service.tokens import create_token, hash_token, is_token
+from listings.service.tokens import RESET, create_token, hash_token, is_token
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ INVITATION_SECONDS = 7 * DAY_SECONDS
 class Invitations:
     """Creates and accepts invitations. The mailer creates those for forgotten passwords."""
 
-    def __init__(  # noqa: PLR0913 - its dependencies
+    def __init__(
         self,
-        store: MemberStore,
+        store: Store,
         accounts: Accounts,
         sessions: Sessions,
         passwords: Passwords,
@@ -72,10 +72,12 @@ class Invitations:
         """
         account = await self.find(token)
         validate_password(password, account.name, account.email)
-        hashed = await self._passwords.hash(password)
+        hashed = await self._passwords.hash(password, account.id)
         is_first = await self._store.get_password(account.id) is None
         notice = None if is_first else self._composer.compose("password_changed", account)
-        accepted = await self._store.accept_invitation(hash_token(token), hashed, int(self._clock()), notice)
+        accepted = await self._store.accept_invitation(
+            hash_token(token), hashed, int(self._clock()), notice, is_reset=token.startswith(RESET)
+        )
         if accepted is None:
             raise invalid_link()
         _log.info("The owner of account %d set its password with a link", accepted.id)

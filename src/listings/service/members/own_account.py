@@ -3,35 +3,27 @@
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
-from listings.contract.accounts import AccountStore
-from listings.contract.history import CONSOLE, Actor
-from listings.contract.mail import MailStore
-from listings.contract.own_account import OwnAccountStore
-from listings.contract.tasks import TaskStore
 from listings.domain.errors import Problem
+from listings.domain.history import CONSOLE, Actor
 from listings.domain.model import Account
 from listings.service.accounts import Accounts, validate_email, validate_name
 from listings.service.mail.composer import MailComposer
 from listings.service.members.invitations import invalid_link
 from listings.service.members.sessions import Member, Sessions
 from listings.service.tokens import hash_token, is_token
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
 _ERASE_SECONDS = 120  # after which another process may join an erasure, which is harmless
 
 
-class _Store(OwnAccountStore, AccountStore, MailStore, TaskStore, Protocol):
-    pass
-
-
 class OwnAccount:
     """Changes and closes an account for its owner."""
 
     def __init__(
-        self, store: _Store, accounts: Accounts, sessions: Sessions, composer: MailComposer, clock: Callable[[], float]
+        self, store: Store, accounts: Accounts, sessions: Sessions, composer: MailComposer, clock: Callable[[], float]
     ) -> None:
         self._store = store
         self._accounts = accounts

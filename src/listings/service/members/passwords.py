@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
+from listings.queues import FairQueue
 
 if TYPE_CHECKING:  # imported on first use, because few commands need it
     from argon2 import PasswordHasher
@@ -22,6 +23,7 @@ MIN_LENGTH = 10  # characters
 MAX_BYTES = 1024  # of UTF-8
 _NICENESS = 10  # a tenth of the event loop's CPU time; with a higher value, sign-ins would stop on a busy machine
 _MAX_PENDING = 256  # hashes, each of which takes about 20 ms
+_MAX_PENDING_OF_OWNER = 64
 _MIN_DISTINCT_CHARACTERS = 4
 
 
@@ -63,30 +65,31 @@ def _load_common_passwords() -> frozenset[str]:
 class Passwords:
     """Hashes and verifies passwords, one at a time, so that a flood of sign-ins can't exhaust memory or CPUs.
 
-    The thread has a low priority, so that requests run first.
+    The thread has a low priority, so that requests run first. Owners, such as networks or accounts, take turns.
     """
 
     def __init__(self, cost: Cost = Cost()) -> None:  # noqa: B008 - it is immutable
         """`verify` replaces hashes of another cost."""
         self._cost = cost
         self._thread: ThreadPoolExecutor | None = None
+        self._queue = FairQueue(max_callers=_MAX_PENDING_OF_OWNER)
         self._pending = 0
         self._admitted = 0
         self._hasher: PasswordHasher | None = None
         self._decoy = ""
 
-    async def hash(self, password: str) -> str:
+    async def hash(self, password: str, owner: Hashable = None) -> str:
         """Return the hash of a password. Raises Unavailable if too many passwords are pending."""
-        return await self._run(lambda: self._get_hasher().hash(_encode(password)))
+        return await self._run(lambda: self._get_hasher().hash(_encode(password)), owner)
 
-    async def verify(self, stored: str | None, password: str) -> str | None:
+    async def verify(self, stored: str | None, password: str, owner: Hashable = None) -> str | None:
         """Return the hash of a correct password: the stored one, or a new one if its cost is outdated.
 
         Returns None for a wrong password, and after the same time if there is no stored hash. Raises Unavailable.
         """
         if len(password) > MAX_BYTES:  # normalizing it could stop the process for minutes
             stored, password = None, ""
-        return await self._run(lambda: self._verify(stored, password))
+        return await self._run(lambda: self._verify(stored, password), owner)
 
     @contextmanager
     def admit(self) -> Iterator[None]:
@@ -98,14 +101,18 @@ class Passwords:
         finally:
             self._admitted -= 1
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run(self, work: Callable[[], T], owner: Hashable) -> T:
         _require_capacity(self._pending)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "listings-passwords", _prepare_thread)
         self._pending += 1
-        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        future.add_done_callback(self._record_end)
-        return await asyncio.shield(future)  # a cancelled caller does not stop the thread, so it stays counted
+        task = asyncio.create_task(self._run_in_turn(self._thread, work, owner))
+        task.add_done_callback(self._record_end)
+        return await asyncio.shield(task)  # a cancelled caller does not stop the thread, so it stays counted
+
+    async def _run_in_turn(self, thread: ThreadPoolExecutor, work: Callable[[], T], owner: Hashable) -> T:
+        async with self._queue.acquire(owner):
+            return await asyncio.get_running_loop().run_in_executor(thread, work)
 
     def _record_end(self, future: asyncio.Future[T]) -> None:
         self._pending -= 1

@@ -4,16 +4,13 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
-from listings.contract.accounts import AccountStore
-from listings.contract.history import CONSOLE, Actor
-from listings.contract.mail import MailStore, NewMail
-from listings.contract.members import AttemptLimit, AttemptStore, MemberStore, NewSession, Session, SessionCutoffs
-from listings.contract.own_account import OwnAccountStore
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import CONSOLE, Actor
+from listings.domain.mail import NewMail
+from listings.domain.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, Caller, bucket_of
 from listings.domain.timestamps import DAY_SECONDS
 from listings.service.accounts import validate_email, validate_name
@@ -21,6 +18,7 @@ from listings.service.mail.composer import MailComposer
 from listings.service.members.attempts import MAX_SECONDS, Attempts, build_limit, find_network
 from listings.service.members.passwords import Passwords, validate_password
 from listings.service.tokens import create_token, hash_token, is_token
+from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
@@ -68,16 +66,12 @@ class Member(msgspec.Struct, frozen=True):
         )
 
 
-class _Store(MemberStore, AttemptStore, AccountStore, OwnAccountStore, MailStore, Protocol):
-    pass
-
-
 class Sessions:
     """Signs sellers up and in, and reads and ends their sessions."""
 
     def __init__(
         self,
-        store: _Store,
+        store: Store,
         passwords: Passwords,
         clock: Callable[[], float],
         composer: MailComposer,
@@ -92,7 +86,7 @@ class Sessions:
         self._passwords = passwords
         self._clock = clock
 
-    async def sign_up(  # noqa: PLR0913 - the form's values, and what is known about the browser
+    async def sign_up(
         self, name: str, email: str, password: str, address: str, agent: str = "", *, device: str = ""
     ) -> str:
         """Create an account without a plan, and sign in. Return the session token.
@@ -105,8 +99,9 @@ class Sessions:
         name, email = validate_name(name), validate_email(email)
         validate_password(password, name, email)
         with self._passwords.admit():  # as in `sign_in`
-            await self._attempts.count([build_limit(_MAX_SIGN_UPS_PER_NETWORK, "sign-up", find_network(address))])
-            hashed = await self._passwords.hash(password)
+            network = find_network(address)
+            await self._attempts.count([build_limit(_MAX_SIGN_UPS_PER_NETWORK, "sign-up", network)])
+            hashed = await self._passwords.hash(password, network)
         mail = self._composer.compose_to_address("confirm_email", email)
         account = await self._store.add_member(name, email, hashed, int(self._clock()), mail)
         if account is None:
@@ -125,8 +120,8 @@ class Sessions:
             limits = await self._choose_limits(email, address, device)
             await self._attempts.count(limits)
             found = await self._store.find_account(email) if email.isprintable() else None
-            account, hashed = await self._check_password(found, password)
-        await self._store.decrement_attempts([limit.subject for limit in limits])
+            account, hashed = await self._check_password(found, password, find_network(address))
+        await self._attempts.undo(limits)
         if account.disabled_at is not None:
             if account.id in await self._store.list_closed_accounts():
                 raise Problem("account_disabled", "You closed this account. It is being erased")
@@ -226,7 +221,7 @@ class Sessions:
         """
         validate_password(new, member.account.name, member.account.email)
         stored = await self.require_password(member, old)
-        hashed = await self._passwords.hash(new)
+        hashed = await self._passwords.hash(new, member.account.id)
         notice = self._composer.compose("password_changed", member.account)
         if not await self._store.set_password(
             member.account.id, stored, hashed, Actor(CONSOLE, int(self._clock())), member.session_handle, notice=notice
@@ -281,26 +276,26 @@ class Sessions:
         limit = build_limit(_MAX_ATTEMPTS, "member", str(member.account.id))
         with self._passwords.admit():
             await self._attempts.count([limit])
-            _, hashed = await self._check_password(member.account, password, _WRONG_PASSWORD)
-        await self._store.decrement_attempts([limit.subject])
+            _, hashed = await self._check_password(member.account, password, member.account.id, _WRONG_PASSWORD)
+        await self._attempts.undo([limit])
         return hashed
 
     async def _check_password(
-        self, account: Account | None, password: str, message: str = _WRONG_CREDENTIALS
+        self, account: Account | None, password: str, owner: int | str, message: str = _WRONG_CREDENTIALS
     ) -> tuple[Account, str]:
         """Return the account and its stored hash.
 
         Raises Problem("wrong_credentials") after the same time, whether the account or the password is wrong.
         """
         stored = await self._store.get_password(account.id if account is not None else 0)
-        hashed = await self._passwords.verify(stored, password)
+        hashed = await self._passwords.verify(stored, password, owner)
         if account is None or stored is None or hashed is None:
             # Logged for an unknown email, too, so that both cases take equally long.
             subject = f"account {account.id}" if account is not None else "an unknown email"
             _log.warning("Wrong password for %s", subject)
             raise Problem("wrong_credentials", message)
         if hashed != stored and not await self._store.update_password_hash(account.id, stored, hashed):
-            return await self._check_password(account, password, message)  # another sign-in replaced it first
+            return await self._check_password(account, password, owner, message)  # another sign-in replaced it first
         return account, hashed
 
     def is_confirmed(self, member: Member) -> bool:

@@ -1,13 +1,18 @@
 """Payments for the Business plan."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
-from listings.contract.history import HistoryStore
+from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import Payment
 from listings.domain.model import Account
 from listings.service.accounts import compute_plan_end
+from listings.service.mail.composer import MailComposer, compose_plan_started
 from listings.service.payments.provider import MAX_MONTHS, PaymentProvider
+from listings.store.store import Store
+
+_MAX_LISTED = 100
 
 _log = logging.getLogger(__name__)
 
@@ -15,8 +20,17 @@ _log = logging.getLogger(__name__)
 class Payments:
     """Starts checkouts, and extends plans when they are paid."""
 
-    def __init__(self, store: HistoryStore, provider: PaymentProvider, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        provider: PaymentProvider,
+        clock: Callable[[], float],
+        composer: MailComposer,
+        plan: PlanTerms,
+    ) -> None:
         self._store = store
+        self._composer = composer
+        self._plan = plan
         self._provider = provider
         self._clock = clock
 
@@ -35,7 +49,19 @@ class Payments:
         compute_plan_end(account, months, self._clock())
         return await self._provider.start_checkout(account, months, return_url)
 
-    async def receive(self, headers: Mapping[str, str], body: bytes) -> None:
+    async def list_invoiced(self, account: Account) -> list[tuple[Payment, int]]:
+        """Return the account's latest payments that have invoices, each with the Unix time of its receipt."""
+        found = await self._store.list_payments(account.id, _MAX_LISTED)
+        return [one for one in found if one[0].invoice and one[0].provider == self._provider.name]
+
+    async def find_invoice(self, account: Account, payment_id: str) -> str:
+        """Return the URL of the invoice of a payment. Raises Problem("path_not_found"), Unavailable."""
+        for payment, _ in await self.list_invoiced(account):
+            if payment.payment_id == payment_id:
+                return await self._provider.find_invoice(payment.invoice)
+        raise Problem("path_not_found", "There is no such invoice")
+
+    async def receive(self, headers: Mapping[str, str], read_body: Callable[[], Awaitable[bytes]]) -> None:
         """Extend the plan that an event reports as paid, once per payment.
 
         The plan of a disabled account is extended too, but the payment is logged as an error, so that it is refunded. A
@@ -43,13 +69,17 @@ class Payments:
 
         Raises Problem("payment_refused"), or Unavailable.
         """
-        payment = self._provider.handle_event(headers, body)
+        self._provider.check_headers(headers)
+        payment = self._provider.handle_event(headers, await read_body())
         if payment is None:
             return
-        now = self._clock()
+        now, amount = self._clock(), f"Paid: {self._plan.describe(payment.months)}"
         try:
             added = await self._store.add_payment(
-                payment, lambda found: compute_plan_end(found, payment.months, now), int(now)
+                payment,
+                lambda found: compute_plan_end(found, payment.months, now),
+                int(now),
+                lambda account: compose_plan_started(self._composer, account, amount),
             )
         except Unavailable:
             raise

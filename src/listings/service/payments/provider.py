@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from listings.contract.history import Payment
 from listings.domain.errors import Problem
+from listings.domain.history import Payment
 from listings.domain.model import Account
 
 MAX_MONTHS = 24
@@ -23,6 +23,12 @@ class PaymentProvider(Protocol):
         The seller returns to `return_url`. Raises Problem("payment_refused"), Unavailable.
         """
 
+    async def find_invoice(self, invoice: str) -> str:
+        """Return the URL of the page of an invoice. Raises Problem("payment_refused"), Unavailable."""
+
+    def check_headers(self, headers: Mapping[str, str]) -> None:
+        """Raise Problem("payment_refused") if an event can't be from the provider, whatever its body."""
+
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:
         """Parse an event of the provider. Return None if it does not report a payment.
 
@@ -39,7 +45,13 @@ class ManualPayments:
     async def start_checkout(self, account: Account, months: int, return_url: str) -> str:  # noqa: ARG002 - no checkout
         raise _takes_no_payments()
 
-    def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:  # noqa: ARG002 - no event is accepted
+    async def find_invoice(self, invoice: str) -> str:  # noqa: ARG002 - there are none
+        raise _takes_no_payments()
+
+    def check_headers(self, headers: Mapping[str, str]) -> None:  # noqa: ARG002 - no event is accepted
+        raise _takes_no_payments()
+
+    def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:  # noqa: ARG002 - as above
         raise _takes_no_payments()
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,15 +11,16 @@ from typing import Any, NamedTuple
 import msgspec
 import stripe
 
-from listings.contract.history import Payment
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import Payment
 from listings.domain.model import MAX_ID, Account
 from listings.service.payments.provider import MAX_MONTHS
 
 _log = logging.getLogger(__name__)
 
 _MAX_EVENT_AGE_SECONDS = 300
+_TIMESTAMP, _SIGNATURE = re.compile(r"t=[0-9]{1,20}"), re.compile(r"v1=[0-9a-f]{64}")  # in Stripe-Signature
 _TIMEOUTS_SECONDS = (1.0, 3.5)  # to connect, and to respond. Two attempts take 9.5 s; a stop gives requests 10 s
 _MAX_THREADS = 4
 _INVALID_EVENT = (ValueError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError)  # for unexpected JSON
@@ -75,14 +77,28 @@ class StripePayments:
     async def start_checkout(self, account: Account, months: int, return_url: str) -> str:
         """Return the URL of a Stripe page. Stripe receives the account's id and email."""
         create = partial(self._client.v1.checkout.sessions.create, self._build_parameters(account, months, return_url))
+        return await self._fetch_url(create, "url", "The payment can't be started")
+
+    async def find_invoice(self, invoice: str) -> str:
+        return await self._fetch_url(
+            partial(self._client.v1.invoices.retrieve, invoice), "hosted_invoice_url", "The invoice can't be shown"
+        )
+
+    async def _fetch_url(self, fetch: Callable[[], object], name: str, failure: str) -> str:
+        """Return an URL of an object that Stripe sends. Raises Unavailable."""
         try:
-            session = await asyncio.get_running_loop().run_in_executor(self._threads, create)
+            found = await asyncio.get_running_loop().run_in_executor(self._threads, fetch)
         except stripe.StripeError as error:
-            raise _report(error) from error
-        url = getattr(session, "url", None)  # the library's objects lack the fields that were not sent
+            raise _report(error, failure) from error
+        url = getattr(found, name, None)  # the library's objects lack the fields that were not sent
         if not url:
-            raise Unavailable("The payment can't be started at the moment: try again in a minute", for_visitors=True)
+            raise Unavailable(f"{failure} at the moment: try again in a minute", for_visitors=True)
         return str(url)
+
+    def check_headers(self, headers: Mapping[str, str]) -> None:
+        parts = headers.get("stripe-signature", "").split(",")
+        if not any(map(_TIMESTAMP.fullmatch, parts)) or not any(map(_SIGNATURE.fullmatch, parts)):
+            raise Problem("payment_refused", "The event is not signed by Stripe")
 
     def handle_event(self, headers: Mapping[str, str], body: bytes) -> Payment | None:
         signature = headers.get("stripe-signature")
@@ -109,6 +125,7 @@ class StripePayments:
             "client_reference_id": str(account.id),
             "metadata": {"months": str(months), "amount": str(self._monthly_units * months), "currency": plan.currency},
             "customer_email": account.email,
+            "invoice_creation": {"enabled": True},
             "adaptive_pricing": {"enabled": False},  # the amount must stay the one that was requested
             "success_url": return_url,
             "cancel_url": return_url,
@@ -124,7 +141,7 @@ class StripePayments:
         if not (account_id and months) or paid != (metadata.get("currency"), amount):
             _log.error("Checkout %s is paid, but not for a plan or not with the right amount", checkout.id)
             raise Problem("payment_refused", "The payment is not for a plan, or its amount is wrong")
-        return Payment(self.name, checkout.id, account_id, months)
+        return Payment(self.name, checkout.id, account_id, months, checkout.invoice or "")
 
 
 class _Checkout(msgspec.Struct):
@@ -136,6 +153,7 @@ class _Checkout(msgspec.Struct):
     metadata: dict[str, str] | None = None
     currency: str | None = None
     amount_total: int | None = None
+    invoice: str | None = None
 
 
 class _Data(msgspec.Struct):
@@ -169,11 +187,11 @@ def _parse_number(text: object, maximum: int) -> int:
     return int(text) if int(text) <= maximum else 0
 
 
-def _report(error: stripe.StripeError) -> Unavailable:
+def _report(error: stripe.StripeError, failure: str) -> Unavailable:
     """Log an error of Stripe without its text, which may contain a part of the key. Return the error for the seller."""
     is_permanent = isinstance(error, _PERMANENT)
     level = logging.ERROR if is_permanent else logging.WARNING
     details = (type(error).__name__, error.http_status, error.code, error.request_id)
-    _log.log(level, "Stripe Checkout failed: %s, status %s, code %s, request %s", *details)
+    _log.log(level, "A request to Stripe failed: %s, status %s, code %s, request %s", *details)
     advice = "contact the operator of this service" if is_permanent else "try again in a minute"
-    return Unavailable(f"The payment can't be started at the moment: {advice}", for_visitors=True)
+    return Unavailable(f"{failure} at the moment: {advice}", for_visitors=True)

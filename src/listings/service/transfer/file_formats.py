@@ -1,44 +1,49 @@
-"""Read and write files of listings, as JSON lines or CSV."""
+"""Read and write files of listings: JSON lines, CSV and Excel workbooks."""
 
 import csv
+import hashlib
 import io
 import os
 import re
-from collections import Counter
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from hashlib import file_digest
 from io import BufferedReader
 from operator import methodcaller
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import msgspec
 
-from listings.contract.imports import Position
 from listings.domain.errors import Problem
+from listings.domain.faults import FieldError
+from listings.domain.imports import Position
 from listings.domain.listing_json import BYTE_ORDER_MARK, OPTIONAL_LISTING_FIELDS, build_record, decode_object
 from listings.domain.model import Listing
-from listings.domain.number_text import parse_price
-from listings.service.transfer.rows import COLUMNS, Row
+from listings.service.transfer.cells import CELLS, convert_cells
+from listings.service.transfer.columns import Header, ReadOptions, build_header, detect_delimiter
+from listings.service.transfer.conversion import convert
+from listings.service.transfer.escaping import escape_formula
+from listings.service.transfer.rows import COLUMNS, NO_CELLS, NO_ERRORS, SCANNED, Row
+from listings.service.transfer.xlsx import ERROR, WorkbookWriter
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
 _MAX_HEADER_BYTES = 64 * 1024
 _MAX_CELL_LENGTH = 1024 * 1024  # characters
-_MAX_EMPTY_ROWS = 10_000
-_SKIP_BYTES = 64 * 1024  # read at a time in a row that is too long
-_MAX_INTEGER_LENGTH = 19  # digits of 2**63
-_MAX_NUMBER_LENGTH = 1_000
-_FLOAT_DIGITS = 15  # that a float represents exactly
+_MAX_BLANK_LINES = 32  # in succession that are read one by one
+_SKIP_BYTES = 64 * 1024  # read at a time in a row that is too long, and in a gap
 
-_FORMULA = r"(?:[\t\r\n]|\s*[=+\-@＝＋－＠])"  # noqa: RUF001 - Excel treats full-width signs like ASCII ones
-_TO_ESCAPE = re.compile(f"'*{_FORMULA}")
-_ESCAPED = re.compile(f"'+{_FORMULA}")
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
+_BLANK_JSON = re.compile(rb"(?:[ \t\r\v\f]*+\n)++")
+_BLANK_CSV = re.compile(rb"(?:\r*+\n)++")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # invalid bytes after decoding with "surrogateescape"
 
 _encode_lines = msgspec.json.Encoder().encode_lines
-_decode_urls = msgspec.json.Decoder(list[str]).decode
+_DEFAULT = ReadOptions()
+
+Parsed: TypeAlias = tuple[Mapping[str, object], Mapping[str, str], Mapping[str, FieldError]]
+"""The values of a row, the texts of its cells, and the errors of those that can't be converted."""
 
 
 class Format(NamedTuple):
@@ -46,8 +51,21 @@ class Format(NamedTuple):
 
     name: str
     header: bytes
-    encode: Callable[[list[Listing]], bytes]
-    read_rows: Callable[[BinaryIO, Position], Iterator[Row]]
+    encode: Callable[..., bytes]
+    read_rows: Callable[..., Iterator[Row]]
+    finish: Callable[[], bytes] = bytes
+
+
+def begin_export(file_format: Format, origin: str) -> Format:
+    """Return a format that encodes one file, whose versions end with `origin`."""
+    if file_format.name != "xlsx":
+        return file_format._replace(encode=partial(file_format.encode, origin=origin))
+    writer = WorkbookWriter()
+
+    def encode(listings: list[Listing]) -> bytes:
+        return writer.write(_build_cells(listing, origin, is_text=True) for listing in listings)
+
+    return file_format._replace(header=writer.write([COLUMNS]), encode=encode, finish=writer.finish)
 
 
 def detect_format(path: Path) -> Format:
@@ -61,14 +79,23 @@ def detect_format(path: Path) -> Format:
 class ImportFile:
     """A file on disk to import (`listings.service.transfer.rows.Source`)."""
 
-    def __init__(self, file: BufferedReader, file_format: Format) -> None:
-        """`file` must be seekable. Raises Problem("invalid_request") if it is empty."""
+    def __init__(self, file: BufferedReader, file_format: Format, options: ReadOptions = _DEFAULT) -> None:
+        """`file` must be seekable. Raises Problem("invalid_request") if it is empty or can't be converted."""
         self._file = file
         self._format = file_format
-        self.size = os.fstat(file.fileno()).st_size
+        self._options = options
         self._state = self._read_state()
-        if not self.size:
+        if not self._state[0]:
             raise Problem("invalid_request", f"{file.name} is empty")
+        self._text: BinaryIO = file
+        self._by_record, self.encoding = False, "utf-8"
+        with ExitStack() as copies:
+            if file_format.read_rows is read_csv_rows:
+                converted = convert(file, file.name, options, lambda: copies.enter_context(tempfile.TemporaryFile()))
+                converted.header.require_title(file.name)
+                self._text, self._by_record, self.encoding = converted[:3]
+            self.close = copies.pop_all().close  # deletes temporary copies
+        self.size = self._text.seek(0, os.SEEK_END)
 
     @property
     def format(self) -> str:
@@ -76,20 +103,31 @@ class ImportFile:
 
     def digest(self) -> bytes:
         self._file.seek(0)
-        return file_digest(self._file, "sha256").digest()
+        return extend_digest(file_digest(self._file, "sha256").digest(), self._options)
 
     def rows(self, start: Position) -> Iterator[Row]:
         """Yield the rows from `start` on. Raises Problem if the header is invalid, or if the file was changed."""
-        yield from self._format.read_rows(self._file, start)
+        yield from self._format.read_rows(self._text, start, self._options, self._file.name, self._by_record)
         if self._read_state() != self._state:
             raise Problem(
                 "invalid_request",
                 f"{self._file.name} was changed while it was read: check any listings that were imported from it",
             )
 
+    def scan_rows(self) -> Iterator[Row]:
+        """Yield all rows with the columns of `SCANNED` only."""
+        options = self._options._replace(only=SCANNED)
+        return self._format.read_rows(self._text, Position(), options, self._file.name, self._by_record)
+
     def _read_state(self) -> tuple[int, int]:
         state = os.fstat(self._file.fileno())
         return state.st_size, state.st_mtime_ns
+
+
+def extend_digest(digest: bytes, options: ReadOptions) -> bytes:
+    """Return the digest of a file and the options with which it is read."""
+    described = options.describe()
+    return hashlib.sha256(digest + described).digest() if described else digest
 
 
 # Lines and rows
@@ -111,7 +149,7 @@ class _Lines:
 
     def begin_row(self) -> None:
         """Count the bytes of the next lines as one row."""
-        self._row_offset = self._offset
+        self.row_offset = self._offset
 
     @property
     def position(self) -> Position:
@@ -128,152 +166,183 @@ class _Lines:
             raise StopIteration
         self.line += 1
         self._offset += len(line)
-        if self._offset - self._row_offset > self.max_row_bytes:
+        if self._offset - self.row_offset > self.max_row_bytes:
             while line and not line.endswith(b"\n"):
                 line = self._file.readline(_SKIP_BYTES)
                 self._offset += len(line)
             raise ValueError(f"The row must be at most {self.max_row_bytes} bytes")
         return line if self.line > 1 else line.removeprefix(BYTE_ORDER_MARK)
 
+    def skip(self, blank: re.Pattern[bytes]) -> int:
+        """Skip blank lines, and return the number of bytes. One call for each line would be slow."""
+        read = self._file.read(_SKIP_BYTES)
+        found = blank.match(read)
+        size = found.end() if found is not None else 0
+        self.line += read.count(b"\n", 0, size)
+        self._offset += size
+        self._file.seek(self._offset)
+        return size
 
-def _iterate_rows(lines: _Lines, read: Callable[[], Mapping[str, object] | None]) -> Iterator[Row]:
+
+def _iterate_rows(
+    lines: _Lines, blank: re.Pattern[bytes], read: Callable[[], Parsed | None], *, by_record: bool = False
+) -> Iterator[Row]:
     """Yield the rows that `read` returns, until it raises StopIteration.
 
-    `read` returns None for an empty row, and raises ValueError for a row that can't be parsed; its message says why.
-    `_MAX_EMPTY_ROWS` empty rows in succession are yielded as one invalid row, so that the caller regains control.
+    `read` returns None for a blank line, many of which match `blank`, and raises ValueError for a row that can't be
+    parsed; its message says why.
     """
-    empty = 0
+    blank_lines = 0
     while True:
         number = lines.line + 1
         lines.begin_row()
-        content: Mapping[str, object] | None = {}
+        parsed: Parsed | None = ({}, NO_CELLS, NO_ERRORS)
         reason = None
         try:
-            content = read()
+            parsed = read()
         except StopIteration:
             return
         except ValueError as error:
             reason = str(error)
-        empty = empty + 1 if content is None else 0
-        if empty == _MAX_EMPTY_ROWS:
-            content, reason, empty = {}, f"This row and the {_MAX_EMPTY_ROWS - 1:,} before it are empty", 0
-        if content is not None:
-            yield Row(number, lines.position, content, reason)
+        if by_record:
+            lines.line = number
+        if parsed is not None:
+            content, cells, errors = parsed
+            yield Row(number, lines.row_offset, lines.position, content, reason, cells=cells, cell_errors=errors)
+        blank_lines = blank_lines + 1 if parsed is None else 0
+        if blank_lines > _MAX_BLANK_LINES and lines.skip(blank) > _SKIP_BYTES // 2:
+            yield Row(number, lines.row_offset, lines.position, {}, is_gap=True)
 
 
 # JSON lines
 
 
-def _encode_json_lines(listings: list[Listing]) -> bytes:
-    return _encode_lines(build_record(listing, OPTIONAL_LISTING_FIELDS) for listing in listings)
+def _encode_json_lines(listings: list[Listing], origin: str = "") -> bytes:
+    lines = _encode_lines(build_record(listing, OPTIONAL_LISTING_FIELDS) for listing in listings).splitlines()
+    versions = (f',"version":"{_format_version(listing, origin)}"}}\n'.encode() for listing in listings)
+    return b"".join(line[:-1] + version for line, version in zip(lines, versions, strict=True))
 
 
-def _read_json_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
+def _format_version(listing: Listing, origin: str) -> str:
+    return f"v{listing.version}-{origin}"
+
+
+def _read_json_rows(file: BinaryIO, start: Position, *_: object) -> Iterator[Row]:
     lines = _Lines(file, start)
 
-    def read() -> Mapping[str, object] | None:
+    def read() -> Parsed | None:
         line = next(lines)
         try:
-            return None if line.isspace() else decode_object(line)
+            return None if line.isspace() else (decode_object(line), NO_CELLS, NO_ERRORS)
         except ValueError as error:
             raise ValueError(f"The row {error}") from None
 
-    return _iterate_rows(lines, read)
+    return _iterate_rows(lines, _BLANK_JSON, read)
 
 
 # CSV
 
 
-def escape_formula(text: str) -> str:
-    """Escape a cell that a spreadsheet would run as a formula (OWASP, "CSV Injection")."""
-    return f"'{text}" if _TO_ESCAPE.match(text) else text
-
-
-def unescape_formula(cell: str) -> str:
-    """Reverse `escape_formula`."""
-    return cell[1:] if _ESCAPED.match(cell) else cell
-
-
-def _encode_csv(listings: list[Listing]) -> bytes:
+def _encode_csv(listings: list[Listing], origin: str = "") -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerows(map(_build_cells, listings))
+    rows = (map(escape_formula, _build_cells(listing, origin)) for listing in listings)
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
     return text.getvalue().encode()
 
 
-def _build_cells(listing: Listing) -> list[str]:
-    price = f"{listing.price_cents // 100}.{listing.price_cents % 100:02}"
-    images = " ".join(_decode_urls(listing.images))
-    record = msgspec.structs.replace(build_record(listing, OPTIONAL_LISTING_FIELDS), images=images, price=price)
-    return [_format_cell(getattr(record, name)) for name in COLUMNS]
+def _build_cells(listing: Listing, origin: str, *, is_text: bool = False) -> list[str]:
+    """Return the cells of an export. External ids that a spreadsheet keeps because they `is_text` stay as they are."""
+    cells = [to_cell(getattr(listing, attribute)) for _, attribute, to_cell in CELLS]
+    own_id = listing.external_id
+    if is_text and own_id and own_id == own_id.strip() and not own_id.startswith("'"):
+        cells[-1] = own_id
+    return [*cells, _format_version(listing, origin)]
 
 
-def _format_cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else escape_formula(str(value))
+class _Table(NamedTuple):
+    """A CSV file whose header has been read."""
+
+    reader: Iterator[list[str]]
+    header: Header
+    delimiter: str
 
 
-def _read_csv_rows(file: BinaryIO, start: Position) -> Iterator[Row]:
+def _open_table(lines: _Lines, file: BinaryIO, options: ReadOptions, name: str, *, by_record: bool) -> _Table:
+    """Read the header, which is the first row that is not empty.
+
+    Raises Problem("invalid_request") if it names no known column or one column twice, or is not UTF-8.
+    """
     csv.field_size_limit(_MAX_CELL_LENGTH)
-    lines = _Lines(file, Position())
+    delimiter, is_said = detect_delimiter(file.read(_MAX_HEADER_BYTES))
+    lines.seek(Position())
+    if is_said:
+        next(lines)
     decode = methodcaller("decode", "utf-8", "surrogateescape")  # invalid UTF-8 becomes surrogates
-    reader = csv.reader(map(decode, lines), strict=True)  # unlike a generator, `map` continues after an error
+    # Unlike a generator, `map` continues after an error.
+    reader = csv.reader(map(decode, lines), delimiter=delimiter, strict=True)
     lines.max_row_bytes = _MAX_HEADER_BYTES
-    header = _read_header(reader, file.name)
+    cells: list[str] = []
+    count = 0
+    try:
+        while not any(cell.strip() for cell in cells):
+            cells = next(reader)
+            count += 1
+    except (csv.Error, ValueError, StopIteration):
+        cells = []
     lines.max_row_bytes = MAX_ROW_BYTES
+    if by_record:
+        lines.line = count
+    if any(map(_NOT_UTF8.search, cells)):
+        raise Problem("invalid_request", f"The first line of {name} is not valid UTF-8: save the file as CSV UTF-8")
+    header = build_header(cells, name, options)
+    header.require_any(name)
+    return _Table(reader, header, delimiter)
+
+
+def read_csv_rows(
+    file: BinaryIO,
+    start: Position,
+    options: ReadOptions = _DEFAULT,
+    name: str = "",
+    by_record: bool = False,  # noqa: FBT001, FBT002 - as Format calls it
+) -> Iterator[Row]:
+    """Yield the rows of a CSV file in UTF-8 from `start` on. `by_record`: count rows, not lines."""
+    lines = _Lines(file, Position())
+    table = _open_table(lines, file, options, name or file.name, by_record=by_record)
     if start.offset:
         lines.seek(start)
 
-    def read() -> Mapping[str, object] | None:
+    def read() -> Parsed | None:
         try:
-            cells = next(reader)
+            cells = next(table.reader)
         except csv.Error as error:
             raise ValueError(_describe_csv_error(error)) from None
-        return _parse_cells(header, cells) if cells else None
+        return _parse_cells(table, cells, options, by_record=by_record)
 
-    return _iterate_rows(lines, read)
+    return _iterate_rows(lines, _BLANK_CSV, read, by_record=by_record)
 
 
-def _read_header(reader: Iterator[list[str]], name: str) -> list[str]:
-    """Return the column names. A name may be empty, because some spreadsheets add a column without one.
+def _parse_cells(table: _Table, cells: list[str], options: ReadOptions, *, by_record: bool) -> Parsed | None:
+    """Return the values of columns with a name, or None for a row without any. Missing cells are not given.
 
-    Raises Problem("invalid_request") if the first row names no known column or one column twice, or is not UTF-8.
+    Raises ValueError, whose message is a sentence.
     """
-    try:
-        header = [_find_column(cell.strip()) for cell in next(reader, [])]
-    except (csv.Error, ValueError):
-        header = []
-    if not _COLUMN_NAMES.intersection(header):
-        raise Problem(
-            "invalid_request",
-            f"The first line of {name} must name the columns, separated by commas, for example id,title,price",
-        )
-    if any(map(_NOT_UTF8.search, header)):
-        raise Problem("invalid_request", f"The first line of {name} is not valid UTF-8: save the file as CSV UTF-8")
-    duplicate = next((column for column, count in Counter(header).items() if column and count > 1), None)
-    if duplicate is not None:
-        raise Problem("invalid_request", f"The column {duplicate} appears twice in {name}")
-    return header
-
-
-def _find_column(text: str) -> str:
-    """Return the column that a header cell names, ignoring case. An unknown name is returned unchanged."""
-    name = text.lower()
-    return name if name in _COLUMN_NAMES else _SYNONYMS.get(name, text)
-
-
-def _parse_cells(header: list[str], cells: list[str]) -> dict[str, object]:
-    """Return the values of columns with a name. Raises ValueError, whose message is a sentence."""
+    if not any(cells) or not any(map(str.strip, cells)):
+        return None
     if any(map(_NOT_UTF8.search, cells)):
         raise ValueError("The row is not valid UTF-8: save the file as CSV UTF-8")
-    if len(cells) != len(header):
-        columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
-        raise ValueError(f"This row has {columns}, but the header has {len(header)}")
-    return {
-        name: _CONVERTERS.get(name, str)(unescape_formula(cell)) if cell else None
-        for name, cell in zip(header, cells, strict=True)
-        if name
-    }
+    names = table.header.names
+    while len(cells) > len(names) and not cells[-1].strip():
+        cells.pop()
+    if len(cells) > len(names):
+        raise ValueError(f"This row has {len(cells)} columns, but the header has {len(names)}")
+    if by_record and (
+        fault := next(((name, one) for name, one in zip(names, cells, strict=False) if one[:1] == ERROR), None)
+    ):
+        raise ValueError(f"The column {fault[0] or 'without a name'} has {fault[1][1:]}: enter a value")
+    texts = table.header.read(cells, convert_text=not options.keep_text)
+    content, errors = convert_cells(texts, decimal_comma=table.delimiter == ";")
+    return content, texts, errors
 
 
 def _describe_csv_error(error: csv.Error) -> str:
@@ -284,44 +353,11 @@ def _describe_csv_error(error: csv.Error) -> str:
     return "The row is not valid CSV: put a cell with a quote or a line break in quotes, and double its quotes"
 
 
-def _convert_number(cell: str) -> object:
-    """Return the number in a cell, or else its text, so that the rule of the field reports the error."""
-    text = cell.strip()
-    if _INTEGER.fullmatch(text) and len(text) <= _FLOAT_DIGITS:
-        return int(text)
-    return float(text) if len(text) <= _MAX_NUMBER_LENGTH and _NUMBER.fullmatch(text) else cell
-
-
-def _convert_price(cell: str) -> object:
-    """Return the dollars in a cell such as "$1,250.50" or "4.5e3", or else its text."""
-    number = _convert_number(cell)
-    amount = parse_price(cell) if isinstance(number, str) else None
-    return number if amount is None else amount
-
-
-def _convert_integer(cell: str) -> object:
-    text = cell.strip()
-    return int(text) if _INTEGER.fullmatch(text) and len(text) <= _MAX_INTEGER_LENGTH else cell
-
-
-def _convert_boolean(cell: str) -> object:
-    """Convert a boolean, ignoring case, because spreadsheets write it in capitals."""
-    return {"true": True, "false": False}.get(cell.strip().lower(), cell)
-
-
-_COLUMN_NAMES = frozenset(COLUMNS)
-_SYNONYMS: Mapping[str, str] = {"description": "content", "image": "images"}
-_CONVERTERS: Mapping[str, Callable[[str], object]] = {
-    "id": _convert_integer,
-    "images": str.split,
-    "price": _convert_price,
-    "is_active": _convert_boolean,
-    "view_count": _convert_integer,
-    "latitude": _convert_number,
-    "longitude": _convert_number,
-}
-
+_HEADER = BYTE_ORDER_MARK + ",".join(COLUMNS).encode() + b"\r\n"
+_CSV = Format("csv", _HEADER, _encode_csv, read_csv_rows)
 _FORMATS: Mapping[str, Format] = {
     ".jsonl": Format("jsonl", b"", _encode_json_lines, _read_json_rows),
-    ".csv": Format("csv", BYTE_ORDER_MARK + ",".join(COLUMNS).encode() + b"\r\n", _encode_csv, _read_csv_rows),
+    ".csv": _CSV,
+    ".xlsx": _CSV._replace(name="xlsx", header=b""),
+    ".tsv": _CSV,
 }

@@ -5,6 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.service.accounts import MAX_ABOUT_LENGTH
 from listings.service.members.sessions import Member
 from listings.site import cookies
 from listings.site.console.guards import (
@@ -31,6 +32,7 @@ async def show_account(
         failed=failed,
         entered=entered,
         sessions=await services.sessions.list_active(member),
+        max_about=MAX_ABOUT_LENGTH,
         can_get_messages=services.messages.is_on,
         confirms_emails=services.own_account.confirms_emails,
         is_confirmed=await services.own_account.is_email_confirmed(member.account),
@@ -102,6 +104,17 @@ async def set_public_contact(request: Request, member: Member) -> Response:
 
 
 @for_member
+async def set_about(request: Request, member: Member) -> Response:
+    """Set what the market shows about the seller."""
+    text = get_text(await read_form(request), "about")
+    try:
+        await site_of(request).services.accounts.set_about(member.account, text)
+    except Problem as problem:
+        return await show_account(request, member, problem, "about", text)
+    return redirect_with_notice(request, _PATH, "about")
+
+
+@for_member
 async def set_messages(request: Request, member: Member) -> Response:
     """Turn messages from buyers on or off."""
     is_on = get_text(await read_form(request), "messages") == "on"
@@ -142,6 +155,7 @@ async def end_other_sessions(request: Request, member: Member) -> Response:
 ROUTES = [
     Route(_PATH, for_member(show_account)),
     Route(f"{_PATH}/contact", set_public_contact, methods=["POST"]),
+    Route(f"{_PATH}/about", set_about, methods=["POST"]),
     Route(f"{_PATH}/messages", set_messages, methods=["POST"]),
     Route(f"{_PATH}/name", change_name, methods=["POST"]),
     Route(f"{_PATH}/email", change_email, methods=["POST"]),

@@ -1,7 +1,7 @@
 """Activity page: the events of the account as sentences."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,18 +9,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.contract.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
-from listings.domain.changes import Change
-from listings.domain.errors import Problem
+from listings.domain.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
 from listings.domain.model import ApiKey
 from listings.domain.number_text import format_count
+from listings.domain.reverts import RevertKind
 from listings.domain.timestamps import format_date
 from listings.service import Services
 from listings.service.history.activity import ACTIVITY_DAYS, ActivityPage
 from listings.service.members.sessions import Member
 from listings.site import presentation
-from listings.site.console.guards import ACTIVITY_PATH, UNDO_PATH, console_page, for_member
+from listings.site.console.costly import costly
+from listings.site.console.guards import ACTIVITY_PATH, UNDO_PATH, console_page
 from listings.site.console.history.describe import ChangedListing, describe_change, get_label
+from listings.site.console.listings.actions import name_action
+from listings.site.console.paging import turn_pages
 from listings.site.context import site_of
 
 _CURSOR = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")
@@ -43,6 +45,7 @@ class ActivityEntry(NamedTuple):
     more: int = 0  # the number of further changed listings
     undo_url: str = ""  # "" if the event can't be undone
     undo_id: int = 0  # the revert that this event reports, or 0
+    is_undone: bool = False
 
     @property
     def listing(self) -> str:
@@ -50,7 +53,7 @@ class ActivityEntry(NamedTuple):
         return f"“{self.title}”" if self.title else f"listing {self.listing_id}"
 
 
-@for_member
+@costly("pages of changes")
 async def show_activity(request: Request, member: Member) -> Response:
     """Show the events of the last 90 days, newest first."""
     services = site_of(request).services
@@ -64,7 +67,7 @@ async def show_activity(request: Request, member: Member) -> Response:
         is_first=before is None,
         days=ACTIVITY_DAYS,
         change_days=services.changes.days,
-        next_url=f"/console/activity?before={'-'.join(map(str, cursor))}" if cursor is not None else "",
+        turns=turn_pages(request, "before", "-".join(map(str, cursor or ()))),
     )
 
 
@@ -75,47 +78,56 @@ async def describe_events(services: Services, member: Member, page: ActivityPage
     """Return the events of a page as sentences, with what each changed."""
     keys = {key.id: key for key in await services.keys.list_of(member.account)}
     entries = [_describe(event, keys) for event in page.events]
-    try:
-        found = await services.changes.read_sets(member.account.id, [event.change for event in page.events])
-    except Problem as problem:
-        if problem.code != "changes_gone":
-            raise
-        found = {}
-    shown = {number: changes[:_SHOWN_LISTINGS] for number, changes in found.items()}
+    numbers = [event.change for event in page.events]
+    shown = await services.changes.convert_first(member.account.id, numbers, _SHOWN_LISTINGS, describe_change)
     ids = [change.listing_id for changes in shown.values() for change in changes]
     ids += [entry.listing_id for entry in entries if entry.listing_id]
     titles = await services.listings.find_titles(member.caller, ids)
     entries = [entry._replace(title=titles.get(entry.listing_id, "")) for entry in entries]
+    undone = await services.reverts.list_undone(member.account.id)
     return [
-        _add_changes(entry, event, shown[event.change], titles) if event.change in shown else entry
+        _add_undo(_add_changes(entry, event, shown[event.change], titles), event, undone)
+        if event.change in shown
+        else entry
         for event, entry in zip(page.events, entries, strict=True)
     ]
 
 
-def _name_state(entry: ActivityEntry, changes: Sequence[Change]) -> ActivityEntry:
+def _add_undo(entry: ActivityEntry, event: Event, undone: Collection[tuple[RevertKind, int]]) -> ActivityEntry:
+    """Return the entry with the address that undoes it, or the remark that it has been undone."""
+    kinds: Mapping[str, RevertKind] = {"import": "import", "reverted": "revert", "bulk": "group"}
+    kind = kinds.get(event.kind, "change")
+    undo_id = event.subject if kind == "revert" else 0
+    if (kind, event.change) in undone:
+        return entry._replace(is_undone=True, undo_id=undo_id)
+    subject = f"%23{event.change}" if kind == "group" else undo_id or event.change
+    return entry._replace(undo_url=f"{UNDO_PATH}?{kind}={subject}", undo_id=undo_id)
+
+
+def _name_state(entry: ActivityEntry, changes: Sequence[ChangedListing]) -> ActivityEntry:
     """Return the sentence with the new state of its listing, which only the change set has."""
-    is_active = changes[0].after.get(_IS_ACTIVE) if changes else None
-    if is_active is None:
+    if not changes or changes[0].is_active is None:
         return entry
-    state = "resumed" if is_active else "paused"
+    state = "resumed" if changes[0].is_active else "paused"
     what, rest = (text.replace(_PAUSED_OR_RESUMED, state) for text in (entry.what, entry.rest))
     return entry._replace(what=what, rest=rest)
 
 
 def _add_changes(
-    entry: ActivityEntry, event: Event, first: Sequence[Change], titles: Mapping[int, str]
+    entry: ActivityEntry, event: Event, first: Sequence[ChangedListing], titles: Mapping[int, str]
 ) -> ActivityEntry:
-    entry, changes = _name_state(entry, first), [describe_change(change, titles) for change in first]
-    kind = {"import": "import", "reverted": "revert"}.get(event.kind, "change")
+    entry = _name_state(entry, first)
+    changes = [change._replace(title=titles.get(change.listing_id) or change.title) for change in first]
     total = _count_listings(event) if event.detail.startswith("{") else 1
-    url = f"{UNDO_PATH}?{kind}={event.change}"
     if not entry.listing_id or any(change.fields for change in changes):
         entry = entry._replace(changes=changes, more=max(0, total - len(changes)))
-    return entry._replace(undo_url=url, undo_id=event.change if kind == "revert" else 0)
+    return entry
 
 
 def _count_listings(event: Event) -> int:
     detail: dict[str, Any] = msgspec.json.decode(event.detail)
+    if event.kind == "bulk":
+        return int(detail["listings"])
     return sum(count for outcome, count in _counts(detail).items() if outcome in _CHANGING)
 
 
@@ -132,7 +144,7 @@ def _describe(event: Event, keys: Mapping[int, ApiKey]) -> ActivityEntry:
     else:
         detail = msgspec.json.decode(event.detail) or {} if event.detail else {}
         what, _, rest = text(detail).partition(_LISTING)
-    is_listing = event.kind in {"created", "updated", "deleted", "restored"}
+    is_listing = event.kind in {"created", "updated", "deleted", "restored", "listing_taken_down", "listing_lifted"}
     return ActivityEntry(event.moment, who, what, event.subject if is_listing else 0, rest)
 
 
@@ -197,6 +209,8 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
         return "enabled the account" if changes["disabled_at"] is None else "disabled the account"
     if "public_contact" in changes:
         return "changed the public contact"
+    if "about" in changes:
+        return "changed the description of the shop"
     if "messages_off_at" in changes:
         return f"turned messages from buyers {'on' if changes['messages_off_at'] is None else 'off'}"
     return "changed the email of the account" if "email" in changes else "updated the account"
@@ -204,6 +218,11 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
 
 def _describe_payment(detail: Mapping[str, Any]) -> str:
     return f"paid for {format_count(detail.get('months', 1), 'month')} of the Business plan"
+
+
+def _describe_decline(detail: Mapping[str, Any]) -> str:
+    reason = detail.get("reason")
+    return f"declined the request for the Business plan{f': {reason}' if reason else ''}"
 
 
 _IS_ACTIVE = "is_active"
@@ -215,6 +234,7 @@ _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "deleted": "deleted",
     "restored": "restored",
     "batch": _describe_batch,
+    "bulk": name_action,
     "import": _describe_import,
     "reverted": _describe_revert,
     "account_opened": "created the account",
@@ -226,6 +246,9 @@ _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "signed_out": "signed out",
     "password_changed": "changed the password",
     "plan_paid": _describe_payment,
+    "plan_declined": _describe_decline,
+    "listing_taken_down": lambda detail: f"took down{_LISTING}: {detail['reason']}",
+    "listing_lifted": "lifted the takedown of",
 }
 """Texts by kind of event, or functions of the event's details."""
 

@@ -37,11 +37,15 @@ class Chart(NamedTuple):
     height: int = _HEIGHT
 
 
-def build_chart(periods: Sequence[Period], label: Callable[[int], str], limit: int = 0) -> Chart:
+def build_chart(
+    periods: Sequence[Period], label: Callable[[int], str], limit: int = 0, *, unit: str = "request"
+) -> Chart:
     """Return the chart of consecutive periods; `label` formats the start of a period. `limit` is drawn as a line."""
     scale = _round_up(max(limit, *(period.responses for period in periods)))
     slot = _WIDTH / len(periods)
-    bars = [_bar(period, number * slot, slot, scale, label(period.start)) for number, period in enumerate(periods)]
+    bars = [
+        _bar(period, number * slot, slot, scale, label(period.start), unit) for number, period in enumerate(periods)
+    ]
     rows = [(label(period.start), period.responses, period.rejected) for period in reversed(periods)]
     total = sum(period.responses for period in periods)
     last = len(periods) - 1
@@ -49,10 +53,10 @@ def build_chart(periods: Sequence[Period], label: Callable[[int], str], limit: i
     return Chart(bars, scale, ticks, round(_HEIGHT * (1 - limit / scale), 1) if limit else None, rows, total)
 
 
-def _bar(period: Period, x: float, slot: float, scale: int, label: str) -> Bar:
+def _bar(period: Period, x: float, slot: float, scale: int, label: str, unit: str) -> Bar:
     height = max(_MIN_HEIGHT, _HEIGHT * period.responses / scale) if period.responses else 0.0
     rejected = max(_MIN_HEIGHT, height * period.rejected / period.responses) if period.rejected else 0.0
-    title = f"{label}: {format_count(period.responses, 'request')}"
+    title = f"{label}: {format_count(period.responses, unit)}"
     return Bar(
         round(x + slot * _GAP / 2, 1),
         round(slot * (1 - _GAP), 1),

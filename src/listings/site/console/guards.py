@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
+from sys import getsizeof
 from typing import TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
@@ -13,11 +14,13 @@ from starlette.responses import RedirectResponse, Response
 
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
+from listings.http.large_bodies import LARGE_BODY_BYTES, ReceivedBody
 from listings.service.listings.steps import WriteOptions
 from listings.service.members.sessions import Member
-from listings.site import cookies, pages, security
+from listings.site import cookies, pages, security, uploads
 from listings.site.console.listings.actions import ACTIONS, PRICE, describe_bulk_change
 from listings.site.context import site_of
+from listings.site.visitor import measure_html, require_room
 
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 MemberPage: TypeAlias = Callable[[Request, Member], Awaitable[Response]]
@@ -29,11 +32,13 @@ UNDO_PATH = f"{ACTIVITY_PATH}/undo"
 MAX_FIELDS = 300
 """The largest number of fields of a form."""
 
-_LARGE_FORM_BYTES = 64 * 1024  # parsed in a thread; 2 MiB can take 0.45 s
+MAX_DRAFTS = 20
+"""The paused listings that an account may have without a plan."""
 
 _EXPORT_PATH, _IMPORT_PATH = "/console/export", "/console/import"
 _NO_STORE = {"Cache-Control": "no-store"}
 _SEE_OTHER = 303
+_MAX_TEXT_LENGTH = 10_000
 _MAX_FORM_ID_LENGTH = 40
 _SESSION_ENDED = "session-ended"  # the notice that is a warning
 _BULK_CHANGE = re.compile(r"([a-z]+)\.([0-9]+)\.([0-9]+)")
@@ -46,6 +51,10 @@ NOTICES: Mapping[str, str] = {
     "signed-up-mail": "Welcome! Your account is ready. We sent a link to your email: open it and select "
     "“Confirm email”.",
     "password-set": "Password saved. All other devices were signed out.",
+    "password-set-keys": "Password saved. All other devices were signed out. The active API keys still work: open any "
+    "that you do not know, and revoke it.",
+    "password-set-first": "Password saved. All other devices were signed out. Your email is confirmed now, so API keys "
+    "that were created in the console before were revoked. Open any active one that you do not know, and revoke it.",
     "name": "Name saved.",
     "email": "Email saved.",
     "email-link": "A link was sent to that address. Open it within a day and select “Confirm email”.",
@@ -53,19 +62,28 @@ NOTICES: Mapping[str, str] = {
     "account-closed": "Your account is closed. Your personal data will be erased within minutes.",
     "password": "Password changed. All other devices were signed out.",
     "contact": "Contact saved.",
+    "about": "Saved. Buyers read it on your page.",
     "messages-on": "Buyers can now send you messages from your listings.",
     "messages-off": "Buyers can no longer send you messages.",
     "session": "The device was signed out.",
     "sessions": "All other devices were signed out.",
     "plan-requested": "Your request was sent. We will contact you at your account's email address.",
+    "emptied": "Test mode is empty.",
     "revoked": "Key revoked. Requests using it now fail with 401.",
     "created": "Listing created. It will be on the market within seconds.",
+    "created-draft": "Draft saved. Publish it when your plan has started.",
     "created-paused": "Listing created. It is paused: resume it to show it on the market.",
     "saved": "Listing saved.",
     "unchanged": "There were no changes to save.",
     "paused": "Listing paused. It is no longer on the market.",
     "resumed": "Listing resumed. It will be on the market within seconds.",
     "deleted": "Listing deleted. With an active plan, you can restore it from this page.",
+    "operator": "You are signed in as an operator, for 12 hours in this browser.",
+    "plan-started": "The plan is active.",
+    "plan-declined": "The request is declined.",
+    "report-closed": "The report is closed.",
+    "taken-down": "The listing is taken down.",
+    "lifted": "The listing is no longer taken down.",
     "restored": "Listing restored. It is paused: resume it to show it on the market.",
 }
 """Texts that the next page shows once, by name. `_notice` has those of bulk changes."""
@@ -118,19 +136,39 @@ async def read_form(request: Request) -> FormData:
 
     Raises Problem("malformed_request") for a multipart form with a charset: some codecs of Python take minutes.
     """
-    content_type = request.headers.get("Content-Type", "").lower()
-    if content_type.startswith("multipart/") and "charset" in content_type:
-        raise Problem("malformed_request", "A multipart form must be UTF-8: remove the charset from its Content-Type")
-    if content_type.startswith("multipart/"):
-        max_bytes = site_of(request).options.max_body_bytes
-        return await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_bytes)
     if not hasattr(request.state, "form"):
-        body = await request.body() if content_type.startswith("application/x-www-form-urlencoded") else b""
-        text = body.decode(errors="replace")
-        is_large = len(body) > _LARGE_FORM_BYTES  # so that other requests can run meanwhile
-        request.state.form = await asyncio.to_thread(parse_form, text) if is_large else parse_form(text)
+        request.state.form = await _parse_body(request, request.headers.get("Content-Type", "").lower())
+        _reserve_texts(request, request.state.form)
     form: FormData = request.state.form
     return form
+
+
+async def _parse_body(request: Request, content_type: str) -> FormData:
+    if content_type.startswith("multipart/") and "charset" in content_type:
+        raise Problem("malformed_request", "A multipart form must be UTF-8: remove the charset from its Content-Type")
+    is_upload = uploads.is_upload(request)
+    if is_upload and getattr(request.state, "member", None) is not None:  # forms of visitors are small
+        return await uploads.read_upload_form(request)
+    if content_type.startswith("multipart/"):
+        max_files, max_bytes = uploads.MAX_FILES if is_upload else 1, site_of(request).options.max_body_bytes
+        return await request.form(max_files=max_files, max_fields=MAX_FIELDS, max_part_size=max_bytes)
+    body = b"".join([piece async for piece in request.stream()])  # `request.body()` would keep it
+    if len(body) <= LARGE_BODY_BYTES:
+        return parse_form(body.decode(errors="replace"))
+    return await asyncio.to_thread(parse_form, body.decode(errors="replace"))  # 2 MiB can take 0.45 s
+
+
+def _reserve_texts(request: Request, form: FormData) -> None:
+    """Reserve what the texts of a large form take beyond its own size: one emoji makes a text four times as large."""
+    size = sum(getsizeof(value) for _, value in form.multi_items() if isinstance(value, str))
+    if hasattr(request.state, "body") and LARGE_BODY_BYTES < body_of(request).length < size:
+        body_of(request).reserve(size - body_of(request).length)
+
+
+def body_of(request: Request) -> ReceivedBody:
+    """Return the received body of a form, for which memory can be reserved until the request is processed."""
+    body: ReceivedBody = request.state.body
+    return body
 
 
 def parse_form(text: str) -> FormData:
@@ -144,9 +182,12 @@ def parse_form(text: str) -> FormData:
 
 
 def get_text(form: FormData, name: str) -> str:
-    """Return the value of a field, or "" if it is missing or a file."""
+    """Return the value of a field, or "" if it is missing or a file.
+
+    A value that is longer than any may be is cut, so that the page of its error is not large.
+    """
     value = form.get(name, "")
-    return value if isinstance(value, str) else ""
+    return value[:_MAX_TEXT_LENGTH] if isinstance(value, str) else ""
 
 
 def get_form_id(form: FormData) -> str:
@@ -163,6 +204,8 @@ def console_page(
     request: Request, template: str, *, problem: Problem | None = None, status: int = 200, **context: object
 ) -> Response:
     """Render a console page, which is never cached. A `problem` is shown on it and determines the status."""
+    if hasattr(request.state, "form"):  # which the page may show again
+        require_room(request, sum(map(measure_html, request.state.form.values())))
     member: Member | None = getattr(request.state, "member", None)
     flash = cookies.get_flash(request)
     response = pages.page(
@@ -173,7 +216,7 @@ def console_page(
         problem=pages.replace_message(problem) if problem is not None else None,
         notice=_notice(flash.name) if problem is None else None,
         is_warning=flash.name == _SESSION_ENDED,
-        undo_url=build_undo_url(flash.change),
+        undo_url=build_undo_url(flash.change, is_bulk="." in flash.name),
         has_plan=member is not None and has_plan(request, member),
         now=site_of(request).services.clock(),
         **context,
@@ -190,16 +233,15 @@ def redirect(path: str, **parameters: str) -> Response:
 def redirect_with_notice(request: Request, path: str, notice: str, change: int | None = None) -> Response:
     """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0".
 
-    The notice offers to undo a change set, or with 0, links to the activity.
+    The notice offers to undo a change set, or the bulk change with this first change set.
     """
     return cookies.set_flash(request, redirect(path), cookies.Flash(notice, change))
 
 
-def build_undo_url(change: int | None) -> str:
-    """Return the URL that undoes a change set: for 0, that of the activity, and for None, ""."""
-    if change is None:
-        return ""
-    return f"{UNDO_PATH}?change={change}" if change else ACTIVITY_PATH
+def build_undo_url(change: int | None, *, is_bulk: bool) -> str:
+    """Return the URL that undoes a change set, or the bulk change with this first change set, or "" for None."""
+    subject = f"group=%23{change}" if is_bulk else f"change={change}"
+    return "" if change is None else f"{UNDO_PATH}?{subject}"
 
 
 def has_plan(request: Request, member: Member) -> bool:
@@ -211,6 +253,19 @@ def require_plan(request: Request, member: Member) -> None:
     """Raise Problem("plan_expired") without an active plan. Like the API, the console needs one to publish listings."""
     if not has_plan(request, member):
         raise Problem("plan_expired", "This needs an active Business plan. Subscribe or renew it under Plan")
+
+
+async def can_draft(request: Request, member: Member) -> bool:
+    """Return whether a member without a plan has room for a further draft, or a plan."""
+    counts = await site_of(request).counts.get(site_of(request).services, member)
+    return has_plan(request, member) or counts.active + counts.inactive < MAX_DRAFTS
+
+
+async def require_draft_room(request: Request, member: Member) -> None:
+    """Raise Problem("plan_expired") if a further listing needs a plan."""
+    if not await can_draft(request, member):
+        message = f"Without a Business plan, you can have {MAX_DRAFTS} listings. Subscribe or renew it under Plan"
+        raise Problem("plan_expired", message)
 
 
 def _notice(name: str) -> str | None:

@@ -10,9 +10,8 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
-from listings.domain.model import KeyAccess
+from listings.domain.model import KeyAccess, is_plan_active
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
-from listings.service import Services
 from listings.service.keys import IssuedKey
 from listings.service.members.sessions import Member
 from listings.site import cookies, presentation
@@ -31,6 +30,11 @@ _PATH = "/console/keys"
 GRACES = {0: "Immediately", HOUR_SECONDS: "In 1 hour", DAY_SECONDS: "In 24 hours", 7 * DAY_SECONDS: "In 7 days"}
 """When a rotated key expires, by seconds."""
 
+PYTHON_SAMPLE = """from listings_client import Client
+
+with Client("{key}", "{base_url}") as client:
+    for listing in client.list():
+        print(listing.title, listing.price)"""
 _SAME_NAME = "Another active key has the same name."
 
 
@@ -42,6 +46,8 @@ async def show_keys(
     usages = (await services.usage.get(member.account)).keys[::-1]
     successors = await services.keys.list_successors(member.account)
     by_id = {usage.key.id: usage.key for usage in usages}
+    test = await services.test_mode.find(member.account)
+    test_keys = (await services.usage.get(test)).keys[::-1] if test is not None else []
     return console_page(
         request,
         "keys.html",
@@ -49,7 +55,10 @@ async def show_keys(
         usable=[usage for usage in usages if not services.keys.is_revoked_or_expired(usage.key)],
         ended=[usage for usage in usages if services.keys.is_revoked_or_expired(usage.key)],
         successors={old: by_id[new] for old, new in successors.items() if new in by_id},
-        values=values or {"name": "", "expires": "", "access": "write"},
+        values=values or {"name": "", "expires": "", "access": "write", "mode": "live"},
+        can_test=is_plan_active(await services.test_mode.find_plan_end(member.account), services.clock()),
+        test_keys=[usage for usage in test_keys if not services.keys.is_revoked_or_expired(usage.key)],
+        test_counts=await services.listings.count(test) if test is not None else None,
         form_id=secrets.token_urlsafe(16),
         is_confirmed=services.sessions.is_confirmed(member),
     )
@@ -60,20 +69,21 @@ async def create_key(request: Request, member: Member) -> Response:
     """Create a key and show it once. A form that is submitted twice creates one key."""
     form = await read_form(request)
     services = site_of(request).services
-    confirmation = await _confirm(request, member, form)
+    confirmation = await confirm(request, member, form)
     try:
         expires_at = presentation.parse_end_of_day(get_text(form, "expires"))
         name = get_text(form, "name").strip()
         access = _read_access(form)
-        names = await _list_active_names(services, member)
+        is_test = get_text(form, "mode") == "test"
+        keys = await services.keys.list_active(member.account)  # before the create: an error would hide the new secret
         issued = await services.member_keys.create(
-            confirmation.require(), name, expires_at, get_form_id(form), access=access
+            confirmation.require(), name, expires_at, get_form_id(form), access=access, is_test=is_test
         )
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
-        values = {name: get_text(form, name) for name in ("name", "expires", "access")} if is_new else None
+        values = {name: get_text(form, name) for name in ("name", "expires", "access", "mode")} if is_new else None
         return await show_keys(request, confirmation.member, problem, values)
-    return _new_key_page(request, issued, _SAME_NAME if issued.key.name in names else "")
+    return _new_key_page(request, issued, _SAME_NAME if name in {key.name for key in keys} else "")
 
 
 async def show_key(
@@ -104,7 +114,7 @@ async def show_key(
 async def rotate_key(request: Request, member: Member) -> Response:
     """Create a key that replaces another one after a grace period. A form that is submitted twice creates one key."""
     form = await read_form(request)
-    confirmation = await _confirm(request, member, form)
+    confirmation = await confirm(request, member, form)
     services, key_id, seconds = site_of(request).services, _id_of(request), DAY_SECONDS
     try:
         seconds = _read_grace(form)
@@ -121,16 +131,27 @@ async def revoke_key(request: Request, member: Member) -> Response:
     return redirect_with_notice(request, _PATH, "revoked")
 
 
+@for_member
+async def empty_test_mode(request: Request, member: Member) -> Response:
+    """Delete all listings and changes of test mode."""
+    services = site_of(request).services
+    test = await services.test_mode.find(member.account)
+    if test is not None:
+        await services.test_mode.empty(test)
+    return redirect_with_notice(request, _PATH, "emptied")
+
+
 ROUTES = [
     Route(_PATH, for_member(show_keys)),
     Route(_PATH, create_key, methods=["POST"]),
+    Route("/console/test-mode", empty_test_mode, methods=["POST"]),
     Route(f"{_PATH}/{{id}}", for_member(show_key)),
     Route(f"{_PATH}/{{id}}/rotate", rotate_key, methods=["POST"]),
     Route(f"{_PATH}/{{id}}/revoke", revoke_key, methods=["POST"]),
 ]
 
 
-class _Confirmation(NamedTuple):
+class Confirmation(NamedTuple):
     """The outcome of a password confirmation: the member, and why it failed."""
 
     member: Member
@@ -143,29 +164,28 @@ class _Confirmation(NamedTuple):
         return self.member
 
 
-async def _confirm(request: Request, member: Member, form: FormData) -> _Confirmation:
+async def confirm(request: Request, member: Member, form: FormData) -> Confirmation:
+    """Check the password in a form, if there is one and it is needed. The session then gets a new token."""
     services, password = site_of(request).services, get_text(form, "password")
     if not password or services.sessions.is_confirmed(member):
-        return _Confirmation(member)
+        return Confirmation(member)
     try:
         token = await services.sessions.confirm_password(member, password)
     except Problem as problem:
-        return _Confirmation(member, problem)
+        return Confirmation(member, problem)
     cookies.renew(request, token)
     request.state.member = await services.sessions.find_member(token) or member
-    return _Confirmation(request.state.member)
-
-
-async def _list_active_names(services: Services, member: Member) -> set[str]:
-    """Return the names of the account's active keys. Read them before a create: an error would hide the new secret."""
-    keys = await services.keys.list_of(member.account)
-    return {key.name for key in keys if not services.keys.is_revoked_or_expired(key)}
+    return Confirmation(request.state.member)
 
 
 def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Response:
-    url = f"{base_url_of(request)}/api/v1/listings"
-    curl = f"curl {url} -H 'X-API-Key: {issued.secret}'"
-    return console_page(request, "key_created.html", issued=issued, curl=curl, note=note, status=201)
+    base_url = base_url_of(request)
+    samples = {
+        "curl": f"curl {base_url}/api/v1/listings -H 'X-API-Key: {issued.secret}'",
+        "lst": f"pip install listings-client\nlst login --url {base_url}\nlst list",
+        "Python": PYTHON_SAMPLE.format(key=issued.secret, base_url=base_url),
+    }
+    return console_page(request, "key_created.html", issued=issued, samples=samples, note=note, status=201)
 
 
 def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str:

@@ -1,9 +1,10 @@
 """Plan page: the state of the Business plan and its payment, and the webhook of the payment provider."""
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from listings.domain.accounts import PlanRequestState
 from listings.domain.errors import Problem
 from listings.service import Services
 from listings.service.members.sessions import Member
@@ -40,6 +41,13 @@ async def renew_plan(request: Request, member: Member) -> Response:
 
 
 @for_member
+async def show_invoice(request: Request, member: Member) -> Response:
+    """Redirect to the page of an invoice at the payment provider."""
+    payments = site_of(request).services.payments
+    return RedirectResponse(await payments.find_invoice(member.account, request.path_params["id"]), 303)
+
+
+@for_member
 async def request_plan(request: Request, member: Member) -> Response:
     """Request the plan from the operator."""
     services = site_of(request).services
@@ -55,7 +63,7 @@ async def receive_event(request: Request) -> Response:
     if request.path_params["provider"] != services.payments.provider_name:
         raise Problem("path_not_found", "This payment provider is not configured")
     try:
-        await services.payments.receive(request.headers, await request.body())
+        await services.payments.receive(request.headers, request.body)
     except Problem as problem:
         return PlainTextResponse(f"{problem.message}\n", pages.status_of(problem))
     return PlainTextResponse("received\n")
@@ -64,13 +72,14 @@ async def receive_event(request: Request) -> Response:
 ROUTES = [
     Route(_PATH, show_plan),
     Route(_PATH, renew_plan, methods=["POST"]),
+    Route(f"{_PATH}/invoices/{{id}}", show_invoice),
     Route(f"{_PATH}/request", request_plan, methods=["POST"]),
     Route("/payments/{provider}/webhook", receive_event, methods=["POST"]),
 ]
 
 
-async def find_request(request: Request, member: Member) -> int | None:
-    """Return the Unix time at which the member requested the plan, or None without an open request."""
+async def find_request(request: Request, member: Member) -> PlanRequestState | None:
+    """Return the member's request for the plan, which is open or declined, or None."""
     services = site_of(request).services
     return await services.plan_requests.find(member.account) if _is_manual(services) else None
 
@@ -89,6 +98,7 @@ async def _page(request: Request, member: Member, payment_url: str = "", *, prob
         payment_url=payment_url,
         is_manual=is_manual,
         request_limit=presentation.format_request_limit(services.limiter),
-        requested_at=await find_request(request, member),
+        requested=await find_request(request, member),
+        invoices=await services.payments.list_invoiced(member.account),
         months=[1, 3, 6, 12, 24],
     )

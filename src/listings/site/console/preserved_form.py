@@ -17,7 +17,7 @@ Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 def preserve_form(page: Page) -> Page:
     """Let a signed-out seller send a form again after signing in in another tab, so that no text is lost.
 
-    The form must have no passwords and no files, because its values are part of the response. Its page must show
+    The form must have no passwords, because its values are part of the response; files are lost. Its page must show
     the values again if the token is of an earlier session: see `require_current_session`. Too large a form leads to the
     sign-in page.
     """
@@ -30,7 +30,9 @@ def preserve_form(page: Page) -> Page:
             form = await read_visitor_form(request)
         except Problem:
             return await page(request)
-        values = [(name, value) for name, value in form.multi_items() if name != "token"]
+        finally:
+            await request.close()  # uploaded files
+        values = [(name, value) for name, value in form.multi_items() if name != "token" and isinstance(value, str)]
         return visitor_page(request, "preserved_form.html", values=values)
 
     return run

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.service.members.sessions import Member
+from listings.service.tokens import RESET
 from listings.site import cookies, security
 from listings.site.console.guards import (
     for_member,
@@ -24,7 +25,7 @@ from listings.site.visitor import client_ip
 from listings.site.visitor_forms import read_visitor_form, visitor_page
 
 _SIGNED_OUT_ONLY = {"sign_in.html", "sign_up.html"}  # of no use after signing in in another tab
-_NEXT = re.compile(r"/console(?:[/?][A-Za-z0-9/_?=&%.,+*~-]*)?")
+_NEXT = re.compile(r"/(?:console|operator)(?:[/?][A-Za-z0-9/_?=&%.,+*~-]*)?")
 
 
 async def show_sign_in(request: Request) -> Response:
@@ -41,7 +42,8 @@ async def sign_in(request: Request) -> Response:
     email, next_page = get_text(form, "email"), get_text(form, "next")
     password, sessions = get_text(form, "password"), site_of(request).services.sessions
     start_session = partial(sessions.sign_in, email, password, client_ip(request), **_browser(request))
-    return await _enter(request, form, start_session, "sign_in.html", next=next_page, email=email)
+    page = _choose_next(next_page)
+    return await _enter(request, form, start_session, "sign_in.html", page, next=next_page, email=email)
 
 
 async def show_sign_up(request: Request) -> Response:
@@ -57,9 +59,10 @@ async def sign_up(request: Request) -> Response:
     """Create an account and start a session."""
     form = await read_visitor_form(request)
     name, email = get_text(form, "name"), get_text(form, "email")
-    password, sessions = get_text(form, "password"), site_of(request).services.sessions
-    start_session = partial(sessions.sign_up, name, email, password, client_ip(request), **_browser(request))
-    return await _enter(request, form, start_session, "sign_up.html", name=name, email=email)
+    password, services = get_text(form, "password"), site_of(request).services
+    start_session = partial(services.sessions.sign_up, name, email, password, client_ip(request), **_browser(request))
+    notice = "signed-up-mail" if services.own_account.confirms_emails else "signed-up"
+    return await _enter(request, form, start_session, "sign_up.html", "/console", notice, name=name, email=email)
 
 
 async def show_reset(request: Request) -> Response:
@@ -105,13 +108,16 @@ async def show_invitation(request: Request) -> Response:
 
 
 async def accept_invitation(request: Request) -> Response:
-    """Set the password and start a session."""
+    """Set the password and start a session. If the account had active keys, the next page shows them."""
     form = await read_visitor_form(request)
-    invitations, token = site_of(request).services.invitations, request.path_params["token"]
-    account = await invitations.find(token)
-    password = get_text(form, "password")
-    start_session = partial(invitations.accept, token, password, **_browser(request))
-    return await _enter(request, form, start_session, "invitation.html", email=account.email)
+    services, token = site_of(request).services, request.path_params["token"]
+    account = await services.invitations.find(token)
+    page, notice = "/console", "password-set"
+    if await services.keys.list_active(account):
+        is_first = token.startswith(RESET) and not await services.own_account.is_email_confirmed(account)
+        page, notice = "/console/keys", "password-set-first" if is_first else "password-set-keys"
+    start_session = partial(services.invitations.accept, token, get_text(form, "password"), **_browser(request))
+    return await _enter(request, form, start_session, "invitation.html", page, notice, email=account.email)
 
 
 @for_member
@@ -137,37 +143,34 @@ ROUTES = [
 
 
 async def _enter(
-    request: Request, form: FormData, start_session: Callable[[], Awaitable[str]], template: str, **context: object
+    request: Request,
+    form: FormData,
+    start_session: Callable[[], Awaitable[str]],
+    template: str,
+    page: str,
+    notice: str = "",
+    **context: object,
 ) -> Response:
-    """Start a session and redirect to the console, or show the form again with an error.
+    """Start a session and redirect to a page with a notice, or show the form again with an error.
 
     The form's token must belong to this browser.
     """
-    next_page = _choose_next(get_text(form, "next"))
     try:
         security.require_form_token(cookies.form_secret(request), form.get("token"))
         token = await start_session()
     except Problem as problem:
         if problem.code == "cross_site" and template in _SIGNED_OUT_ONLY and await cookies.member_of(request):
-            return redirect(next_page)
+            return redirect(page)
         await asyncio.sleep(0)  # so that in a flood of wrong passwords, API requests get their turn before the page
         return visitor_page(request, template, problem=problem, **context)
     await site_of(request).services.sessions.sign_out(cookies.token_of(request))
-    notice = _choose_notice(request, template)
-    response = redirect_with_notice(request, next_page, notice) if notice else redirect(next_page)
+    response = redirect_with_notice(request, page, notice) if notice else redirect(page)
     return cookies.begin(request, response, token)
 
 
 def _choose_next(submitted: str) -> str:
     """Return the submitted path of the page after a sign-in, or "/console" if it is not one of the console."""
     return submitted if _NEXT.fullmatch(submitted) else "/console"
-
-
-def _choose_notice(request: Request, template: str) -> str:
-    """Return the name of the notice after a form that started a session, or "" after a sign-in."""
-    confirms_emails = site_of(request).services.own_account.confirms_emails
-    signed_up = "signed-up-mail" if confirms_emails else "signed-up"
-    return {"sign_up.html": signed_up, "invitation.html": "password-set"}.get(template, "")
 
 
 def _can_reset(request: Request) -> bool:

@@ -1,38 +1,44 @@
 """Uploaded files. A file stays in a hidden form field between preview and import, so the server need not store it."""
 
 import base64
+import csv
 import hashlib
 import io
+import json
 import zlib
 from binascii import Error
-from collections.abc import Callable, Collection, Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
-from listings.contract.imports import ImportProgress, Position, RowOutcome
 from listings.domain.errors import Problem
-from listings.service.transfer.file_formats import Format, detect_format
-from listings.service.transfer.importer import ImportPhase
+from listings.domain.imports import Position
+from listings.service.transfer.columns import ReadOptions, detect_delimiter
+from listings.service.transfer.conversion import Converted, convert
+from listings.service.transfer.file_formats import Format, detect_format, extend_digest
 from listings.service.transfer.rows import Row
+from listings.site.console.import_report import ImportReport, Span
 
-_MAX_ROWS = 500
-_MAX_COLUMNS = 20
-_MAX_TEXT_LENGTH = 80
+__all__ = ["ImportReport", "Upload"]
+
 _MAX_NAME_LENGTH = 100
+_MAX_TEXT_BYTES = 16 * 1024 * 1024  # of a file that was converted
 _FORM_OVERHEAD_BYTES = 8 * 1024  # for the other fields of the form that contains the file
 
 
 class Upload:
     """An uploaded file in memory (`listings.service.transfer.rows.Source`)."""
 
-    def __init__(self, name: str, content: bytes) -> None:
+    def __init__(self, name: str, content: bytes, options: ReadOptions = ReadOptions()) -> None:  # noqa: B008 - a tuple
         """Raise Problem("invalid_request") if the file is empty or its name has no known extension."""
         self.name = Path(name.replace("\\", "/")).name[-_MAX_NAME_LENGTH:]
         self._format = find_format(self.name)
         self.content = content
+        self.options = options
         if not content:
             raise Problem("invalid_request", f"{self.name} is empty")
 
@@ -42,34 +48,68 @@ class Upload:
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
-        return len(self.content)
+        """The size of the text in bytes."""
+        return len(self.text)
+
+    @cached_property
+    def table(self) -> Converted | None:
+        """The file as CSV, or None if it is not one. Raises Problem("invalid_request")."""
+        if self.format == "jsonl":
+            return None
+        return convert(io.BytesIO(self.content), self.name, self.options, _BoundedBytes)
+
+    @cached_property
+    def text(self) -> bytes:
+        """The text whose rows are read."""
+        if self.table is None:
+            return self.content
+        self.table.file.seek(0)
+        return self.table.file.read()
 
     def digest(self) -> bytes:
-        return hashlib.sha256(self.content).digest()
+        return extend_digest(hashlib.sha256(self.content).digest(), self.options)
 
     def rows(self, start: Position) -> Iterator[Row]:
-        return self._format.read_rows(_NamedBytes(self.content, self.name), start)
+        by_record = self.table is not None and self.table.by_record
+        if self.table is not None:
+            self.table.header.require_title(self.name)
+        return self._format.read_rows(io.BytesIO(self.text), start, self.options, self.name, by_record)
 
-    def select_rows(self, lines: Collection[int]) -> Iterator[bytes]:
-        """Yield the lines of the header, if the file has one, and those of the rows that begin in `lines`."""
-        text, read = io.BytesIO(self.content), 0
-        for row in self.rows(Position()):
-            before = list(islice(text, row.line - 1 - read))
-            content = list(islice(text, row.end.line - row.line + 1))
-            if not read:
-                yield from before
-            if row.line in lines:
-                yield from content
-            read = row.end.line
+    def select_rows(self, reasons: Mapping[Span, str]) -> bytes:
+        """Return the header, if the file has one, and the bytes in the spans, with the reasons of their rejection."""
+        first = next(self.rows(Position()))
+        delimiter = detect_delimiter(self.text[: first.offset])[0]
+        head = self.text[: first.offset].rstrip(b"\r\n")
+        parts = [] if self.table is None else [_append_cell(head, "reason", delimiter)]
+        for (start, end), reason in sorted(reasons.items()):
+            row = self.text[start:end].rstrip(b"\r\n").replace(b"\0", b"")
+            parts.append(self._append_reason(row, reason, delimiter))
+        return b"".join(parts)
+
+    def _append_reason(self, row: bytes, reason: str, delimiter: str) -> bytes:
+        if self.table is not None:
+            missing = len(self.table.header.names)
+            with suppress(csv.Error):  # its cells can't be counted
+                missing -= len(next(csv.reader([row.decode("utf-8", "replace")], delimiter=delimiter), []))
+            return _append_cell(row + max(0, missing) * delimiter.encode(), reason, delimiter)
+        if row.rstrip().endswith(b"}") and row.strip() != b"{}":
+            return row.rstrip()[:-1] + f', "reason": {json.dumps(reason, ensure_ascii=False)}}}\n'.encode()
+        return row + b"\n"
 
 
-class _NamedBytes(io.BytesIO):
-    """Bytes with a file name, which error messages about the file contain."""
+def _append_cell(row: bytes, text: str, delimiter: str) -> bytes:
+    cell = io.StringIO(newline="")
+    csv.writer(cell, delimiter=delimiter, lineterminator="\r\n").writerow([text])
+    return row + delimiter.encode() + cell.getvalue().encode()
 
-    def __init__(self, content: bytes, name: str) -> None:
-        super().__init__(content)
-        self.name = name
+
+class _BoundedBytes(io.BytesIO):
+    """A file in memory of a limited size."""
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+        if self.tell() + len(data) > _MAX_TEXT_BYTES:
+            raise Problem("body_too_large", "The file is too large for one import. Split it into several files")
+        return super().write(data)
 
 
 def find_format(name: str) -> Format:
@@ -91,12 +131,13 @@ def pack(upload: Upload, max_body_bytes: int) -> str:
     return text
 
 
-def pack_rows(upload: Upload, lines: Collection[int], max_body_bytes: int) -> str:
-    """Return a file of the rows that begin in `lines` as text for a form field, or "" without any."""
-    return pack(Upload(upload.name, b"".join(upload.select_rows(lines))), max_body_bytes) if lines else ""
+def pack_rows(upload: Upload, reasons: Mapping[Span, str], max_body_bytes: int) -> str:
+    """Return a file of the rows with these spans as text for a form field, or "" without any."""
+    name = f"{Path(upload.name).stem}.csv" if upload.format == "xlsx" else upload.name
+    return pack(Upload(name, upload.select_rows(reasons)), max_body_bytes) if reasons else ""
 
 
-def unpack(name: str, text: str, max_bytes: int) -> Upload:
+def unpack(name: str, text: str, max_bytes: int, options: ReadOptions = ReadOptions()) -> Upload:  # noqa: B008 - a tuple
     """Return the file that was packed. The text comes from a browser, so it can be anything.
 
     Raises Problem("invalid_request") if it is not a packed file of at most `max_bytes`.
@@ -110,71 +151,4 @@ def unpack(name: str, text: str, max_bytes: int) -> Upload:
         content = content if unpacker.eof else b""
     if not content:
         raise Problem("invalid_request", "The uploaded file was lost. Choose it again")
-    return Upload(name, content)
-
-
-class RowReport(NamedTuple):
-    """The outcome of a row: "created", "updated", "unchanged", or "rejected" with the reason."""
-
-    line: int
-    listing_id: str
-    title: str
-    outcome: str
-    reason: str
-
-
-class ImportReport:
-    """The rows of an import that a page shows (`listings.service.transfer.importer.ImportProgressListener`).
-
-    Only the first rows and the first rejected rows are stored, and the lines of all rejected ones.
-    """
-
-    def __init__(self, on_batch: Callable[[int], None] | None = None) -> None:
-        """`on_batch` is called after each imported batch with the byte offset up to which the file is done."""
-        self.rows: list[RowReport] = []
-        self.rejected: list[RowReport] = []
-        self.rejected_lines: set[int] = set()
-        self.ignored_columns: list[str] = []
-        self.count = 0
-        self.resumed_after_line = 0
-        self.resumed_import_id: int | None = None
-        self.rejected_before = 0  # rows that were rejected before the interruption
-        self._on_batch = on_batch
-
-    @property
-    def rejected_count(self) -> int:
-        """The number of rejected rows, including those before an interruption."""
-        return self.rejected_before + len(self.rejected_lines)
-
-    def on_resume(self, done: ImportProgress) -> None:
-        self.resumed_after_line, self.resumed_import_id = done.line, done.import_id
-        self.rejected_before = done.rejected
-
-    def on_progress(self, phase: ImportPhase, position: Position) -> None:
-        if self._on_batch is not None and phase == "Importing":
-            self._on_batch(position.offset)
-
-    def on_outcome(self, row: Row, outcome: RowOutcome) -> None:
-        self.count += 1
-        report = _report_row(row, outcome)
-        if len(self.rows) < _MAX_ROWS:
-            self.rows.append(report)
-        if report.reason:
-            self.rejected_lines.add(row.line)
-        if report.reason and len(self.rejected) < _MAX_ROWS:
-            self.rejected.append(report)
-
-    def on_ignored_columns(self, names: frozenset[str]) -> None:
-        if len(self.ignored_columns) == _MAX_COLUMNS:
-            return
-        cut = (name[:_MAX_TEXT_LENGTH] for name in names)
-        self.ignored_columns += sorted(name for name in cut if name not in self.ignored_columns)[:_MAX_COLUMNS]
-        del self.ignored_columns[_MAX_COLUMNS:]
-
-
-def _report_row(row: Row, outcome: RowOutcome) -> RowReport:
-    listing_id, title = (row.content.get(name) for name in ("id", "title"))
-    cut = ("" if listing_id is None else str(listing_id)[:_MAX_TEXT_LENGTH], str(title or "")[:_MAX_TEXT_LENGTH])
-    if isinstance(outcome, Problem):
-        return RowReport(row.line, *cut, "rejected", outcome.message)
-    return RowReport(row.line, *cut, outcome, "")
+    return Upload(name, content, options)

@@ -1,18 +1,24 @@
 """Usage page: requests by key, hour, day and status, and the rejected requests."""
 
+import re
+from collections.abc import Sequence
 from http import HTTPStatus
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.contract.rate_limiter import RateLimitDecision
+from listings.domain.history import RejectedRequest
+from listings.domain.rate_limiter import RateLimitDecision
 from listings.domain.timestamps import HOUR_SECONDS, MICROSECONDS_PER_SECOND
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member
 from listings.site.context import site_of
+
+_ID = re.compile(r"/[0-9]+(?=/|$)")
 
 
 @for_member
@@ -46,11 +52,28 @@ async def show_usage(request: Request, member: Member) -> Response:
         by_day=build_chart(counts.days, presentation.format_utc_day),
         statuses=[(status, _phrase(status), count) for status, count in counts.by_status.items()],
         keys={one.key.id: one.key for one in usage.keys},
-        rejected=[(one, one.microseconds // MICROSECONDS_PER_SECOND) for one in rejected],
+        groups=_group(rejected),
     )
 
 
 ROUTES = [Route("/console/usage", show_usage)]
+
+
+class _Group(NamedTuple):
+    """Requests that were rejected for the same reason: their number, and the latest."""
+
+    number: int
+    last: RejectedRequest
+    seconds: int
+
+
+def _group(rejected: Sequence[RejectedRequest]) -> list[_Group]:
+    """Return equal requests together, the latest first. Ids in their paths may differ."""
+    groups = dict[tuple[object, ...], list[RejectedRequest]]()
+    for one in rejected:
+        path = _ID.sub("/{id}", one.path)
+        groups.setdefault((one.code, one.reason, one.method, path, one.key_id), []).append(one)
+    return [_Group(len(it), it[0], it[0].microseconds // MICROSECONDS_PER_SECOND) for it in groups.values()]
 
 
 def _describe_limit(now: RateLimitDecision, limit: int, window: str) -> str:

@@ -1,4 +1,4 @@
-"""The pictures of the demo's listings: drawings in the package, at addresses that stay the same."""
+"""The pictures of the demo's listings, which `tests/site/demo_pictures` draws, at addresses that stay the same."""
 
 from functools import cache
 from importlib import resources
@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.site.assets import send_shared
 
 _CACHE_ONE_DAY = {"Cache-Control": "public, max-age=86400"}
 
@@ -17,7 +18,8 @@ async def get_picture(request: Request) -> Response:
     content = _read_all().get(request.path_params["name"])
     if content is None:
         raise Problem("path_not_found", "We can't find that file")
-    return Response(content, media_type="image/svg+xml; charset=utf-8", headers=_CACHE_ONE_DAY)
+    response = Response(content, media_type="image/webp", headers=_CACHE_ONE_DAY)
+    return send_shared(request, response)
 
 
 ROUTES = [Route("/static/demo/{name}", get_picture)]

@@ -1,21 +1,23 @@
 """The results page of the market: the listings that match a search, and links that change the search."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from listings.contract.listings import MAX_COUNTED
 from listings.domain.market.regions import REGIONS, fold_region
-from listings.domain.market.words import fold_category
 from listings.domain.model import MarketFacets, MarketQuery
-from listings.service import Services
-from listings.service.market.results import FacetCounts, MarketPage
+from listings.search.analysis import fold_category
+from listings.search.results import Counts
+from listings.service.market.results import FILTERS, MarketPage, Suggestion, merge_spellings
 from listings.site import pages, presentation
 from listings.site.context import site_of
+from listings.site.pictures.sources import find_sizes
 from listings.site.presentation import GROUPS
 from listings.site.search import Search
+from listings.site.search.highlights import Highlighter
+from listings.site.visitor import searching
 
 _FACETS = (
     ("type", "Type", "All types"),
@@ -23,7 +25,6 @@ _FACETS = (
     ("region", "Region", "All regions"),
 )
 _MAX_VALUES = 20  # of a facet
-_COUNT_LIMIT = 100  # beyond it, a value's count is "100+"
 
 
 class Option(NamedTuple):
@@ -44,50 +45,65 @@ class Facet(NamedTuple):
     options: list[Option]
 
 
-async def show_results(request: Request, search: Search) -> Response:
-    """Show the results of a search."""
+async def show_results(request: Request, search: Search, template: str = "results.html", **more: object) -> Response:
+    """Show the results of a search, with further values for the template."""
     services = site_of(request).services
-    facets = await services.market.list_facets()
-    category = _map_spellings(facets).get(fold_category(search.category), search.category)
-    search = search._replace(category=category, region=fold_region(search.region))
-    query, errors = search.query()
-    found = await services.market.find(query, is_backwards=search.before is not None)
-    shown = [_build_facet(search, facet, found.facets[facet[0]], facets) for facet in _FACETS]
+    async with searching(request):
+        facets = await services.market.list_facets()
+        category = _map_spellings(facets).get(fold_category(search.category), search.category)
+        search = search._replace(category=category, region=fold_region(search.region))
+        query, errors = search.query()
+        found = await services.market.find(query, is_backwards=search.before is not None)
+        words = await services.market.list_frequent_words()
+    shown = [_build_facet(search, facet, found.counts, facets) for facet in _FACETS]
+    chips = list(_list_chips(search, query))
     context: dict[str, Any] = {
         "search": search,
         "errors": errors,
-        "chips": list(_list_chips(search, query)),
+        "chips": chips,
+        "filter_count": len(chips) - bool(search.q),
         "entries": found.page.entries,
-        **(await _suggest(services, search, query) if not found.page.entries and search.after is None else {}),
+        "sizes": await find_sizes(request, (entry.image for entry in found.page.entries)),
+        **_link_suggestion(search, found.suggestion),
         "now": services.clock(),
-        "total": presentation.format_bounded_count(found.total, "result", MAX_COUNTED),
-        "facets": [facet for facet in shown if len(facet.options) > 1],
+        "total": format_total(found.counts, found.left_out),
+        "left_out": found.left_out,
+        "highlight": Highlighter(found.words),
+        "frequent_words": words,
+        "facets": [facet for facet in shown if len(facet.options) > 1] if found.counts or not search.seller else [],
     }
-    return pages.page(request, "results.html", **context, **_link_pages(search, found.page))
+    context |= _link_pages(search, found.page, services.restore_id) | more
+    return pages.page(request, template, **context)
 
 
-async def _suggest(services: Services, search: Search, query: MarketQuery) -> dict[str, Search | None]:
+def _link_suggestion(search: Search, suggestion: Suggestion) -> dict[str, Search | None]:
     """Return the searches to suggest: with corrected words, and in the nearest category."""
-    text, category = await services.market.suggest(query)
+    text, category = suggestion
     return {
         "suggested": search.replace(q=text) if text is not None else None,
-        "nearest": Search(category=category) if category is not None else None,
+        "nearest": Search(category=category) if category is not None and not search.seller else None,
     }
 
 
-def _link_pages(search: Search, page: MarketPage) -> dict[str, Any]:
+def _link_pages(search: Search, page: MarketPage, restore_id: str) -> dict[str, Any]:
     first, after, before = search.first_page(), page.next_cursor, page.previous_cursor
     return {
-        "next_url": first._replace(after=after).url() if after is not None else None,
-        "previous_url": first._replace(before=before).url() if before is not None else None,
+        "next_url": first._replace(after=(*after, restore_id)).url() if after is not None else None,
+        "previous_url": first._replace(before=(*before, restore_id)).url() if before is not None else None,
     }
 
 
-def format_facet_count(count: int, *, is_complete: bool) -> str:
-    """Return a count such as "7" or "100+". A count that is not complete is a minimum, such as "7+"."""
-    if count > _COUNT_LIMIT:
-        return f"{_COUNT_LIMIT}+"
-    return str(count) if is_complete else f"{count}+"
+def format_total(counts: Counts | None, left_out: Sequence[str]) -> str:
+    """Return the number of results, or a notice instead of it."""
+    if counts is None:
+        return "Search is being prepared"
+    if left_out:
+        return "No listing has all words"
+    return (
+        "1 result"
+        if counts.total == 1
+        else f"{counts.total:,} results".replace("0 results", "No results", counts.total == 0)
+    )
 
 
 def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
@@ -105,32 +121,24 @@ def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
         yield Option(presentation.format_price_range(query.price_min, query.price_max), url)
 
 
-def _build_facet(search: Search, facet: tuple[str, str, str], counts: FacetCounts, facets: MarketFacets) -> Facet:
+def _build_facet(search: Search, facet: tuple[str, str, str], counts: Counts | None, facets: MarketFacets) -> Facet:
     """Return a facet with the values that occur most often, and the selected one."""
     name, label, no_filter = facet
-    listings = _use_common_spellings(name, counts, facets)
+    listings = _use_common_spellings(name, counts.values[name] if counts is not None else {}, facets)
     selected: str = getattr(search, name)
-    values = _list_values(search, name, counts._replace(listings=listings), facets) | ({selected} - {""})
+    values = _list_values(search, name, listings, facets) | ({selected} - {""})
     options = [Option(no_filter, search.replace(**{name: ""}).url())]
     for value in _sort(name, values):
         count = listings.get(value, 0)
-        options.append(
-            Option(
-                GROUPS[value] if name == "type" else value,
-                search.replace(**{name: value}).url(),
-                value,
-                format_facet_count(count, is_complete=counts.is_complete) if count else "",
-            )
-        )
+        text = GROUPS[value] if name == "type" else value
+        options.append(Option(text, search.replace(**{name: value}).url(), value, f"{count:,}" if count else ""))
     return Facet(name, label, selected, options)
 
 
-def _use_common_spellings(name: str, counts: FacetCounts, facets: MarketFacets) -> dict[str, int]:
-    """Return the counts with the spellings of the market's categories."""
-    if name != "category":
-        return dict(counts.listings)
-    known = _map_spellings(facets)
-    return {known.get(fold_category(value), value): number for value, number in counts.listings.items()}
+def _use_common_spellings(name: str, counts: Mapping[str, int], facets: MarketFacets) -> dict[str, int]:
+    """Return the counts by the most frequent spelling, that of the market if it has one."""
+    known = _map_spellings(facets) if name == "category" else {}
+    return {known.get(FILTERS[name](it), it): n for it, n in merge_spellings(counts, FILTERS[name]).items()}
 
 
 def _map_spellings(facets: MarketFacets) -> dict[str, str]:
@@ -138,21 +146,16 @@ def _map_spellings(facets: MarketFacets) -> dict[str, str]:
     return {fold_category(it): it for it in facets.categories}
 
 
-def _list_values(search: Search, name: str, counts: FacetCounts, facets: MarketFacets) -> set[str]:
-    """Return the values of a facet: those that occur most often, and others that may occur.
+def _list_values(search: Search, name: str, listings: Mapping[str, int], facets: MarketFacets) -> set[str]:
+    """Return the values of a facet that occur most often.
 
-    A category or region of a single listing is left out, unless it is one of the sixteen regions. Others may occur if
-    the counts are incomplete. They are added if the market has only a few.
+    A category or region of a single listing is left out, unless it is one of the sixteen regions. Without counts, the
+    values of the whole market are returned.
     """
     on_market = {"type": dict.fromkeys(GROUPS, 2), "category": facets.categories, "region": facets.regions}[name]
-    frequent = sorted(counts.listings, key=lambda value: -counts.listings[value])[:_MAX_VALUES]
-    values = {it for it in frequent if it in REGIONS or max(counts.listings[it], on_market.get(it, 0)) > 1}
-    others = {it for it, number in on_market.items() if it in REGIONS or number > 1}
-    if name == "category" and search.type:
-        others = set()  # most categories belong to one type
-    if not counts.is_complete and len(others) <= _MAX_VALUES:
-        values |= others
-    return values
+    counts = listings or ({} if search.q else on_market)
+    frequent = sorted(counts, key=lambda value: -counts[value])[:_MAX_VALUES]
+    return {it for it in frequent if it in REGIONS or max(counts[it], on_market.get(it, 0)) > 1}
 
 
 def _sort(name: str, values: set[str]) -> list[str]:

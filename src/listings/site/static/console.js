@@ -37,7 +37,9 @@ for (const label of document.querySelectorAll("[data-select-all]")) {
     if (event?.target === all) for (const box of boxes) box.checked = all.checked;
     const selected = boxes.filter((box) => box.checked).length;
     all.checked = selected === boxes.length;
-    output.textContent = form.elements.all?.checked ? "All that match" : `${selected} selected`;
+    const isAll = form.elements.all?.checked;
+    output.textContent = isAll ? "All that match" : `${selected} selected`;
+    for (const button of form.querySelectorAll(".bulk-buttons button")) button.disabled = !selected && !isAll;
   };
   form.addEventListener("change", count);
   count();
@@ -60,24 +62,4 @@ for (const form of document.querySelectorAll("[data-warn-unsaved]")) {
   window.addEventListener("beforeunload", (event) => {
     if (!submitted && state() !== saved) event.preventDefault();
   });
-}
-
-// Preview the pictures of a listing's form.
-for (const preview of document.querySelectorAll("[data-preview]")) {
-  const field = document.getElementById(preview.dataset.preview);
-  const show = () => {
-    const urls = field.value.split("\n").map((line) => line.trim()).filter((line) => /^https?:\/\//i.test(line));
-    preview.replaceChildren(...urls.slice(0, 50).map((url) => {
-      const item = document.createElement("li");
-      const image = new Image(96, 72);
-      image.alt = "";
-      image.referrerPolicy = "no-referrer";
-      image.addEventListener("error", () => { item.textContent = `Does not load: ${url}`; });
-      image.src = url;
-      item.append(image);
-      return item;
-    }));
-  };
-  field.addEventListener("input", show); // not on "change", which would move the button that is being clicked
-  show();
 }

@@ -1,1 +1,1 @@
-"""The market in any database: its entries and statements, and what its stores share."""
+"""The market in any database: the listings that were ever shown, numbered by the order of their latest changes."""

@@ -1,56 +1,153 @@
-"""The methods of `MarketStore` that every engine implements with the same statements."""
+"""Reads of the market: the newest listings, those of a seller, the cards of a page, and what an index follows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from listings.contract.market import WordCount
-from listings.domain.model import MarketEntry, MarketFacets, SitemapEntry
-from listings.store.market.entries import (
-    COUNT_SELLER,
-    FACET_KINDS,
-    GET_INDEX_VERSION,
-    INDEX_VERSION,
-    LIST_FACETS,
-    PAGE_SELLER,
-)
+from listings.domain.market import IndexedListing, MarketState
+from listings.domain.market.regions import fold_region
+from listings.domain.model import MAX_ID, MarketEntry, SitemapEntry
+from listings.store.market import stamps
+from listings.store.market.stamps import SHOWN
 from listings.store.scripts.script import ScriptedStore
+
+GET_STATE = "SELECT sequence, purged, serial FROM market_indexer WHERE id = 1"
+LIST_CHANGES = """
+SELECT sequence, serial, listing_id, account_id, state FROM market_listings WHERE sequence > $1
+ORDER BY sequence LIMIT $2
+"""
+PAGE_NEWEST = f"""
+SELECT serial, listing_id, listed_at FROM market_listings WHERE serial < $1 AND state = {SHOWN}
+ORDER BY serial DESC LIMIT $2
+"""
+LIST_UNREAD = f"""
+SELECT sequence, serial, listing_id, account_id, state FROM market_listings
+WHERE serial < $1 AND state = {SHOWN} ORDER BY serial DESC LIMIT $2
+"""
+PAGE_SELLER = f"""
+SELECT serial, listing_id, listed_at FROM market_listings /*INDEXED BY market_listings_account*/
+WHERE account_id = $1 AND state = {SHOWN}
+    AND listing_id < COALESCE((SELECT listing_id FROM market_listings WHERE serial = $2), {MAX_ID})
+ORDER BY listing_id DESC LIMIT $3
+"""
+COUNT_SELLER = f"""
+SELECT count(*) FROM (
+    SELECT 1 FROM market_listings /*INDEXED BY market_listings_account*/ WHERE account_id = $1 AND state = {SHOWN}
+    LIMIT $2) AS few
+"""
+PAGE_SITEMAP = f"""
+SELECT serial, listing_id, listed_at FROM market_listings WHERE serial > $1 AND state = {SHOWN}
+ORDER BY serial LIMIT $2
+"""
+LIST_HIDDEN_ACCOUNTS = """
+SELECT id FROM accounts WHERE disabled_at IS NOT NULL AND (disabled_at > $1 OR marketed <> 0)
+ORDER BY disabled_at DESC LIMIT $2
+"""
+_CARD_COLUMNS = "title, type, category, images, price_cents, price_type, location, region, updated_at"
+_BEGINNING = "substr(listing.content, 1, 2000)"
+_TEXT_COLUMNS = "title, content, type, category, images, price_cents, location, region, district"
+_NO_TEXT = ("", "", "", "", "[]", 0, "", "", "", "")
+_IS_VISIBLE = """
+is_active AND deleted_at IS NULL AND disabled_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM takedowns WHERE takedowns.listing_id = listing.id)
+"""
+_LISTINGS = """
+SELECT listing.id, {columns} FROM {{wanted}} AS wanted JOIN listings AS listing
+    ON listing.bucket = CAST(wanted.id % 1024 AS smallint) AND listing.id = wanted.id
+JOIN accounts AS account ON account.id = listing.account_id WHERE {condition}
+"""
+GET_CARDS = _LISTINGS.format(
+    columns=", ".join(f"listing.{it}" for it in _CARD_COLUMNS.split(", ")), condition=_IS_VISIBLE
+)
+GET_CARDS_WITH_TEXT = GET_CARDS.replace("listing.updated_at", f"listing.updated_at, {_BEGINNING}")
+GET_TEXTS = _LISTINGS.format(
+    columns=", ".join([*(f"listing.{it}" for it in _TEXT_COLUMNS.split(", ")), "account.name"]), condition=_IS_VISIBLE
+)
+GET_PLACES = """
+SELECT place.serial, place.listing_id, place.listed_at FROM {wanted} AS wanted JOIN market_listings AS place
+    ON place.listing_id = wanted.id
+"""
 
 
 class ScriptedMarketStore(ScriptedStore):
-    """Implements the methods of `MarketStore` that are the same on every engine."""
+    """Reads the stamped listings. A visible listing is active and not taken down, and its account is enabled."""
 
-    sitemap_statement: str
-    entries_statement: str
-    spellings_statement: str
-    _is_index_current = False
+    wanted: str
+    """A table expression with the ids of the JSON array $1."""
 
-    async def _get_index_version(self) -> int:
-        """Return the version of the market's index. The current one is cached, because it never changes back."""
-        if not self._is_index_current:
-            rows = await self._fetch(GET_INDEX_VERSION)
-            version = int(rows[0][0]) if rows else INDEX_VERSION  # an index without a row is new
-            self._is_index_current = version == INDEX_VERSION
-            return version
-        return INDEX_VERSION
+    async def get_market_state(self) -> MarketState:
+        """Return how far changes have been numbered."""
+        return MarketState(*(await self._fetch(GET_STATE))[0])
 
-    async def get_market_entries(self, serials: Sequence[int]) -> list[MarketEntry]:
-        values = msgspec.json.encode(serials).decode()
-        return [MarketEntry(*row) for row in await self._fetch(self.entries_statement, values)]
+    async def list_market_changes(self, after: int, count: int) -> list[IndexedListing]:
+        """Return at most `count` listings with their latest change after a sequence, in the order of the changes.
 
-    async def find_spellings(self, skeletons: Sequence[str], count: int) -> list[WordCount]:
-        values = msgspec.json.encode(skeletons).decode()
-        return [WordCount(*row) for row in await self._fetch(self.spellings_statement, values, count)]
+        The texts of listings that are not visible are empty.
+        """
+        return await self._read_texts(await self._fetch(LIST_CHANGES, after, count))
 
-    async def list_market_facets(self, count: int) -> MarketFacets:
-        category, region = [dict(await self._fetch(LIST_FACETS, kind, count)) for kind in FACET_KINDS]
-        return MarketFacets(region, category)
+    async def list_unread_listings(self, before: int, count: int) -> list[IndexedListing]:
+        """Return at most `count` listings that are shown and have serials below `before`, the highest one first."""
+        return await self._read_texts(await self._fetch(LIST_UNREAD, before, count))
+
+    async def list_hidden_accounts(self, since: float, count: int) -> list[int]:
+        """Return accounts that are disabled, whose listings an index may still have, the latest ones first."""
+        return [row[0] for row in await self._fetch(LIST_HIDDEN_ACCOUNTS, int(since), count)]
+
+    async def get_market_entries(self, ids: Sequence[int], *, has_text: bool = False) -> list[MarketEntry]:
+        """Return the visible ones of these listings, in their order. `has_text`: with the beginnings of their texts."""
+        wanted = msgspec.json.encode(ids).decode()
+        places = await self._fetch(GET_PLACES.format(wanted=self.wanted), wanted)
+        statement = GET_CARDS_WITH_TEXT if has_text else GET_CARDS
+        found = {it.id: it for it in await self._read_entries(places, statement)}
+        return [found[it] for it in ids if it in found]
+
+    async def page_newest(self, before: int = MAX_ID, count: int = 24) -> list[MarketEntry]:
+        """Return at most `count` visible listings with serials below `before`, newest first."""
+        return await self._read_entries(await self._fetch(PAGE_NEWEST, before, count))
 
     async def page_seller_listings(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
-        return [MarketEntry(*row) for row in await self._fetch(PAGE_SELLER, account_id, before, count)]
+        """Return at most `count` visible listings of an enabled account, newest first.
+
+        Begin after the listing with the serial `before`, or with the newest one if there is none.
+        """
+        return await self._read_entries(await self._fetch(PAGE_SELLER, account_id, before, count))
 
     async def count_seller_listings(self, account_id: int, limit: int) -> int:
+        """Return the number of visible listings of an enabled account, at most `limit`."""
         return int((await self._fetch(COUNT_SELLER, account_id, limit))[0][0])
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
-        return [SitemapEntry(*row) for row in await self._fetch(self.sitemap_statement, after, count)]
+        """Return visible listings of at most `count` entries with market serials above `after`, lowest first."""
+        rows = await self._fetch(PAGE_SITEMAP, after, count)
+        cards = await self._read_by_id(GET_CARDS, [row[1] for row in rows])
+        return [SitemapEntry(row[0], row[1], cards[row[1]][-1] if row[1] in cards else "") for row in rows]
+
+    async def purge_market(self, now: float) -> int:
+        """Delete entries of removed listings after a week, at most 1,000, and return how many."""
+        return await self._run_script(lambda tx: stamps.purge(tx, now))
+
+    async def _read_by_id(self, statement: str, ids: Sequence[int]) -> dict[int, Sequence[Any]]:
+        wanted = msgspec.json.encode(ids).decode()
+        return (
+            {row[0]: row[1:] for row in await self._fetch(statement.format(wanted=self.wanted), wanted)} if ids else {}
+        )
+
+    async def _read_entries(self, places: Sequence[Any], statement: str = GET_CARDS) -> list[MarketEntry]:
+        """Return the visible listings of rows with serial, id and time."""
+        cards = await self._read_by_id(statement, [row[1] for row in places])
+        return [_build_entry(place, cards[place[1]]) for place in places if place[1] in cards]
+
+    async def _read_texts(self, rows: Sequence[Any]) -> list[IndexedListing]:
+        texts = await self._read_by_id(GET_TEXTS, [row[2] for row in rows if row[4] == SHOWN])
+        return [IndexedListing._make((*row[:4], row[2] in texts, *texts.get(row[2], _NO_TEXT))) for row in rows]
+
+
+def _build_entry(place: Sequence[Any], card: Sequence[Any]) -> MarketEntry:
+    serial, listing_id, listed_at = place
+    title, kind, category, images, price_cents, price_type, location, region, _, *content = card
+    pictures: list[str] = msgspec.json.decode(images, type=list[str])
+    image = pictures[0] if pictures else ""
+    texts = (title, kind, category, image, price_cents, price_type, location, fold_region(region))
+    return MarketEntry(serial, listing_id, *texts, listed_at, *content)

@@ -7,9 +7,11 @@ import asyncpg
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.inspection import COUNT_PENDING, Pending
-from listings.store.migrations import shipped_migrations
+from listings.store.market.stamps import DIRTY_LISTINGS, NEXT_DIRTY
+from listings.store.migrations import Difference, shipped_migrations
 from listings.store.postgres import citus, errors
-from listings.store.postgres.market.index import HAS_WORK, NEXT_LISTINGS
+from listings.store.postgres.catalogue import find_differences
+from listings.store.postgres.index_steps import HAS_WORK
 from listings.store.postgres.migrate import count_applied, with_connection
 
 # In sessions of other roles, backend_type and xact_start are NULL, unless this role has pg_read_all_stats.
@@ -28,7 +30,6 @@ SELECT
               WHERE datname = current_database() AND pid <> pg_backend_pid()), 0)
 """
 _UNSAFE_SETTINGS = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting <> 'on'"
-_NEXT_LISTING = (1, 1)  # bytes and listings
 _NEWEST = """
 SELECT GREATEST(
     (SELECT max(applied_at) FROM schema_migrations),
@@ -42,6 +43,7 @@ class PostgresInspection(NamedTuple):
 
     version: str
     mismatch: str | None  # the message if the schema is not this program's
+    differences: list[Difference]  # of the schema from the one that its migrations create
     pending_migrations: int
     newest_time: int | None  # the latest stored Unix time in seconds
     pending_work: Pending | None  # None if migrations are pending
@@ -65,9 +67,10 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
     [(version, is_standby, free, moment, age, longest)] = await connection.fetch(_SERVER)
     middle = (started + time.time()) / 2
     migrations = shipped_migrations("postgres")
-    mismatch, pending, newest = None, 0, None
+    mismatch, pending, newest, differences = None, 0, None, list[Difference]()
     try:
-        pending = len(migrations) - await count_applied(connection, migrations)
+        applied = await count_applied(connection, migrations)
+        pending, differences = len(migrations) - applied, await find_differences(connection, migrations[:applied])
     except Problem as problem:
         if isinstance(problem, Unavailable):
             raise
@@ -79,6 +82,7 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
     return PostgresInspection(
         version=str(version),
         mismatch=mismatch,
+        differences=differences,
         pending_migrations=pending,
         newest_time=newest,
         pending_work=Pending(*(await connection.fetch(COUNT_PENDING))[0]) if is_current else None,
@@ -96,7 +100,8 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
 async def _find_indexing_error(connection: asyncpg.Connection) -> str | None:
     try:
         await connection.fetch(HAS_WORK)
-        await connection.fetch(NEXT_LISTINGS, *_NEXT_LISTING)
+        for account_id, _ in await connection.fetch(NEXT_DIRTY, -1):
+            await connection.fetch(DIRTY_LISTINGS, account_id, 1)
     except asyncpg.PostgresError as error:
         return errors.describe(error)
     return None

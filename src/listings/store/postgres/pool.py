@@ -11,19 +11,24 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import count
+from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.market import build_timeout_error
 from listings.store.postgres import citus, errors
+from listings.store.sql import GET_RESTORE_ID
 
 Rows: TypeAlias = list[Any]
 """Rows with their values in the order of the statement's columns."""
+_Server: TypeAlias = tuple[datetime, str]  # the time of its start, and the id of the database's last restore
 
 MIN_SERVER_VERSION = 15
 _MAX_WAITING = 1024  # callers that wait for a session
@@ -67,6 +72,7 @@ class Session:
         self._numbers = count()  # of the statements, for their names
         self._poll = select.poll()
         self._poll.register(_get_descriptor(connection), select.POLLIN)
+        self._deadline: float | None = None  # of `fetch`, by the monotonic clock
         self.sent_at = -1  # the pool's second in which the running statement was sent; -1 if none is running
 
     async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
@@ -74,9 +80,20 @@ class Session:
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
         try:
-            return await prepared.fetch(*values)
+            return await prepared.fetch(*values, timeout=self._deadline and max(self._deadline - monotonic(), 0.0))
         finally:
             self.sent_at = -1
+
+    @contextmanager
+    def limit_time(self, seconds: float) -> Iterator[None]:
+        """Limit the time of all calls of `fetch` together. The server ends a later statement; see its error."""
+        self._deadline = monotonic() + seconds
+        try:
+            yield
+        except TimeoutError as error:
+            raise build_timeout_error() from error
+        finally:
+            self._deadline = None
 
     async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> list[asyncpg.Record]:
         """Run a statement once for each of the values, in one round trip, and return all rows."""
@@ -138,13 +155,14 @@ class Pool:
         """`url` is a libpq connection URI.
 
         `on_other_server` is called before the first session is used, and whenever a new session is on a different
-        server than the previous one. A restarted server counts as different.
+        server than the previous one. A restarted server, and one with a restored database, count as different.
         """
         self.second = 0
+        self.restore_id = ""
         self._url = url
         self._limits = limits
         self._on_other_server = on_other_server
-        self._server_started: datetime | None = None
+        self._server: _Server | None = None
         self._idle: dict[bool, list[Session]] = {False: [], True: []}  # True: those for searches
         self._sessions: set[Session] = set()
         self._connecting = 0
@@ -183,6 +201,10 @@ class Pool:
         self._sessions.clear()
         closing = [disconnect(session.connection, _CLOSE_TIMEOUT_SECONDS) for session in idle]
         await asyncio.gather(*self._connects, *closing, return_exceptions=True)
+
+    def count(self) -> tuple[int, int]:
+        """Return how many sessions are in use, and how many callers wait for one. May be called from any thread."""
+        return len(self._sessions) - sum(map(len, self._idle.values())), len(self._waiting)
 
     @property
     def _has_room(self) -> bool:
@@ -312,7 +334,7 @@ class Pool:
         try:
             if loop.time() < self._pause_until:
                 raise Unavailable("The database can't be reached")
-            connection, server_started = await _connect_and_check(self._url, self._limits.seconds, searching=searching)
+            connection, server = await _connect_and_check(self._url, self._limits.seconds, searching=searching)
             session = Session(connection, self, searching=searching)
         except errors.DRIVER_ERRORS as error:
             self._pause_until = loop.time() + _RECONNECT_PAUSE_SECONDS
@@ -327,8 +349,8 @@ class Pool:
             raise Unavailable("The service is stopping")
         self._record_recovery()
         self._sessions.add(session)
-        if server_started != self._server_started:
-            self._server_started = server_started
+        if server != self._server:
+            self._server, self.restore_id = server, server[1]
             self._on_other_server()
         return session
 
@@ -374,8 +396,9 @@ async def disconnect(connection: asyncpg.Connection, seconds: float) -> None:
         connection.terminate()
 
 
-async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tuple[asyncpg.Connection, datetime]:
-    """Return a connection to a supported database, and the start time of its server."""
+async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tuple[asyncpg.Connection, _Server]:
+    """Return a connection to a supported database, and its server."""
+    restore_id = ""
     connection = await _connect(url, max(1, int(seconds * 1000)), searching=searching)
     _enable_keepalive(_get_descriptor(connection))
     try:
@@ -383,12 +406,14 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
             [(server_started, has_citus, _)] = await connection.fetch(_PREPARE_SESSION)
             if has_citus:
                 await citus.require_coordinator(connection)
+            with suppress(asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):  # an older schema, or none yet
+                restore_id = str(await connection.fetchval(GET_RESTORE_ID))
         _require_version(connection.get_server_version().major)
         _require_encoding(connection.get_settings().server_encoding)
     except BaseException:
         connection.terminate()
         raise
-    return connection, server_started
+    return connection, (server_started, restore_id)
 
 
 async def _connect(url: str, milliseconds: int, *, searching: bool) -> asyncpg.Connection:

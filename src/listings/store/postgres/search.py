@@ -5,31 +5,36 @@ switched off in the sessions of searches, and rows to be sorted are collected in
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from listings.contract.listings import MAX_COUNTED, MAX_LIST_BYTES, ROW_BYTES
-from listings.domain import tokenizer
+from listings.domain import market, tokenizer
 from listings.domain.account_limits import count_bytes
-from listings.domain.model import MAX_ID, ListingQuery, SortKey
+from listings.domain.listings import MAX_COUNTED, MAX_LIST_BYTES, ROW_BYTES
+from listings.domain.model import MAX_ID, ListingQuery
+from listings.domain.revisions import Revisions
 from listings.store import search_sql
 from listings.store.mapping import Partition
 from listings.store.postgres.pool import Rows, Session
-from listings.store.search_sql import Shape
+from listings.store.search_sql import Builder, Statement
 from listings.store.sql import IS_INDEXED, LISTING_COLUMNS
 
-_ELEMENTS = "ANY(ARRAY(SELECT json_array_elements_text(CAST($%d AS json))))"
+_ELEMENTS = "ANY(ARRAY(SELECT json_array_elements_text(CAST({} AS json))))"
 _CONDITIONS = search_sql.CONDITIONS | {"external_ids": f"external_id = {_ELEMENTS}"}
 _UNINDEXED = {
-    "category": "category || '' = $%d",
-    "region": "region || '' = $%d",
-    "updated_since": "updated_at || '' >= $%d",
-    "price_min": "price_cents + 0 >= $%d",
-    "price_max": "price_cents + 0 <= $%d",
-    "type": "type || '' = $%d",
+    "category": "category || '' = {}",
+    "region": "region || '' = {}",
+    "updated_since": "updated_at || '' >= {}",
+    "price_min": "price_cents + 0 >= {}",
+    "price_max": "price_cents + 0 <= {}",
+    "type": "type || '' = {}",
+    "images": "images || '' = {}",
+    "view_count": "view_count + 0 = {}",
+    "unviewed_since": f"created_at || '' < {{0}} AND {search_sql.UNVIEWED}",
     "external_ids": f"external_id || '' = {_ELEMENTS}",
 }
 _STATUS = {
@@ -66,11 +71,9 @@ def build_account_words(account_id: int, *texts: str) -> list[str]:
 
 
 class Plan(NamedTuple):
-    """How to search: a builder of the statement for given columns, its parameters, and what is left to do."""
+    """How to search: a function that builds the statement for given columns, and whether texts are searched later."""
 
-    build: Callable[[Shape, str], str]
-    shape: Shape
-    values: tuple[object, ...]
+    build: Callable[[str], Statement]
     must_scan: bool = False  # the words must still be searched for, and the limit does not apply yet
 
 
@@ -82,10 +85,14 @@ class ListingPieces(NamedTuple):
 
 
 class FoundRows(NamedTuple):
-    """The rows of the listings that match a query, None if they are too large, and their count if it counts them."""
+    """The rows of the listings that match a query, None if they are too large, and their count if it counts them.
+
+    `revisions` are those of the account when the rows were read, or None if no statement reads both.
+    """
 
     rows: Rows | None
-    total: int | None
+    total: int | None = None
+    revisions: Revisions | None = None
 
 
 async def find(session: Session, partition: Partition, query: ListingQuery) -> FoundRows:
@@ -94,20 +101,29 @@ async def find(session: Session, partition: Partition, query: ListingQuery) -> F
     if adapted is None:
         return FoundRows([], 0)
     if not query.words and not query.count:
-        return FoundRows(await _find(session, partition, adapted), None)
+        return await _find(session, partition, adapted)
     await session.execute(SNAPSHOT)
-    rows = await (_collect if query.words else _find)(session, partition, adapted)
-    total = await count(session, partition, adapted) if query.count and rows is not None else None
+    found = await (_collect if query.words else _find)(session, partition, adapted)
+    total = await count(session, partition, adapted) if query.count and found.rows is not None else None
     await session.execute("COMMIT")
-    return FoundRows(rows, total)
+    return found._replace(total=total)
 
 
-async def _find(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
+async def _find(session: Session, partition: Partition, query: ListingQuery) -> FoundRows:
     plan = await _plan(session, partition, query)
-    if (await session.fetch_one(build_size(plan.build, plan.shape), *plan.values))[0] > MAX_LIST_BYTES:
-        return None
-    rows = await session.fetch(plan.build(plan.shape, LISTING_COLUMNS), *plan.values)
-    return rows if measure(rows) <= MAX_LIST_BYTES else None  # without a snapshot, it may have grown meanwhile
+    found, values = plan.build(search_sql.build_size_columns(query))
+    if (await session.fetch_one(build_size(found), *values))[0] > MAX_LIST_BYTES:
+        return FoundRows(None)
+    statement, values = plan.build(LISTING_COLUMNS)
+    rows = await session.fetch(add_revisions(statement), *values)
+    if not rows:
+        return FoundRows([])
+    revisions = Revisions(*rows[0][:2])
+    if rows[0][2] is None:
+        return FoundRows([], None, revisions)
+    if measure(rows) > MAX_LIST_BYTES:  # without a snapshot, it may have grown meanwhile
+        return FoundRows(None)
+    return FoundRows([row[2:] for row in rows], None, revisions)
 
 
 def measure(rows: Rows) -> int:
@@ -115,7 +131,7 @@ def measure(rows: Rows) -> int:
     return sum(ROW_BYTES + len(row["title"]) + count_bytes(row["content"]) + len(row["images"]) for row in rows)
 
 
-async def _collect(session: Session, partition: Partition, query: ListingQuery) -> Rows | None:
+async def _collect(session: Session, partition: Partition, query: ListingQuery) -> FoundRows:
     found: Rows = []
     pieces = await find_pieces(session, partition, query)
     for ids in pieces.ids:
@@ -124,8 +140,8 @@ async def _collect(session: Session, partition: Partition, query: ListingQuery) 
         if pieces.words and query.limit is not None and len(found) >= query.limit:
             break
         if measure(found) > MAX_LIST_BYTES:
-            return None
-    return found[: query.limit]
+            return FoundRows(None)
+    return FoundRows(found[: query.limit])
 
 
 async def count(session: Session, partition: Partition, query: ListingQuery) -> int:
@@ -135,7 +151,9 @@ async def count(session: Session, partition: Partition, query: ListingQuery) -> 
         return 0
     plan = await _plan_count(session, partition, every)
     if not plan.must_scan:
-        return int((await session.fetch_one(build_total(plan.build, plan.shape), *plan.values))[0])
+        found, values = plan.build("id")
+        with session.limit_time(market.SEARCH_SECONDS) if query.words else nullcontext():
+            return int((await session.fetch_one(build_total(found, search_sql.limit_count(query)), *values))[0])
     total = 0
     for ids in (await find_pieces(session, partition, every)).ids:
         total += len(filter_by_words(await fetch_piece(session, partition, ids), query.words))
@@ -151,10 +169,11 @@ async def find_pieces(session: Session, partition: Partition, query: ListingQuer
     if adapted is None:
         return ListingPieces([])
     plan = await _plan(session, partition, adapted)
-    statement = build_pieces(plan.build, plan.shape)
-    return ListingPieces(
-        [row[0] for row in await session.fetch(statement, *plan.values)], query.words if plan.must_scan else ()
-    )
+    if plan.must_scan:
+        adapted = msgspec.structs.replace(adapted, words=(), limit=None)
+    found, values = plan.build(search_sql.build_size_columns(adapted))
+    rows = await session.fetch(search_sql.build_pieces(found, adapted, "array_agg"), *values)
+    return ListingPieces([row[0] for row in rows], query.words if plan.must_scan else ())
 
 
 async def fetch_piece(session: Session, partition: Partition, ids: list[int]) -> Rows:
@@ -172,46 +191,50 @@ def _adapt(query: ListingQuery) -> ListingQuery | None:
     )
 
 
-def _adapt_cursor(sort: SortKey, after: tuple[str | int, int]) -> tuple[str | int, int]:
+def _adapt_cursor(sort: str, after: tuple[str | int, int]) -> tuple[str | int, int]:
     """Return the cursor as SQLite would compare it. A client may send a value of another type.
 
     A text column compares a number by its digits, and a number column sorts any text after all numbers. Text with
     U+0000, which no stored text has, sorts after the part before that character.
     """
     value, listing_id = after
-    if sort in {"id", "price"}:
+    if sort in {"id", "price", "views"}:
         return after if isinstance(value, int) or sort == "id" else (MAX_ID, MAX_ID)
     before, nul, _ = str(value).partition("\0")
     return (before, MAX_ID) if nul else (before, listing_id)
 
 
 async def _plan(session: Session, partition: Partition, query: ListingQuery) -> Plan:
-    shape = search_sql.build_shape(query)
-    values = (*partition, *search_sql.build_parameters(query))
     indexed = not query.ids and await _is_indexed(session, partition)
     if query.words:
-        ids = await session.fetch(_FIND_WORDS, partition[0], _build_query_words(partition, query)) if indexed else []
+        words = _build_query_words(partition, query)
+        ids = await session.fetch(_FIND_WORDS, partition[0], words) if indexed else []
         if indexed and len(ids) < search_sql.MAX_GATHERED:
-            return Plan(build_id_search, shape, (*values, [row[0] for row in ids]))
+            return Plan(partial(build_id_search, partition, query, [row[0] for row in ids]))
         every = msgspec.structs.replace(query, words=(), limit=None)
         return (await _plan(session, partition, every))._replace(must_scan=True)
     if query.ids:
-        return Plan(build_id_search, shape, (*values, list(query.ids)))
-    if shape.index or not indexed:  # external ids have an index in every account
-        return Plan(build_gather if shape.index else search_sql.build_search, shape, values)
-    for gather in search_sql.list_gather_plans(shape):
-        served = (getattr(query, name) for name in search_sql.find_served_filters(gather))
-        counted = await session.fetch_one(search_sql.build_count(gather), *partition, *served)
-        if counted[0] < search_sql.MAX_GATHERED:
-            return Plan(build_gather, gather, values)
-    return Plan(build_walk, search_sql.plan_walk(shape), values)
+        return Plan(partial(build_id_search, partition, query, query.ids))
+    index = await _find_gather_index(session, partition, query) if indexed else search_sql.find_only_index(query)
+    if index:
+        return Plan(partial(build_gather, partition, query, index))
+    has_order = indexed and query.sort != "views"
+    return Plan(partial(build_walk if has_order else build_scan, partition, query))
+
+
+async def _find_gather_index(session: Session, partition: Partition, query: ListingQuery) -> str:
+    """Return the index of external ids, or one whose matches are few enough to be sorted, or ""."""
+    for index in search_sql.list_gather_indexes(query):
+        statement, values = search_sql.build_count(partition, query, index)
+        if (await session.fetch_one(statement, *values))[0] < search_sql.MAX_GATHERED:
+            return index
+    return search_sql.find_only_index(query)
 
 
 async def _plan_count(session: Session, partition: Partition, query: ListingQuery) -> Plan:
     if not query.words or query.ids or not await _is_indexed(session, partition):
         return await _plan(session, partition, query)
-    values = (*partition, *search_sql.build_parameters(query), _build_query_words(partition, query))
-    return Plan(build_word_search, search_sql.build_shape(query), values)
+    return Plan(partial(build_word_search, partition, query))
 
 
 async def _is_indexed(session: Session, partition: Partition) -> bool:
@@ -228,85 +251,87 @@ def filter_by_words(rows: Rows, words: tuple[str, ...]) -> Rows:
     return [row for row in rows if tokenizer.matches((row["title"], row["content"]), words)] if words else rows
 
 
-@lru_cache(maxsize=512)
-def build_size(build: Callable[[Shape, str], str], shape: Shape) -> str:
-    """Return the statement that measures a search's result, up to the size at which it is certainly too large."""
-    found = build(shape, search_sql.build_size_columns(shape))
+def add_revisions(found: str) -> str:
+    """Return the statement that reads the account's revisions and a search's result, or one row without a listing."""
+    return f"""
+SELECT state.*, found.*
+FROM (SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2) AS state
+LEFT JOIN LATERAL ({found}) AS found ON TRUE
+"""
+
+
+def build_size(found: str) -> str:
+    """Return the statement that measures a search's result, up to the size at which it is certainly too large.
+
+    `found` selects `search_sql.build_size_columns`.
+    """
     few = f"SELECT size FROM ({found}) AS found LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}"
     return f"SELECT COALESCE(sum(size), 0) FROM ({few}) AS few"
 
 
-@lru_cache(maxsize=512)
-def build_total(build: Callable[[Shape, str], str], shape: Shape) -> str:
-    """Return the statement that counts a search's result, up to MAX_COUNTED + 1."""
-    return f"SELECT count(*) FROM (SELECT 1 FROM ({build(shape, 'id')}) AS found LIMIT {MAX_COUNTED + 1}) AS few"
+def build_total(found: str, limit: str = f" LIMIT {MAX_COUNTED + 1}") -> str:
+    """Return the statement that counts a search's result, up to a LIMIT clause."""
+    return f"SELECT count(*) FROM (SELECT 1 FROM ({found}) AS found{limit}) AS few"
 
 
-@lru_cache(maxsize=512)
-def build_pieces(build: Callable[[Shape, str], str], shape: Shape) -> str:
-    """Return the statement that splits a search's result into the ids of pieces."""
-    return search_sql.build_pieces(build(shape, search_sql.build_size_columns(shape)), shape, "array_agg")
+def build_scan(partition: Partition, query: ListingQuery, columns: str) -> Statement:
+    """Return the statement that filters all listings of an account that is not indexed."""
+    builder = Builder(partition)
+    conditions = search_sql.build_filters(builder, query) + search_sql.build_cursor_conditions(builder, query)
+    found = search_sql.build_select(query, "", conditions, columns)
+    return builder.finish(f"{found} {search_sql.build_order(builder, query)}")
 
 
-@lru_cache(maxsize=2048)
-def build_walk(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
-    """Return the statement that follows the shape's index. Its parameters are those of `search_sql.build_search`."""
-    conditions = " AND ".join([*_build_conditions(shape), *search_sql.build_cursor_conditions(shape)])
-    return f"SELECT {columns} FROM listings WHERE {conditions} {search_sql.build_order(shape)}"
+def build_walk(partition: Partition, query: ListingQuery, columns: str) -> Statement:
+    """Return the statement that follows the index with the requested order."""
+    builder = Builder(partition)
+    conditions = _build_conditions(builder, query, search_sql.find_walk_index(query))
+    where = " AND ".join([*conditions, *search_sql.build_cursor_conditions(builder, query)])
+    return builder.finish(f"SELECT {columns} FROM listings WHERE {where} {search_sql.build_order(builder, query)}")
 
 
-@lru_cache(maxsize=2048)
-def build_gather(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
-    """Return the statement that collects rows by the shape's index and then sorts them.
-
-    Its parameters are those of `build_walk`.
-    """
-    found = f"SELECT {LISTING_COLUMNS} FROM listings WHERE {' AND '.join(_build_conditions(shape))}"
-    return _build_sorted(found, shape, columns)
+def build_gather(partition: Partition, query: ListingQuery, index: str, columns: str) -> Statement:
+    """Return the statement that collects rows by an index and then sorts them."""
+    builder = Builder(partition)
+    conditions = " AND ".join(_build_conditions(builder, query, index))
+    return _sort(builder, query, f"SELECT {LISTING_COLUMNS} FROM listings WHERE {conditions}", columns)
 
 
-@lru_cache(maxsize=2048)
-def build_id_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
-    """Return the statement that searches listings with given ids.
-
-    Its parameters are those of `build_walk`, followed by the array of ids.
-    """
-    ids = f"unnest(CAST(${search_sql.find_limit_number(shape) + shape.has_limit} AS bigint[]))"
-    return _build_sorted(_build_lookups(ids, LISTING_COLUMNS, _build_unindexed_conditions(shape)), shape, columns)
+def build_id_search(partition: Partition, query: ListingQuery, ids: Sequence[int], columns: str) -> Statement:
+    """Return the statement that searches listings with given ids."""
+    builder = Builder(partition)
+    wanted = f"unnest(CAST({builder.add(list(ids))} AS bigint[]))"
+    found = _build_lookups(wanted, LISTING_COLUMNS, _build_unindexed_conditions(builder, query))
+    return _sort(builder, query, found, columns)
 
 
-def build_word_search(shape: Shape, columns: str = LISTING_COLUMNS) -> str:
-    """Return the statement that searches listings with given words, without a page and in any order.
-
-    Its parameters are those of `build_walk`, followed by the array of words.
-    """
-    number = search_sql.find_limit_number(shape)
-    ids = f"(SELECT id FROM listing_words WHERE bucket = $1 AND words @> ${number} OFFSET 0)"
-    return _build_lookups(ids, columns, _build_unindexed_conditions(shape))
+def build_word_search(partition: Partition, query: ListingQuery, columns: str) -> Statement:
+    """Return the statement that searches listings with the query's words, without a page and in any order."""
+    builder = Builder(partition)
+    words = builder.add(_build_query_words(partition, query))
+    ids = f"(SELECT id FROM listing_words WHERE bucket = $1 AND words @> {words} OFFSET 0)"
+    return builder.finish(_build_lookups(ids, columns, _build_unindexed_conditions(builder, query)))
 
 
-def _build_unindexed_conditions(shape: Shape) -> list[str]:
+def _build_unindexed_conditions(builder: Builder, query: ListingQuery) -> list[str]:
     """Return the conditions of a search, written so that no index can serve any of them."""
-    filters = [_UNINDEXED[name] % number for number, name in enumerate(shape.filters, 3)]
-    status = [] if shape.status == "all" else [_UNINDEXED_STATUS[shape.status]]
-    return ["account_id + 0 = $2", *status, *filters]
+    status = [] if query.status == "all" else [_UNINDEXED_STATUS[query.status]]
+    return ["account_id + 0 = $2", *status, *search_sql.build_filters(builder, query, _UNINDEXED)]
 
 
-def _build_conditions(shape: Shape) -> list[str]:
-    """Return the conditions of a search, written so that only the shape's index can serve any of them."""
-    served = search_sql.find_served_filters(shape)
+def _build_conditions(builder: Builder, query: ListingQuery, index: str) -> list[str]:
+    """Return the conditions of a search, written so that only the index can serve any of them."""
     conditions = ["bucket = $1", "account_id = $2"]
-    if shape.index != search_sql.BY_EXTERNAL_ID:
+    if index != search_sql.BY_EXTERNAL_ID:
         conditions.append("indexed")
-    if shape.status != "all":
-        by_status = shape.index == search_sql.STATUS_INDEX[shape.status]
-        conditions.append((_STATUS if by_status else _UNINDEXED_STATUS)[shape.status])
-    for number, name in enumerate(shape.filters, 3):
-        conditions.append((_CONDITIONS if name in served else _UNINDEXED)[name] % number)
-    return conditions
+    if query.status != "all":
+        by_status = index == search_sql.STATUS_INDEX[query.status]
+        conditions.append((_STATUS if by_status else _UNINDEXED_STATUS)[query.status])
+    served = {name: _CONDITIONS[name] for name in search_sql.find_served_filters(query, index)}
+    return conditions + search_sql.build_filters(builder, query, _UNINDEXED | served)
 
 
-def _build_sorted(found: str, shape: Shape, columns: str) -> str:
-    where = "".join(f"WHERE {condition} " for condition in search_sql.build_cursor_conditions(shape))
-    order = search_sql.build_order(shape)
-    return f"WITH found AS MATERIALIZED ({found}) SELECT {columns} FROM found {where}{order}"
+def _sort(builder: Builder, query: ListingQuery, found: str, columns: str) -> Statement:
+    where = "".join(f"WHERE {condition} " for condition in search_sql.build_cursor_conditions(builder, query))
+    order = search_sql.build_order(builder, query)
+    return builder.finish(f"WITH found AS MATERIALIZED ({found}) SELECT {columns} FROM found {where}{order}")

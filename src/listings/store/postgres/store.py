@@ -4,13 +4,16 @@ A read by id and most creates take one round trip. Every other write is a transa
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
-from listings.contract.history import Actor
-from listings.contract.listings import (
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
+from listings.domain.errors import Problem, Unavailable
+from listings.domain.history import Actor
+from listings.domain.listings import (
     MAX_LIST_BYTES,
     ROW_BYTES,
     AddResult,
@@ -24,24 +27,20 @@ from listings.contract.listings import (
     LargeListError,
     Pieces,
 )
-from listings.contract.revisions import Revisions
-from listings.domain.account_limits import NO_LIMITS, AccountLimits
-from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
+from listings.domain.revisions import Revisions
+from listings.queues import FairQueue
 from listings.store import change_sql, member_sql, sql
-from listings.store.market.entries import COUNT_SELLER, GET_INDEX_VERSION, LIST_FACETS, PAGE_SELLER
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
-from listings.store.postgres.market import search as market_search
-from listings.store.postgres.market.store import PostgresMarketStore
+from listings.store.postgres.index_steps import PostgresIndexStore
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
 from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrieve_exception
 from listings.store.postgres.writes import PostgresEngine, WriteOptions
 from listings.store.scripts.script import Script
-from listings.store.scripts.store import CommonStore
-from listings.store.write_slots import WriteSlots
+from listings.store.store import Store
 
 T = TypeVar("T")
 
@@ -53,7 +52,8 @@ _SESSIONS_FOR_READS = 2
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
 _SIZE = f"{sql.TEXT_BYTES} + {ROW_BYTES}"
-_STATUS = f"SELECT version, name, checksum, pg_is_in_recovery() FROM ({APPLIED}) AS applied"
+_STATUS = f"SELECT version, name, checksum, pg_is_in_recovery(), {citus.IS_INSTALLED} FROM ({APPLIED}) AS applied"
+_READ_LISTING = "SELECT title FROM listings ORDER BY bucket, id LIMIT 1"
 
 
 def _build_merge(statement: str, order: str) -> str:
@@ -70,11 +70,15 @@ SELECT {sql.LISTING_COLUMNS} FROM (
 WHERE COALESCE(size_before, 0) < {MAX_LIST_BYTES}
 ORDER BY id
 """
-MEASURE_LIST = f"""
-SELECT COALESCE(sum({_SIZE}), 0) FROM (
-    SELECT title, content, images FROM listings
-    WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
-    ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few
+LIST_LISTINGS = f"""
+SELECT size, state.*, found.*
+FROM (SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2) AS state
+CROSS JOIN LATERAL (
+    SELECT COALESCE(sum({_SIZE}), 0) FROM (
+        SELECT title, content, images FROM listings
+        WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
+        ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few) AS measured (size)
+LEFT JOIN LATERAL (SELECT * FROM ({sql.LIST_LISTINGS}) AS listed WHERE size <= {MAX_LIST_BYTES}) AS found ON TRUE
 """
 PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
 PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
@@ -83,12 +87,7 @@ LIST_EDIT_REVISIONS = f"""
 SELECT account_id, edit_revision FROM unnest(CAST($1 AS bigint[])) AS wanted (id)
 JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND account_id = wanted.id
 """
-SEARCHES = frozenset(
-    {
-        *(market_search.SITEMAP, market_search.GET_ENTRIES, market_search.SPELLINGS, GET_INDEX_VERSION, LIST_FACETS),
-        *(PAGE_SELLER, COUNT_SELLER, PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS),
-    }
-)
+SEARCHES = frozenset({PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
 """Statements that run in a session for searches. In others, the planner may sort all rows of a table for a page."""
 
 
@@ -99,8 +98,8 @@ class _CachedCaller(NamedTuple):
     expires_at: float
 
 
-class PostgresStore(PostgresMarketStore, CommonStore):
-    """Implements `listings.contract.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
+class PostgresStore(PostgresIndexStore, Store):
+    """Implements `listings.store.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     database_bytes_statement = "SELECT pg_database_size(current_database())"
     page_listings_statement = PAGE_LISTINGS
@@ -128,6 +127,8 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._callers: dict[bytes, _CachedCaller] = {}
         self._write_slots = _build_write_slots(limits, _MAX_WRITES_OF_BUCKET)
         self._batch_slots = _build_write_slots(limits, 1)  # a second one would only wait for the account's lock
+        searches = max(1, limits.sessions // 2)
+        self._count_slots = FairQueue(None, slots=searches, seconds=limits.seconds)  # by account
         self._piece_lock = asyncio.Lock()  # one piece of a list is read at a time
         self._indexed: set[int] = set()  # accounts whose listings are known to be indexed, so that creates need words
 
@@ -146,9 +147,17 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         await self._pool.close()
 
     @property
+    def restore_id(self) -> str:  # type: ignore[override]  # it changes with the sessions of the pool
+        return self._pool.restore_id
+
+    @property
     def writes_waiting(self) -> int:
         """The number of unfinished writes. May be read from any thread."""
         return len(self._writes)
+
+    def count_sessions(self) -> tuple[int, int]:
+        """Return how many sessions are in use, and how many callers wait for one. May be called from any thread."""
+        return self._pool.count()
 
     async def check(self) -> None:
         task = asyncio.get_running_loop().create_task(self._require_ready())
@@ -172,6 +181,8 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         migrate.require_current([row[:3] for row in rows])
         if rows[0][3]:
             raise Unavailable("The database is a standby, which rejects writes")
+        if not rows[0][4]:  # with Citus, it would read all shards, also those of an unavailable node
+            await self._read(_READ_LISTING)
         self._require_writes()
 
     # Callers
@@ -191,13 +202,14 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
     # Listings
 
-    async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
-        if (await self._read(MEASURE_LIST, bucket, account_id))[0][0] > MAX_LIST_BYTES:
+    async def list_listings(self, bucket: int, account_id: int) -> Found:
+        rows = await self._read(LIST_LISTINGS, bucket, account_id)
+        if not rows:
+            return Found([])
+        size, *revisions, first_id = rows[0][:4]
+        if size > MAX_LIST_BYTES:
             raise LargeListError
-        rows = await self._read(sql.LIST_LISTINGS, bucket, account_id)
-        if postgres_search.measure(rows) > MAX_LIST_BYTES:  # it has grown meanwhile
-            raise LargeListError
-        return [Listing(*row) for row in rows]
+        return Found([Listing(*row[3:]) for row in rows] if first_id is not None else [], None, Revisions(*revisions))
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         row = await self._listings.find(bucket_of(listing_id), listing_id)
@@ -212,10 +224,13 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
         partition = (bucket, account_id)
-        rows, total = await self._use(lambda session: postgres_search.find(session, partition, query), searching=True)
+        async with self._count_slots.acquire(account_id) if query.words and query.count else nullcontext():
+            rows, total, revisions = await self._use(
+                lambda session: postgres_search.find(session, partition, query), searching=True
+            )
         if rows is None:
             raise LargeListError
-        return Found([Listing(*row) for row in rows], total)
+        return Found([Listing(*row) for row in rows], total, revisions)
 
     @asynccontextmanager
     async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[FoundPieces]:
@@ -225,7 +240,9 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             await session.execute(postgres_search.SNAPSHOT)
             pieces = await postgres_search.find_pieces(session, partition, query)
             total = await postgres_search.count(session, partition, query) if query.count else None
-            yield FoundPieces(self._read_pieces(session, partition, pieces), total)
+            states = await session.fetch(GET_REVISIONS, *partition)
+            revisions = Revisions(*states[0][1:]) if states else None
+            yield FoundPieces(self._read_pieces(session, partition, pieces), total, revisions)
         except BaseException as error:
             await self._give_back(session, keep=isinstance(error, Exception) and not errors.is_stale(error))
             if isinstance(error, errors.DRIVER_ERRORS):
@@ -288,7 +305,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        async with self._batch_slots.take(bucket):
+        async with self._batch_slots.acquire(bucket):
             return await self._take_slot(bucket, super().run_batch(bucket, account_id, batch, idempotency, actor))
 
     # Helpers
@@ -298,7 +315,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
 
         async def run() -> T:
             try:
-                async with self._write_slots.take(bucket):
+                async with self._write_slots.acquire(bucket):
                     self._writes.discard(task)  # `write` adds a task of its own, so this one would count twice
                     return await write
             finally:
@@ -315,12 +332,10 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             return await self._use(lambda session: session.fetch(statement, *values), searching=True)
         return await self._read(statement, *values)
 
-    async def _run_script(
-        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, is_dry_run: bool = False
-    ) -> T:
+    async def _run_script(self, script: Script[T], *, changes_callers: bool = False, is_dry_run: bool = False) -> T:
         try:
             result = await self._run(
-                lambda session: writes.run_script(session, build_script(), is_urgent=not is_dry_run)
+                lambda session: script(writes.PostgresTransaction(session, is_urgent=not is_dry_run))
             )
         finally:
             if changes_callers:
@@ -329,20 +344,21 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             await asyncio.sleep(_CALLER_CHANGE_SECONDS)  # so that it applies in every process when this returns
         return result
 
-    async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
+    async def _run_reads(self, script: Script[T]) -> T:
         async def run(session: Session) -> T:
             await session.execute(postgres_search.SNAPSHOT)
-            result = await writes.run_script(session, build_script())
+            result = await script(writes.PostgresTransaction(session))
             await session.execute("COMMIT")
             return result
 
         return await self._use(run, searching=True)
 
     async def _add(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult:
-        added = await self._create(partition, step, options)
-        if added is None:  # it is rejected, or the account's listings are indexed, or must be now
+        is_grouped = options.actor is not None and options.actor.group is not None
+        added = None if is_grouped else await self._create(partition, step, options)
+        if added is None:  # also if it is rejected, or the account's listings are indexed, or must be now
             added = await self._transact(
-                lambda session: writes.run_script(session, writes.add(self.engine, partition, step, options))
+                lambda session: writes.add(writes.PostgresTransaction(session), self.engine, partition, step, options)
             )
             self._record_indexed(partition[1])
         return added
@@ -355,7 +371,7 @@ class PostgresStore(PostgresMarketStore, CommonStore):
             with_words = partition[1] in self._indexed
             try:
                 added = await writes.create(
-                    session, partition, step, options, limits=self.account_limits, with_words=with_words
+                    session, partition, step, options, limits=self.engine.limits, with_words=with_words
                 )
             except errors.DRIVER_ERRORS as error:
                 is_stale = errors.is_stale(error)
@@ -376,7 +392,6 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         """Clear all caches, because the new server may lag: it may be a standby, or its data may have been restored."""
         self._callers.clear()
         self._indexed.clear()
-        self._is_index_current = False
         self._on_reset()
 
     def _record_indexed(self, account_id: int) -> None:
@@ -385,7 +400,13 @@ class PostgresStore(PostgresMarketStore, CommonStore):
         self._indexed.add(account_id)
 
 
-def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> WriteSlots:
+def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> FairQueue:
     """Return slots for creates, changes and batches: of two or more sessions, they leave at least one free."""
     writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
-    return WriteSlots(limits.seconds, max(1, min(max_per_bucket, writes_at_once // 2)), writes_at_once)
+    return FairQueue(
+        None,
+        slots=writes_at_once,
+        slots_of_owner=max(1, min(max_per_bucket, writes_at_once // 2)),
+        max_callers=math.inf,  # an account must not take all places of a bucket, which others share
+        seconds=limits.seconds,
+    )

@@ -1,23 +1,23 @@
 """Write listings in PostgreSQL: run scripts, lock rows, index words, and create a listing in one round trip."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import astuple
 
-from listings.contract.history import Actor
-from listings.contract.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.account_limits import AccountLimits, AccountSize
+from listings.domain.history import Actor
+from listings.domain.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.model import Listing, NewListing, bucket_of
 from listings.store import search_sql, sql
-from listings.store.mapping import Partition
+from listings.store.mapping import Partition, Row
 from listings.store.postgres.pool import Session
 from listings.store.postgres.search import build_account_words
 from listings.store.scripts import listings
 from listings.store.scripts.engine import Engine, ListingText, SingleEdit
-from listings.store.scripts.script import Query, QueryMany, Script
+from listings.store.scripts.script import Transaction
 
 T = TypeVar("T")
 
@@ -62,7 +62,8 @@ ORDER BY bucket, id FOR UPDATE
 """
 _GET_TEXTS = "SELECT id, title, content FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)"
 _GET_STATE = "SELECT listings, indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
-_RECORD_EDIT = "SELECT record_edit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # one round trip
+_RECORD_EDIT = "SELECT record_edit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"  # one round trip
+_REMOVE_WORDS = "DELETE FROM listing_words WHERE bucket = $1 AND id = ANY($2)"
 _SET_WORDS = """
 INSERT INTO listing_words (bucket, id, words) VALUES ($1, $2, $3)
 ON CONFLICT (bucket, id) DO UPDATE SET words = excluded.words
@@ -85,79 +86,87 @@ class PostgresEngine:
     def __init__(self, limits: AccountLimits) -> None:
         self.limits = limits
 
-    def lock_counter(self, bucket: int) -> Script[None]:
-        if not (yield Query(_LOCK_COUNTER, (bucket,))):
-            yield Query(sql.SKIP_SERIALS, (bucket, 0))
-            yield Query(_LOCK_COUNTER, (bucket,))
+    async def lock_counter(self, tx: Transaction, bucket: int) -> None:
+        if not await tx.fetch(_LOCK_COUNTER, (bucket,)):
+            await tx.fetch(sql.SKIP_SERIALS, (bucket, 0))
+            await tx.fetch(_LOCK_COUNTER, (bucket,))
 
-    def lock_and_read_listings(
-        self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
-    ) -> Script[dict[int, Listing]]:
+    async def lock_and_read_listings(
+        self, tx: Transaction, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
+    ) -> dict[int, Listing]:
         if external_ids:
-            ids = [*ids, *(row[0] for row in (yield Query(_FIND_EXTERNAL_IDS, (*partition, external_ids))))]
-        return {row[0]: Listing(*row) for row in (yield Query(_LOCK_AND_READ_LISTINGS, (*partition, ids)))}
+            ids = [*ids, *(row[0] for row in await tx.fetch(_FIND_EXTERNAL_IDS, (*partition, external_ids)))]
+        return {row[0]: Listing(*row) for row in (await tx.fetch(_LOCK_AND_READ_LISTINGS, (*partition, ids)))}
 
-    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
-        yield Query(_LOCK_LISTINGS, (*partition, ids))
+    async def lock_listings(self, tx: Transaction, partition: Partition, ids: Sequence[int]) -> None:
+        await tx.fetch(_LOCK_LISTINGS, (*partition, ids))
 
-    def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
+    async def prepare_account(self, tx: Transaction, partition: Partition, new_listings: int) -> bool:
         """Index the account if the new listings make it large. Must run before the account's state is locked."""
-        indexed, must_index = yield from _read_index_state(partition, new_listings)
+        indexed, must_index = await _read_index_state(tx, partition, new_listings)
         if must_index:
-            yield from self.start_indexing(partition)
+            await self.start_indexing(tx, partition)
         return indexed or must_index
 
     def is_indexed_on_create(self, indexed: int, count: int) -> bool:
         return bool(indexed)  # either all listings of an account are indexed, or none
 
-    def start_indexing(self, partition: Partition) -> Script[None]:
-        ids = [row[0] for row in (yield Query(_LOCK_ALL_LISTINGS, partition))]
+    async def start_indexing(self, tx: Transaction, partition: Partition) -> None:
+        ids = [row[0] for row in await tx.fetch(_LOCK_ALL_LISTINGS, partition)]
         for statement in (sql.INDEX_ACCOUNT, sql.INDEX_ACTIVE, sql.INDEX_HIDDEN):
-            yield Query(statement, partition)
+            await tx.fetch(statement, partition)
         for start in range(0, len(ids), _MAX_INDEXED):
             part = ids[start : start + _MAX_INDEXED]
-            yield from self.index_words(partition[1], (yield Query(_GET_TEXTS, (*partition, part))))
+            await self.index_words(tx, partition[1], (await tx.fetch(_GET_TEXTS, (*partition, part))))
 
-    def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
+    async def index_words(self, tx: Transaction, account_id: int, texts: Sequence[ListingText]) -> None:
         bucket = bucket_of(account_id)
         for start in range(0, len(texts), _MAX_INDEXED):
             part = texts[start : start + _MAX_INDEXED]
             rows = ((bucket, it, build_account_words(account_id, *text)) for it, *text in part)
             is_short = sum(len(content) for _, _, content in part) <= _MAX_SHORT_CHARACTERS
-            yield QueryMany(_SET_WORDS, list(rows) if is_short else rows)
+            await tx.fetch_many(_SET_WORDS, list(rows) if is_short else rows)
 
-    def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
-        yield Query(_RECORD_EDIT, (*partition, *growth, *edit.actor[::-1], *edit[1:]))
+    async def remove_words(self, tx: Transaction, bucket: int, ids: Sequence[int]) -> None:
+        await tx.fetch(_REMOVE_WORDS, (bucket, ids))
 
-
-async def run_script(session: Session, script: Script[T], *, is_urgent: bool = True) -> T:
-    """Run a script in the session's transaction. Unless it is urgent, each long step is followed by a pause."""
-    try:
-        query = next(script)
-        while True:
-            rows = await _run_query(session, query)
-            began = perf_counter()
-            query = script.send(rows)
-            seconds = perf_counter() - began
-            if seconds > _LONG_STEP_SECONDS and not is_urgent:
-                await asyncio.sleep(_PAUSE_RATIO * seconds)
-    except StopIteration as end:
-        result: T = end.value
-        return result
+    async def record_edit(self, tx: Transaction, partition: Partition, growth: AccountSize, edit: SingleEdit) -> None:
+        await tx.fetch(_RECORD_EDIT, (*partition, *growth, edit.actor.moment, edit.actor.key_id, *edit[1:]))
 
 
-async def _run_query(session: Session, query: Query | QueryMany) -> list[Any]:
-    if isinstance(query, QueryMany):
-        many = query.many if isinstance(query.many, list) else await asyncio.to_thread(list, query.many)
-        if len(many) > 1 and query.at_once:
-            first, *others = zip(*many, strict=True)
-            return await session.fetch(query.at_once, first[0], *others)
-        return await session.fetch_many(query.statement, many) if many else []
-    statement = query.statement + _LOCK_CLAUSE if query.locks else query.statement
-    return await session.fetch(statement, *query.values)
+class PostgresTransaction(Transaction):
+    """Runs statements in the transaction of a session."""
+
+    def __init__(self, session: Session, *, is_urgent: bool = True) -> None:
+        """Unless it `is_urgent`, each long step of the script is followed by a pause."""
+        self._session = session
+        self._is_urgent = is_urgent
+        self._began = perf_counter()
+
+    async def fetch(self, statement: str, values: Row, *, locks: bool = False) -> list[Any]:
+        await self._pause()
+        rows = await self._session.fetch(statement + _LOCK_CLAUSE if locks else statement, *values)
+        self._began = perf_counter()
+        return rows
+
+    async def fetch_many(self, statement: str, many: Iterable[Row], at_once: str = "") -> list[Any]:
+        await self._pause()
+        rows = many if isinstance(many, list) else await asyncio.to_thread(list, many)
+        if len(rows) > 1 and at_once:
+            first, *others = zip(*rows, strict=True)
+            found = await self._session.fetch(at_once, first[0], *others)
+        else:
+            found = await self._session.fetch_many(statement, rows) if rows else []
+        self._began = perf_counter()
+        return found
+
+    async def _pause(self) -> None:
+        seconds = perf_counter() - self._began
+        if seconds > _LONG_STEP_SECONDS and not self._is_urgent:
+            await asyncio.sleep(_PAUSE_RATIO * seconds)
 
 
-async def create(  # noqa: PLR0913 - the listing, and how to create it
+async def create(
     session: Session,
     partition: Partition,
     step: AddStep,
@@ -176,7 +185,7 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
     values = (
         *partition,
         search_sql.MIN_INDEXED_LISTINGS,
-        *limits,
+        *limits[:2],
         *astuple(new),
         created_at,
         words,
@@ -191,29 +200,29 @@ async def create(  # noqa: PLR0913 - the listing, and how to create it
     return AddResult(int(listings.require_same_request(idempotency, digest, result)), replayed=True)
 
 
-def add(engine: Engine, partition: Partition, step: AddStep, options: WriteOptions) -> Script[AddResult]:
+async def add(tx: Transaction, engine: Engine, partition: Partition, step: AddStep, options: WriteOptions) -> AddResult:
     """Create a listing with single statements, which works for an account of any size."""
-    yield from engine.lock_counter(partition[0])
-    _, must_index = yield from _read_index_state(partition, 1)
+    await engine.lock_counter(tx, partition[0])
+    _, must_index = await _read_index_state(tx, partition, 1)
     if must_index:
-        yield from _index_for(engine, partition, step.new, options.idempotency)
-    return (yield from listings.add(engine, partition, step, *options)).result
+        await _index_for(tx, engine, partition, step.new, options.idempotency)
+    return (await listings.add(tx, engine, partition, step, *options)).result
 
 
-def _index_for(
-    engine: Engine, partition: Partition, new: NewListing, idempotency: IdempotencyRecord | None
-) -> Script[None]:
+async def _index_for(
+    tx: Transaction, engine: Engine, partition: Partition, new: NewListing, idempotency: IdempotencyRecord | None
+) -> None:
     """Index the account for a new listing, unless it was created before. Raises the Problem of a rejected create.
 
     A rejection after the indexing would undo it.
     """
-    if idempotency is None or (yield from listings.find_earlier_result(partition, idempotency)) is None:
-        yield from listings.require_acceptable(engine, partition, new)
-        yield from engine.start_indexing(partition)
+    if idempotency is None or (await listings.find_earlier_result(tx, partition, idempotency)) is None:
+        await listings.require_acceptable(tx, engine, partition, new)
+        await engine.start_indexing(tx, partition)
 
 
-def _read_index_state(partition: Partition, new_listings: int) -> Script[tuple[bool, bool]]:
+async def _read_index_state(tx: Transaction, partition: Partition, new_listings: int) -> tuple[bool, bool]:
     """Return whether the account is indexed, and whether it must be indexed now because of new listings."""
-    rows = yield Query(_GET_STATE, partition)
+    rows = await tx.fetch(_GET_STATE, partition)
     count, indexed = rows[0] if rows else (0, False)
     return indexed, not indexed and count + new_listings >= search_sql.MIN_INDEXED_LISTINGS

@@ -1,90 +1,142 @@
 """The SQL statements for reverts. See `sql` for the conventions."""
 
-from listings.store.sql import LISTING_COLUMNS, build_arrays
+from collections.abc import Mapping, Sequence
+
+from listings.domain.account_limits import CHANGE_BYTES
+from listings.domain.reverts import RevertKind
+from listings.store.sql import HALVES, LISTING_COLUMNS, build_each
 
 _LEASE_SECONDS = 3
 _MAX_LEASE_SECONDS = 6  # a lease that ends later than this was stored with a wrong clock
 _MAX_SHORT_BYTES = 128  # of the values that are read with an edit, without a query of their own
 _SCOPE_COLUMNS = "kind, subject, first_revision, last_revision, since, until, overwrite"
-_PROGRESS_COLUMNS = "done_revision, done_number, reverted, unchanged, conflicts, finished_at"
+CONFLICT_BYTES = f"{CHANGE_BYTES} + octet_length(fields)"
+_PROGRESS_COLUMNS = "done_revision, done_number, reverted, unchanged, conflicts, finished_at, group_id"
 REVERT_COLUMNS = f"bucket, account_id, id, {_SCOPE_COLUMNS}, author, started_at, {_PROGRESS_COLUMNS}"
 
 # What to revert
 
 GET_SET_HEAD = """
-SELECT edit_revision, moment, author, import_id, kind FROM changes
+SELECT edit_revision, moment, author, kind, import_id FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = 0
 """
 
-FIND_SET_BEFORE = """
-SELECT edit_revision, moment FROM changes
-WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND number = 0
-ORDER BY edit_revision DESC, number DESC LIMIT 1
+_CREATES = " UNION ALL ".join(
+    f"SELECT edit_revision FROM listings WHERE bucket = $1 AND account_id = $2 AND {half}"
+    " AND author = $3 AND created_at >= $4 AND edit_revision <= $5"
+    for half in HALVES
+)
+FIND_FIRST_CREATE = f"SELECT min(edit_revision) FROM ({_CREATES}) AS creates"
+
+_SCOPE_CONDITIONS: Mapping[RevertKind, str] = {
+    "change": "changes.edit_revision = {subject}",
+    "import": "changes.import_id = {subject} AND changes.kind = 'import'",
+    "revert": "changes.import_id = {subject} AND changes.kind = 'reverted'",
+    "group": "changes.import_id = {subject} AND changes.kind NOT IN ('import', 'reverted')",
+    "key": "changes.author = {subject}",
+}
+
+
+def _build_condition(kind: RevertKind, table: str, scope: Sequence[str]) -> str:
+    """Return the condition for the change sets of a scope: the last one, the subject, and the times."""
+    last, subject, since, until = scope
+    condition = _SCOPE_CONDITIONS[kind].format(subject=subject).replace("changes.", f"{table}.")
+    return f"{condition} AND {table}.edit_revision <= {last} AND {table}.moment BETWEEN {since} AND {until}"
+
+
+def _build_scan(kind: RevertKind) -> str:
+    scope = ("$6", "$7", "$8", "$9")
+    return f"""
+SELECT page.*, {_build_condition(kind, "page", scope)} AND NOT EXISTS (
+    SELECT 1 FROM changes AS newer
+    WHERE newer.bucket = $1 AND newer.listing_id = page.listing_id AND newer.listing_id <> 0
+        AND (newer.edit_revision, newer.number) > (page.edit_revision, page.number)
+        AND {_build_condition(kind, "newer", scope)})
+FROM (
+    SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END, moment, author, kind, import_id
+    FROM changes
+    WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND edit_revision >= $4
+    ORDER BY edit_revision DESC, number DESC LIMIT $5) AS page
+ORDER BY page.edit_revision DESC, page.number DESC
 """
 
-SCAN_CHANGES = """
-SELECT edit_revision, number, listing_id, moment, author, import_id, CASE listing_id WHEN 0 THEN detail END,
-    fields LIKE '%external_id%' OR fields LIKE '%deleted_at%' AND (
-        SELECT external_id FROM listings WHERE bucket = $1 AND id = changes.listing_id) IS NOT NULL
-FROM changes
-WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) < ($3, $4) AND edit_revision >= $5
-ORDER BY edit_revision DESC, number DESC LIMIT $6
+
+def _build_find_newer(kind: RevertKind) -> str:
+    return f"""
+SELECT listing_id FROM changes
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision >= $3
+    AND {_build_condition(kind, "changes", ("$4", "$5", "$6", "$7"))}
+LIMIT 1
 """
+
+
+_KINDS: Sequence[RevertKind] = ("change", "import", "revert", "group", "key")
+SCANS = {kind: _build_scan(kind) for kind in _KINDS}
+"""Changes, newest first. The last column tells whether the revert undoes the change, and none of its listing later."""
+
+FIND_NEWER = {kind: _build_find_newer(kind) for kind in _KINDS}
+"""The listing, if the revert undoes a change of it since the change set that created it."""
+FIND_NEWER_OF_LISTINGS = {kind: build_each(statement) for kind, statement in FIND_NEWER.items()}
+
+# The plans
 
 GET_CREATED_LISTING = f"SELECT {LISTING_COLUMNS}, author, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
 GET_CREATED_LISTINGS = GET_CREATED_LISTING.replace("id = $2", "id = ANY(CAST($2 AS bigint[]))")
 
 
-def _build_list_edits(listing_id: str, first: str, count: str) -> str:
-    return f"""
-SELECT listing_id, edit_revision, number, moment, author, import_id, kind, fields, octet_length(detail),
+LIST_EDITS = f"""
+SELECT listing_id, edit_revision, moment, author, kind, import_id, number, fields, octet_length(detail),
     CASE WHEN octet_length(detail) <= {_MAX_SHORT_BYTES} THEN detail END
 FROM changes
-WHERE bucket = $1 AND listing_id = {listing_id} AND listing_id <> 0 AND edit_revision >= {first}
-ORDER BY edit_revision DESC, number DESC LIMIT {count}
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision >= $3
+ORDER BY edit_revision DESC, number DESC LIMIT $4
 """
+LIST_EDITS_OF_LISTINGS = f"{build_each(LIST_EDITS)} ORDER BY edit_revision DESC, number DESC"
 
-
-LIST_EDITS = _build_list_edits("$2", "$3", "$4")
-LIST_EDITS_OF_LISTINGS = f"""
-SELECT edits.* FROM {build_arrays(["bigint"] * 3)} AS wanted (id, first, count),
-    LATERAL ({_build_list_edits("wanted.id", "wanted.first", "wanted.count")}) AS edits
-ORDER BY edit_revision DESC, number DESC
-"""
-
-
-def _build_find_newer_edit(condition: str) -> str:
-    return f"""
-SELECT 1 FROM changes
-WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision > $3 AND edit_revision <= $4
-    AND {condition}
+MAY_CLAIM = """
+SELECT listing_id FROM changes
+WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision >= $3
+    AND (fields LIKE '%external_id%' OR fields LIKE '%deleted_at%')
 LIMIT 1
 """
+MAY_CLAIM_OF_LISTINGS = build_each(MAY_CLAIM)
 
+GET_GROUP_OF_REVERT = "SELECT group_id FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3"
 
-FIND_NEWER_EDIT_OF_KEY = _build_find_newer_edit("author = $5 AND moment >= $6 AND moment <= $7")
-FIND_NEWER_EDIT_OF_GROUP = _build_find_newer_edit("import_id = $5")
+GET_SCOPE_OF_GROUP = f"""
+SELECT group_id, {_SCOPE_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND group_id = $3
+"""
 
 GET_EDIT_VALUES = """
 SELECT edit_revision, number, fields, detail FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = $4
 """
 
+LIST_CONFLICTS_OF_LISTING = """
+SELECT listing_id, number FROM revert_conflicts
+WHERE bucket = $1 AND account_id = $2 AND revert_id = $3 AND listing_id = $4
+"""
+LIST_CONFLICTS_OF_LISTINGS = build_each(LIST_CONFLICTS_OF_LISTING)
+
 FREE_EXTERNAL_ID = "UPDATE listings SET external_id = NULL WHERE bucket = $1 AND id = $2"
 
 # Reverts
 
+RAISE_LAST_REVERT = """
+UPDATE account_state SET last_revert = last_revert + 1 WHERE bucket = $1 AND account_id = $2 RETURNING last_revert
+"""
+
 ADD_REVERT = f"""
 INSERT INTO reverts ({REVERT_COLUMNS}, revision)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, NULL, NULL, 0)
 """
 
 GET_REVERT = f"""
-SELECT {REVERT_COLUMNS}, revision FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3
+SELECT {REVERT_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3
 """
 
 FIND_UNFINISHED_REVERT = """
-SELECT id FROM reverts WHERE bucket = $1 AND account_id = $2 AND finished_at IS NULL LIMIT 1
+SELECT id, first_revision FROM reverts WHERE bucket = $1 AND account_id = $2 AND finished_at IS NULL LIMIT 1
 """
 
 LEASE_REVERT = f"""
@@ -95,7 +147,9 @@ RETURNING {REVERT_COLUMNS}, revision
 """
 
 ADVANCE_REVERT = """
-UPDATE reverts SET done_revision = $4, done_number = $5, reverted = $6, unchanged = $7, conflicts = $8, finished_at = $9
+UPDATE reverts
+SET done_revision = $4, done_number = $5, reverted = $6, unchanged = $7, conflicts = $8, finished_at = $9,
+    group_id = $10, revision = $11
 WHERE bucket = $1 AND account_id = $2 AND id = $3
 """
 
@@ -106,9 +160,20 @@ WHERE finished_at IS NULL
     AND (SELECT disabled_at FROM accounts WHERE accounts.id = reverts.account_id) IS NULL
 """
 
+LIST_UNDONE = """
+SELECT kind, subject, group_id FROM reverts
+WHERE bucket = $1 AND account_id = $2 AND finished_at IS NOT NULL AND group_id IS NOT NULL AND conflicts = 0
+ORDER BY id DESC LIMIT $3
+"""
+
 ADD_CONFLICT = """
 INSERT INTO revert_conflicts (bucket, account_id, revert_id, number, listing_id, reason, fields, subject)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
+
+DELETE_CONFLICT = f"""
+DELETE FROM revert_conflicts WHERE bucket = $1 AND account_id = $2 AND revert_id = $3 AND number = $4
+RETURNING {CONFLICT_BYTES}
 """
 
 PAGE_CONFLICTS = """
@@ -119,16 +184,22 @@ WHERE bucket = $1 AND account_id = $2 AND revert_id = $3 AND number > $4
 ORDER BY number LIMIT $5
 """
 
-PURGE_REVERTS = """
-DELETE FROM reverts WHERE bucket = $1 AND account_id = $2 AND id <= $3 AND finished_at IS NOT NULL
+
+def _build_purge(action: str) -> str:
+    return f"""
+{action} reverts WHERE bucket = $1 AND account_id = $2 AND finished_at IS NOT NULL
+    AND CASE WHEN group_id IS NULL THEN started_at < $4 ELSE group_id <= $3 END
 """
 
-PURGE_CONFLICTS = """
-DELETE FROM revert_conflicts WHERE bucket = $1 AND account_id = $2 AND revert_id <= $3 AND NOT EXISTS (
-    SELECT 1 FROM reverts
-    WHERE reverts.bucket = $1 AND reverts.account_id = $2 AND reverts.id = revert_conflicts.revert_id)
+
+PURGE_CONFLICTS = f"""
+DELETE FROM revert_conflicts
+WHERE bucket = $1 AND account_id = $2 AND revert_id IN ({_build_purge("SELECT id FROM")})
+RETURNING {CONFLICT_BYTES}
 """
+
+PURGE_REVERTS = _build_purge("DELETE FROM")
 
 ERASE_REVERTS = "DELETE FROM reverts WHERE bucket = $1 AND account_id = $2"
 
-ERASE_CONFLICTS = "DELETE FROM revert_conflicts WHERE bucket = $1 AND account_id = $2"
+ERASE_CONFLICTS = f"DELETE FROM revert_conflicts WHERE bucket = $1 AND account_id = $2 RETURNING {CONFLICT_BYTES}"

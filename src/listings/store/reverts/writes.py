@@ -1,56 +1,49 @@
 """Transactions that revert change sets, a limited number of listings at a time."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
-from listings.contract.history import Actor
-from listings.contract.listings import IdempotencyRecord
-from listings.contract.reverts import (
-    Candidate,
+from listings.domain.accounts import require_enabled
+from listings.domain.changes import Change
+from listings.domain.errors import Problem
+from listings.domain.history import Actor
+from listings.domain.listings import IdempotencyRecord
+from listings.domain.model import Account, Listing
+from listings.domain.reverts import (
     Revert,
     RevertConflict,
     RevertCounts,
     RevertKey,
     RevertPosition,
     RevertPreview,
+    RevertScope,
     RevertStep,
 )
-from listings.domain.account_limits import AccountLimits
-from listings.domain.accounts import require_enabled
-from listings.domain.changes import Change
-from listings.domain.errors import Problem
-from listings.domain.model import Account, Listing
-from listings.domain.reverts import RevertScope
-from listings.store import sql
+from listings.store import change_sql, sql
 from listings.store.mapping import Partition, Row
-from listings.store.reverts import reads as revert_reads
 from listings.store.reverts import sql as revert_sql
-from listings.store.reverts.reads import Planned, PlanOptions, Plans
+from listings.store.reverts.plans import Planned, PlanOptions, Plans, build_scope, plan_step
+from listings.store.reverts.scan import require_stored
 from listings.store.scripts import audit, listings
-from listings.store.scripts.changes import ChangeSet
+from listings.store.scripts.bulk import update_many
+from listings.store.scripts.changes import ChangeSet, measure_change
 from listings.store.scripts.engine import Engine
-from listings.store.scripts.script import Query, QueryMany, Script
+from listings.store.scripts.script import Transaction
 
 _encode = msgspec.json.Encoder().encode
 _decode_names = msgspec.json.Decoder(list[str]).decode
 
 
-def build_revert(row: Sequence[object]) -> Revert:
+def build_revert(row: Sequence[Any]) -> Revert:
     """Return the revert in a row of REVERT_COLUMNS."""
-    return msgspec.convert(
-        {
-            "key": row[:3],
-            "scope": dict(zip(RevertScope.__struct_fields__, (*row[3:9], row[9] == 1), strict=True)),
-            "actor": row[10],
-            "started_at": row[11],
-            "position": row[12:14],
-            "counts": dict(zip(RevertCounts.__struct_fields__, row[14:17], strict=True)),
-            "finished_at": row[17],
-        },
-        Revert,
-    )
+    *key_and_scope, actor, started_at, revision, number, reverted, unchanged, conflicts, finished_at, group_id = row
+    counts, position = RevertCounts(reverted, unchanged, conflicts), RevertPosition(revision, number)
+    key, scope = RevertKey(*key_and_scope[:3]), build_scope(key_and_scope[3:])
+    return Revert(key, scope, actor, started_at, position, counts, finished_at, group_id)
 
 
 def build_conflict(row: Row) -> RevertConflict:
@@ -59,135 +52,140 @@ def build_conflict(row: Row) -> RevertConflict:
     return RevertConflict(number, listing_id, external_id, reason, _decode_names(fields), subject)
 
 
-def begin(  # noqa: PLR0913, PLR0917 - the contract's parameters
+async def begin(  # noqa: PLR0913, PLR0917 - the parts of a revert
+    tx: Transaction,
     engine: Engine,
     partition: Partition,
     scope: RevertScope,
     step: RevertStep,
     actor: Actor,
     idempotency: IdempotencyRecord | None,
-) -> Script[Revert | int]:
+) -> Revert | int:
     """Start a revert with its first step, or return the id of the one that had the same idempotency key."""
-    yield from _lock_account(partition)
+    await _lock_account(tx, partition)
     if idempotency is not None:
-        yield from engine.lock_counter(partition[0])
-        earlier = yield from listings.find_earlier_result(partition, idempotency)
+        await engine.lock_counter(tx, partition[0])
+        earlier = await listings.find_earlier_result(tx, partition, idempotency)
         if earlier is not None:
             return int(earlier)
-    yield from _require_no_unfinished(partition)
+    await _require_no_unfinished(tx, partition)
+    await require_stored(tx, partition, scope.first)
     options = PlanOptions(scope, engine.limits, actor.moment)
-    plans, revision = yield from _lock_and_plan(engine, partition, step, options)
-    key = RevertKey(*partition, revision + 1)
-    rows = yield Query(sql.RAISE_REVISION, (*partition, *plans.growth, 1))
-    yield from _write(engine, partition, plans.planned, ChangeSet(partition, actor, revert_id=key.id), key.id)
-    counts = yield from _store_conflicts(key, plans.planned, RevertCounts())
-    position, finished_at = _find_end(step, plans, actor.moment)
-    started = (*key, *astuple(scope), *actor)
-    yield Query(revert_sql.ADD_REVERT, (*started, *position, *astuple(counts), finished_at, rows[0][0]))
-    yield audit.record_revert(partition, rows[0][0], actor, key.id, counts)
+    plans = await plan_step(tx, partition, step, options, partial(_lock, tx, engine, partition))
+    key = RevertKey(*partition, int((await tx.fetch(revert_sql.RAISE_LAST_REVERT, partition))[0][0]))
+    begun = Revert(key, scope, actor.key_id, actor.moment, step.start, RevertCounts(), None)
+    await tx.fetch(revert_sql.ADD_REVERT, (*key, *astuple(scope), actor.key_id, actor.moment, *step.start))
     if idempotency is not None:
-        yield listings.store_result(partition, idempotency, str(key.id))
-    return Revert(key, scope, *actor, position, counts, finished_at)
+        await listings.store_result(tx, partition, idempotency, str(key.id))
+    return await _write_step(tx, engine, begun, step, plans, actor.moment, 0)
 
 
-def advance(engine: Engine, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Script[Revert | None]:
+async def advance(
+    tx: Transaction, engine: Engine, key: RevertKey, step: RevertStep, worker: bytes, now: int
+) -> Revert | None:
     """Take the next step of a revert. Return None if it is not at the start of the step, or has another worker."""
-    yield from _lock_account(key[:2])
-    leased = yield Query(revert_sql.LEASE_REVERT, (*key, worker, now))
+    await _lock_account(tx, key[:2])
+    leased = await tx.fetch(revert_sql.LEASE_REVERT, (*key, worker, now))
     revert = build_revert(leased[0][:-1]) if leased else None
     if revert is None or revert.position != step.start:
         return None
-    partition, actor = key[:2], Actor(revert.actor, now)
-    options = PlanOptions(revert.scope, engine.limits, now)
-    plans, revision = yield from _lock_and_plan(engine, partition, step, options)
-    if any(one.plan.changes for one in plans.planned):
-        yield Query(sql.RAISE_REVISION, (*partition, *plans.growth, 1))
-        change_set = ChangeSet(partition, actor, revert_id=key.id)
-        yield from _write(engine, partition, plans.planned, change_set, revision + 1)
-    counts = yield from _store_conflicts(key, plans.planned, revert.counts)
-    position, finished_at = _find_end(step, plans, now)
-    yield Query(revert_sql.ADVANCE_REVERT, (*key, *position, *astuple(counts), finished_at))
-    if counts != revert.counts:
-        yield audit.update_revert(partition, leased[0][-1], counts)
-    return msgspec.structs.replace(revert, position=position, counts=counts, finished_at=finished_at)
+    options = PlanOptions(revert.scope, engine.limits, now, key, revert.group_id)
+    plans = await plan_step(tx, key[:2], step, options, partial(_lock, tx, engine, key[:2]))
+    return await _write_step(tx, engine, revert, step, plans, now, leased[0][-1])
 
 
-def _lock_account(partition: Partition) -> Script[None]:
+async def _lock_account(tx: Transaction, partition: Partition) -> None:
     """Lock the account, so that it is not erased meanwhile. Raises Problem("account_disabled")."""
-    rows = yield Query(sql.GET_ACCOUNT, (partition[1],), locks=True)
+    rows = await tx.fetch(sql.GET_ACCOUNT, (partition[1],), locks=True)
     require_enabled(Account(*rows[0]))
 
 
-def _require_no_unfinished(partition: Partition) -> Script[None]:
+async def _require_no_unfinished(tx: Transaction, partition: Partition) -> None:
     """Raise Problem("revert_running") if the account, which must be locked, has an unfinished revert."""
-    rows = yield Query(revert_sql.FIND_UNFINISHED_REVERT, partition)
+    rows = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
     if rows:
         running = f"Revert {rows[0][0]} is still running"
         raise Problem("revert_running", f"{running}, and an account can have only one at a time: try again later")
 
 
-def preview(
-    partition: Partition, scope: RevertScope, candidates: Sequence[Candidate], limits: AccountLimits, now: int
-) -> Script[RevertPreview]:
-    """Return what the revert of some changes would do."""
-    plans = yield from revert_reads.plan(partition, candidates, PlanOptions(scope, limits, now))
-    changes = [_build_change(one, now) for one in plans.planned if one.plan.changes]
+async def preview(tx: Transaction, partition: Partition, step: RevertStep, options: PlanOptions) -> RevertPreview:
+    """Return what a step would do."""
+    plans = await plan_step(tx, partition, step, options)
+    planned = [one for one in plans.planned if not one.is_ahead]
+    changes = [_build_change(one, options.now) for one in planned if one.plan.changes]
+    found = [(one.listing, conflict) for one in planned for conflict in one.plan.conflicts]
     conflicts = [
-        RevertConflict(number, *one)
-        for number, one in enumerate(
-            (
-                (listing.id, listing.external_id, conflict.reason, conflict.fields, conflict.subject)
-                for listing, plan, _ in plans.planned
-                for conflict in plan.conflicts
-            ),
-            1,
-        )
+        RevertConflict(number, listing.id, listing.external_id, conflict.reason, conflict.fields, conflict.subject)
+        for number, (listing, conflict) in enumerate(found, 1)
     ]
-    return RevertPreview(changes, conflicts, _count(plans.planned, RevertCounts()), plans.done)
+    return RevertPreview(changes, conflicts, _count(planned, RevertCounts()), plans.done)
 
 
 def _build_change(planned: Planned, now: int) -> Change:
     listing, changes = planned.listing, dict(planned.plan.changes)
     del changes["updated_at"]
     before = {name: getattr(listing, name) for name in changes}
-    return Change(0, 0, listing.id, now, 0, "reverted", None, listing.external_id, before, changes)
+    return Change(0, 0, listing.id, now, 0, "reverted", None, None, listing.external_id, before, changes)
 
 
-def _lock_and_plan(
-    engine: Engine, partition: Partition, step: RevertStep, options: PlanOptions
-) -> Script[tuple[Plans, int]]:
-    """Lock the listings and the account. Return the plans and the account's edit revision."""
-    ids = sorted({candidate.listing_id for candidate in step.candidates})
+async def _lock(tx: Transaction, engine: Engine, partition: Partition, ids: Sequence[int]) -> None:
+    """Lock listings, and then the account."""
     if ids:
-        yield from engine.lock_listings(partition, ids)
-    state = yield Query(sql.GET_ACCOUNT_SIZE, partition, locks=True)
-    return (yield from revert_reads.plan(partition, step.candidates, options)), int(state[0][2])
+        await engine.lock_listings(tx, partition, ids)
+    await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=True)
 
 
-def _write(
-    engine: Engine, partition: Partition, planned: Sequence[Planned], change_set: ChangeSet, edit_revision: int
-) -> Script[None]:
-    """Write the changes, those that take no external id first, and the change set."""
-    change_set.begin(edit_revision)
-    by_columns: dict[tuple[str, ...], list[Planned]] = {}
+async def _write_step(  # noqa: PLR0913, PLR0917 - the state of the revert
+    tx: Transaction,
+    engine: Engine,
+    revert: Revert,
+    step: RevertStep,
+    plans: Plans,
+    now: int,
+    revision: int,
+) -> Revert:
+    """Write the changes of a step, its conflicts, the progress, and the audit event, which the first change adds."""
+    partition, group_id, planned = revert.key[:2], revert.group_id, plans.planned
+    is_first = group_id is None
+    if any(one.plan.changes for one in planned):
+        group_id = group_id or plans.edit_revision + 1
+        change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=group_id)
+        raised = await _write(tx, engine, partition, plans, change_set)
+        revision = raised if is_first else revision
+    counts = await _store_conflicts(tx, revert.key, planned, revert.counts)
+    if is_first and group_id is not None:
+        started = Actor(revert.actor, revert.started_at)
+        await audit.record_revert(tx, partition, revision, started, revert.key.id, counts)
+    elif group_id is not None and counts != revert.counts:
+        await audit.update_revert(tx, partition, revision, counts)
+    is_whole = plans.done == len(step.candidates)
+    position = step.end if is_whole else RevertPosition(*step.candidates[plans.done - 1][:2])
+    finished_at = now if is_whole and step.is_last else None
+    progress = (*position, *astuple(counts), finished_at, group_id)
+    await tx.fetch(revert_sql.ADVANCE_REVERT, (*revert.key, *progress, revision))
+    return msgspec.structs.replace(revert, position=position, counts=counts, finished_at=finished_at, group_id=group_id)
+
+
+async def _write(tx: Transaction, engine: Engine, partition: Partition, plans: Plans, change_set: ChangeSet) -> int:
+    """Write the changes, those that take no external id first, and the change set. Return the account's revision."""
+    rows = await tx.fetch(sql.RAISE_REVISION, (*partition, *plans.growth, change_set.step, 0))
+    revision = int(rows[0][0])
+    change_set.begin(*rows[0][1:])
+    planned = plans.planned
+    edits = [(_apply(one), one.plan.changes) for one in planned if one.plan.changes and one.claimed is None]
+    await update_many(tx, engine, partition, edits)
+    await _free_claimed(tx, partition, planned)
     for one in planned:
-        if one.plan.changes and one.claimed is None:
-            by_columns.setdefault(tuple(one.plan.changes), []).append(one)
-    for columns, group in by_columns.items():
-        rows = [(partition[0], one.listing.id, *one.plan.changes.values()) for one in group]
-        update = sql.build_listing_update(columns, returning=False)
-        yield QueryMany(update, rows, sql.build_listing_updates(columns))
-    yield from _index(engine, partition, [one for group in by_columns.values() for one in group])
-    yield from _free_claimed(partition, planned)
-    for listing, plan, claimed in planned:
+        listing, plan, claimed = one[:3]
         if claimed is not None:
-            yield from listings.update(engine, listing.id, plan.changes)
+            await listings.update(tx, engine, listing.id, plan.changes)
         if plan.changes:
-            yield from change_set.add_changed(listing, plan.changes)
-    yield from change_set.write(may_be_empty=True)
+            await change_set.add_changed(tx, listing, plan.changes)
+    await change_set.write(tx)
+    return revision
 
 
-def _free_claimed(partition: Partition, planned: Sequence[Planned]) -> Script[None]:
+async def _free_claimed(tx: Transaction, partition: Partition, planned: Sequence[Planned]) -> None:
     """Free the external ids that other listings of the step take: a unique index is checked after each row."""
     takers = {one.claimed: one.listing.id for one in planned if one.claimed is not None}
     passed_on = [
@@ -197,45 +195,37 @@ def _free_claimed(partition: Partition, planned: Sequence[Planned]) -> Script[No
         and takers.get(one.held or "", one.listing.id) != one.listing.id
     ]
     if passed_on:
-        yield QueryMany(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
-
-
-def _index(engine: Engine, partition: Partition, planned: Sequence[Planned]) -> Script[None]:
-    """Index the new words of those listings that are indexed."""
-    changed = [one for one in planned if one.plan.changes.keys() & {"title", "content"}]
-    if not changed:
-        return
-    rows = yield QueryMany(sql.IS_LISTING_INDEXED, [(partition[0], one.listing.id) for one in changed])
-    after = [_apply(one) for one, (indexed,) in zip(changed, rows, strict=True) if indexed]
-    if after:
-        yield from engine.index_words(partition[1], [(one.id, one.title, one.content) for one in after])
+        await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
 
 
 def _apply(planned: Planned) -> Listing:
     return msgspec.structs.replace(planned.listing, **dict(planned.plan.changes))
 
 
-def _store_conflicts(key: RevertKey, planned: Sequence[Planned], before: RevertCounts) -> Script[RevertCounts]:
-    """Store the conflicts with the next numbers. Return the new counts."""
-    found = [(listing.id, conflict) for listing, plan, _ in planned for conflict in plan.conflicts]
+async def _store_conflicts(
+    tx: Transaction, key: RevertKey, planned: Sequence[Planned], before: RevertCounts
+) -> RevertCounts:
+    """Store the conflicts with the next numbers, and mark the listings that lost their ids ahead. Return the counts."""
+    was_ahead = [(*key, -one.listing.id) for one in planned if one.was_ahead and not one.is_ahead]
+    removed = await tx.fetch_many(revert_sql.DELETE_CONFLICT, was_ahead)
+    found = [(one.listing.id, conflict) for one in planned for conflict in one.plan.conflicts]
     rows = [
         (*key, number, listing_id, conflict.reason, _encode(conflict.fields).decode(), conflict.subject)
         for number, (listing_id, conflict) in enumerate(found, before.conflicts + 1)
     ]
+    rows += [
+        (*key, -one.listing.id, one.listing.id, "external_id_taken", "[]", None) for one in planned if one.is_ahead
+    ]
     if rows:
-        yield QueryMany(revert_sql.ADD_CONFLICT, rows)
-    return _count(planned, before)
+        await tx.fetch_many(revert_sql.ADD_CONFLICT, rows)
+    size = sum(measure_change(fields) for *_, fields, _ in rows) - sum(row[0] for row in removed)
+    if size:
+        await tx.fetch(change_sql.ADD_HISTORY_BYTES, (*key[:2], size))
+    return _count([one for one in planned if not one.is_ahead], before)
 
 
 def _count(planned: Sequence[Planned], before: RevertCounts) -> RevertCounts:
-    reverted = sum(bool(one.plan.changes) for one in planned)
+    reverted = sum(bool(one.plan.changes) for one in planned if not one.plan.conflicts)
     unchanged = sum(not (one.plan.changes or one.plan.conflicts) for one in planned)
     conflicts = sum(len(one.plan.conflicts) for one in planned)
     return RevertCounts(before.reverted + reverted, before.unchanged + unchanged, before.conflicts + conflicts)
-
-
-def _find_end(step: RevertStep, plans: Plans, now: int) -> tuple[RevertPosition, int | None]:
-    """Return the position after the step, and the time if the revert is finished."""
-    if plans.done < len(step.candidates):
-        return RevertPosition(*step.candidates[plans.done - 1][:2]), None
-    return step.end, now if step.is_last else None

@@ -1,1 +1,1 @@
-"""Transactions as scripts: generators of statements that every engine can run."""
+"""Transactions as scripts, which every engine can run."""

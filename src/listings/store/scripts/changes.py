@@ -1,26 +1,31 @@
 """Write change sets in the transactions that they describe (decision G45)."""
 
-from collections.abc import Iterable, Iterator
-from itertools import takewhile
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
-from listings.contract.history import Actor, EventKind
-from listings.contract.imports import ImportKey
-from listings.domain.model import BUCKETS, Listing, ListingChange
+from listings.domain.account_limits import CHANGE_BYTES, count_bytes
+from listings.domain.history import Actor, EventKind
+from listings.domain.imports import ImportKey
+from listings.domain.model import BUCKETS, Listing, ListingChange, Value
 from listings.store import change_sql, member_sql, sql
+from listings.store.change_sets import groups
 from listings.store.mapping import Partition, Row
-from listings.store.reverts import sql as revert_sql
 from listings.store.scripts.audit import choose_kind
-from listings.store.scripts.script import Query, QueryMany, Script
+from listings.store.scripts.script import Transaction
 
 encode = msgspec.json.Encoder().encode
 
 MARKER_INTERVAL = 256
 """Every change set whose `edit_revision` is a multiple of this has a row, so that a reader knows where to start."""
 
-_MAX_PENDING_CHARACTERS = 1024 * 1024  # of the changes of one transaction that are in memory
+_MAX_PENDING_CHARACTERS = 1024 * 1024  # that the changes of one transaction may have in memory
+_PAIR = 2
+_MIN_CUT_CHARACTERS = 32  # of a value that is stored as what differs
+MAX_AHEAD_SECONDS = 60
+"""A stored time that is further ahead comes from a wrong clock."""
 
 
 def list_names(changes: ListingChange) -> list[str]:
@@ -29,24 +34,84 @@ def list_names(changes: ListingChange) -> list[str]:
 
 
 def encode_values(before: Listing, changes: ListingChange) -> tuple[str, str]:
-    """Return the changed columns, separated by commas, and the old and the new value of each, as JSON."""
+    """Return the changed columns, separated by commas, and the old and the new value of each, as JSON.
+
+    The new value of a long text is stored as what differs: see `join_value`.
+    """
     names = list_names(changes)
-    values = [(getattr(before, name), changes[name]) for name in names]
+    values = [_cut_value(getattr(before, name), changes[name]) for name in names]
     return ",".join(names), encode(values).decode()
 
 
-def build_marker(partition: Partition, edit_revision: int, actor: Actor, listing_id: int) -> Row:
-    """Return the values of ADD_CHANGE for a single create that gets a row."""
-    serial = listing_id // BUCKETS
-    detail = encode_serials([serial])
-    return (*partition, edit_revision, 0, 0, actor.moment, actor.key_id, "created", None, "", detail, serial)
+def _cut_value(old: Value, new: Value) -> tuple[Value, ...]:
+    """Return both values or, if they are texts with a long common start and end, what `join_value` takes."""
+    if not isinstance(old, str) or not isinstance(new, str) or len(new) < _MIN_CUT_CHARACTERS:
+        return old, new
+    start = _count_common(old, new)
+    end = _count_common(old[start:][::-1], new[start:][::-1])
+    if start + end < _MIN_CUT_CHARACTERS:
+        return old, new
+    return old, start, end, new[start : len(new) - end]
 
 
-def encode_serials(serials: Iterable[int]) -> str:
-    """Return the serials of created listings as JSON: pairs of a first serial and a count."""
-    runs: list[list[int]] = []
-    for serial in serials:
-        if runs and serial == sum(runs[-1]):
+def _count_common(one: str, other: str) -> int:
+    """Return the number of characters with which both texts begin."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def join_value(old: Value, *new: Any) -> tuple[Value, Value]:  # noqa: ANN401 - the value, or three of these types
+    """Return the old and the new value, which is given as it is, or as what differs.
+
+    That is the numbers of characters at the start and the end of the old text that it has, too, and those in between.
+    """
+    if len(new) == 1 or not isinstance(old, str):
+        return old, new[0]
+    start, end, middle = new
+    return old, f"{old[:start]}{middle}{old[len(old) - end :]}"
+
+
+async def settle_moment(tx: Transaction, partition: Partition, now: int, last: int) -> int:
+    """Return the time of a change set that is written now. It is not before the account's last one.
+
+    If that is more than a minute ahead, a wrong clock has written it: first, times that are ahead are set to now.
+    `last` is the account's `edited_at`.
+    """
+    if last <= now + MAX_AHEAD_SECONDS:
+        return max(now, last)
+    await tx.fetch(change_sql.SET_BACK_CHANGES, (*partition, now))
+    await tx.fetch(change_sql.SET_EDITED_AT, (*partition, now))
+    return now
+
+
+async def add_marker(
+    tx: Transaction, partition: Partition, edit_revision: int, actor: Actor, listing_id: int, edited_at: int
+) -> None:
+    """Store a row for a single create. `edited_at`: that of the account."""
+    serial, moment = listing_id // BUCKETS, max(actor.moment, edited_at)
+    detail = encode_created({serial: None})
+    row = (*partition, edit_revision, 0, 0, moment, actor.key_id, "created", None, "", detail, serial, None)
+    await tx.fetch(change_sql.ADD_CHANGE, row)
+    await tx.fetch(change_sql.SET_EDITED_AT, (*partition, moment))
+
+
+def encode_created(created: Mapping[int, str | None]) -> str:
+    """Return created listings as JSON: pairs of a first serial and a count.
+
+    `created` has their serials, each with the time of its last update if that is not the time of its creation. This
+    time is the third element of a run of one.
+    """
+    runs: list[list[Any]] = []
+    for serial, updated_at in created.items():
+        if updated_at is not None:
+            runs.append([serial, 1, updated_at])
+        elif runs and len(runs[-1]) == _PAIR and serial == sum(runs[-1]):
             runs[-1][1] += 1
         else:
             runs.append([serial, 1])
@@ -55,8 +120,13 @@ def encode_serials(serials: Iterable[int]) -> str:
 
 def decode_ids(detail: str, bucket: int) -> Iterator[int]:
     """Yield the ids of the created listings."""
-    for first, count in msgspec.json.decode(detail, type=list[tuple[int, int]]):
+    for first, count, *_ in msgspec.json.decode(detail):
         yield from (serial * BUCKETS + bucket for serial in range(first, first + count))
+
+
+def find_updated_at(detail: str, listing_id: int) -> str | None:
+    """Return the time of the last update that a created listing had, if that is not the time of its creation."""
+    return {run[0]: run[2] for run in msgspec.json.decode(detail) if len(run) > _PAIR}.get(listing_id // BUCKETS)
 
 
 class ChangeSet:
@@ -75,10 +145,13 @@ class ChangeSet:
         self._import_key = import_key
         self._group_id = revert_id
         self._kind = _choose_set_kind(import_key, revert_id)
-        self._serials: list[int] = []
-        self._pending: list[tuple[int, str, str]] = []
+        self._created: dict[int, str | None] = {}  # as in `encode_created`
+        self._pending: list[tuple[tuple[int, str, str], int | None]] = []
         self._pending_characters = 0
         self._number = 0
+        self._bytes = 0
+        self._last_moment = 0
+        self._settled: int | None = None  # the time of the change set
         self.edit_revision: int | None = None
         self.ids_by_kind: dict[str, list[int]] = {"created": []}  # of the edited listings, for the audit event
 
@@ -87,94 +160,90 @@ class ChangeSet:
         """1 if the next edit raises the account's edit revision, which each transaction raises once, otherwise 0."""
         return int(self._actor is not None and self.edit_revision is None)
 
-    def begin(self, edit_revision: int | None) -> int | None:
-        """Set the edit revision, and return it if the change set is stored."""
+    def begin(self, edit_revision: int | None, edited_at: int) -> int | None:
+        """Set the edit revision, and return it if the change set is stored. `edited_at`: that of the account."""
         if self._actor is not None:
-            self.edit_revision = edit_revision
+            self.edit_revision, self._last_moment = edit_revision, edited_at
         return self.edit_revision
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was changed yet."""
-        return not (self._serials or self._pending or self._number)
+        return not (self._created or self._pending or self._number)
 
-    def add_created(self, listing_id: int) -> None:
-        """Add a new listing."""
-        self._serials.append(listing_id // BUCKETS)
+    def add_created(self, listing_id: int, updated_at: str | None = None) -> None:
+        """Add a new listing. `updated_at`: the time of its last update, if that is not the time of its creation."""
+        self._created[listing_id // BUCKETS] = updated_at
         self.ids_by_kind["created"].append(listing_id)
 
-    def add_changed(self, before: Listing, changes: ListingChange) -> Script[None]:
-        """Add a change of a listing, after the edit revision is known."""
+    async def add_changed(
+        self, tx: Transaction, before: Listing, changes: ListingChange, base_version: int | None = None
+    ) -> None:
+        """Add a change of a listing, after the edit revision is known. `base_version`: that of an import's row."""
         self.ids_by_kind.setdefault(choose_kind(changes), []).append(before.id)
         if self._actor is None:
             return
         names, detail = encode_values(before, changes)
-        self._pending.append((before.id, names, detail))
+        self._pending.append(((before.id, names, detail), base_version))
         self._pending_characters += len(detail)
         if self._pending_characters >= _MAX_PENDING_CHARACTERS:
-            yield from self._write_pending(self._actor)
+            await self._write_pending(tx, self._actor)
 
-    def write(self, *, may_be_empty: bool = False) -> Script[None]:
-        """Store the change set, unless nothing was changed and it may not be empty."""
-        if self._actor is None or self.edit_revision is None or (self.is_empty and not may_be_empty):
+    async def write(self, tx: Transaction) -> None:
+        """Store the change set, unless nothing was changed."""
+        if self._actor is None or self.edit_revision is None or self.is_empty:
             return
-        yield from self._write_pending(self._actor)
-        rows = yield Query(sql.GET_LAST_SERIAL, self._partition[:1])
-        row = self._build_row(self._actor, 0, 0, "", encode_serials(self._serials), int(rows[0][0]) if rows else 0)
-        yield Query(change_sql.ADD_CHANGE, row)
+        moment = await self._write_pending(tx, self._actor)
+        rows = await tx.fetch(sql.GET_LAST_SERIAL, self._partition[:1])
+        row = self._build_row(self._actor, 0, 0, "", encode_created(self._created), int(rows[0][0]) if rows else 0)
+        await tx.fetch(change_sql.ADD_CHANGE, (*row, None))
+        await tx.fetch(change_sql.FINISH_CHANGE_SET, (*self._partition, self._bytes, moment))
+        if self._group_id is not None:
+            actor, changes = self._actor._replace(moment=moment), self._number + len(self._created)
+            await groups.add(tx, self._partition, self._group_id, self._kind, actor, self.edit_revision, changes)
 
-    def _write_pending(self, actor: Actor) -> Script[None]:
+    async def _write_pending(self, tx: Transaction, actor: Actor) -> int:
+        """Store the changes that are in memory. Return the time of the change set."""
+        if self._settled is None:
+            self._settled = await settle_moment(tx, self._partition, actor.moment, self._last_moment)
         if self._import_key is not None and self._group_id is None:
-            self._group_id = yield from self._find_import_id(self._import_key)
+            self._group_id = await self._find_import_id(tx, self._import_key)
+        elif actor.group is not None and self._group_id is None and self.edit_revision is not None:
+            self._group_id = await groups.find_id(tx, self._partition, actor.group, self.edit_revision)
         pending, self._pending, self._pending_characters = self._pending, [], 0
         if pending:
             first, self._number = self._number + 1, self._number + len(pending)
-            rows = [self._build_row(actor, number, *one) for number, one in enumerate(pending, first)]
-            yield QueryMany(change_sql.ADD_CHANGE, rows)
+            rows = [
+                (*self._build_row(actor, number, *change), base_version)
+                for number, (change, base_version) in enumerate(pending, first)
+            ]
+            await tx.fetch_many(change_sql.ADD_CHANGE, rows)
+        return self._settled
 
-    def _find_import_id(self, key: ImportKey) -> Script[int]:
+    async def _find_import_id(self, tx: Transaction, key: ImportKey) -> int:
         """Return the id of the import: the edit revision of its first change set."""
-        import_id = (yield Query(member_sql.GET_IMPORT_REVISION, astuple(key)))[0][1]
+        import_id = (await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key)))[0][1]
         if import_id is None:
             import_id = self.edit_revision
-            yield Query(change_sql.SET_IMPORT_EDIT_REVISION, (*astuple(key), import_id))
+            await tx.fetch(change_sql.SET_IMPORT_EDIT_REVISION, (*astuple(key), import_id))
         return int(import_id)
 
-    def _build_row(  # noqa: PLR0913, PLR0917 - the columns
+    def _build_row(
         self, actor: Actor, number: int, listing_id: int, fields: str, detail: str, last_serial: int = 0
     ) -> Row:
         if self.edit_revision is None:
             raise AssertionError("A change was added before the edit revision was known")
-        who = (actor.moment, actor.key_id, self._kind, self._group_id)
+        self._bytes += measure_change(detail)
+        who = (self._settled, actor.key_id, self._kind, self._group_id)
         return (*self._partition, self.edit_revision, number, listing_id, *who, fields, detail, last_serial)
+
+
+def measure_change(detail: str) -> int:
+    """Return the bytes that are counted for a change."""
+    return CHANGE_BYTES + count_bytes(detail)
 
 
 def _choose_set_kind(import_key: ImportKey | None, revert_id: int | None) -> EventKind:
     if import_key is not None:
         return "import"
     return "batch" if revert_id is None else "reverted"
-
-
-def purge(partition: Partition, oldest: int, max_sets: int) -> Script[int]:
-    """Delete the account's change sets from before `oldest`, at most `max_sets`, and return how many.
-
-    Finished reverts of that time are deleted with them.
-    """
-    rows = yield Query(change_sql.LIST_OLDEST_SETS, (*partition, max_sets))
-    old = list(takewhile(lambda row: row[1] < oldest, rows))
-    if old:
-        edit_revision, _, last_serial = old[-1]
-        yield Query(change_sql.DELETE_CHANGES, (*partition, edit_revision))
-        yield Query(change_sql.SET_PURGED, (*partition, edit_revision, last_serial))
-        for statement in (revert_sql.PURGE_REVERTS, revert_sql.PURGE_CONFLICTS):
-            yield Query(statement, (*partition, edit_revision))
-    else:
-        yield from _delete_remains(partition, oldest)
-    return len(old)
-
-
-def _delete_remains(partition: Partition, oldest: int) -> Script[None]:
-    """Delete the rest of a change set from before `oldest` whose first rows an interrupted erasure has deleted."""
-    rows = yield Query(change_sql.GET_FIRST_CHANGE, partition)
-    if rows and rows[0][1] < oldest:
-        yield Query(change_sql.DELETE_CHANGES, (*partition, rows[0][0]))

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from listings.contract.history import Actor, EventKind
 from listings.domain.account_limits import AccountLimits, AccountSize
+from listings.domain.history import Actor, EventKind
 from listings.domain.model import Listing
 from listings.store.mapping import Partition
-from listings.store.scripts.script import Script
+from listings.store.scripts.script import Transaction
 
 ListingText: TypeAlias = tuple[int, str, str]
 """A listing's id, title and content."""
@@ -32,22 +32,22 @@ class Engine(Protocol):
 
     limits: AccountLimits
 
-    def lock_counter(self, bucket: int) -> Script[None]:
+    async def lock_counter(self, tx: Transaction, bucket: int) -> None:
         """Lock the bucket's counter until the end of the transaction."""
 
-    def lock_and_read_listings(
-        self, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
-    ) -> Script[dict[int, Listing]]:
+    async def lock_and_read_listings(
+        self, tx: Transaction, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
+    ) -> dict[int, Listing]:
         """Lock the account's listings with these ids or external ids, and return them by id.
 
         An engine without row locks returns none, and none are returned if they are too large together. The script then
         reads them itself.
         """
 
-    def lock_listings(self, partition: Partition, ids: Sequence[int]) -> Script[None]:
+    async def lock_listings(self, tx: Transaction, partition: Partition, ids: Sequence[int]) -> None:
         """Lock the account's listings with these ids."""
 
-    def prepare_account(self, partition: Partition, new_listings: int) -> Script[bool]:
+    async def prepare_account(self, tx: Transaction, partition: Partition, new_listings: int) -> bool:
         """Prepare for new listings, while the counter is locked. Return whether listings of the account are indexed."""
 
     def is_indexed_on_create(self, indexed: int, count: int) -> bool:
@@ -56,11 +56,14 @@ class Engine(Protocol):
         `indexed` and `count` are the account's `indexed` column and its number of listings.
         """
 
-    def start_indexing(self, partition: Partition) -> Script[None]:
+    async def start_indexing(self, tx: Transaction, partition: Partition) -> None:
         """Index the listings of an account that has become large, or mark it for that."""
 
-    def index_words(self, account_id: int, texts: Sequence[ListingText]) -> Script[None]:
+    async def index_words(self, tx: Transaction, account_id: int, texts: Sequence[ListingText]) -> None:
         """Replace the words of listings in the index."""
 
-    def record_edit(self, partition: Partition, growth: AccountSize, edit: SingleEdit) -> Script[None]:
+    async def remove_words(self, tx: Transaction, bucket: int, ids: Sequence[int]) -> None:
+        """Remove the words of listings of a bucket from the index, if it has them."""
+
+    async def record_edit(self, tx: Transaction, partition: Partition, growth: AccountSize, edit: SingleEdit) -> None:
         """Finish the edit of one listing: raise the account's revisions, and store the change."""

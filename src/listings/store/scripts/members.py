@@ -1,41 +1,48 @@
-"""`MemberStore`, implemented with scripts that every engine can run."""
+"""The methods of the store for members."""
 
 from msgspec.structs import astuple
 
-from listings.contract.history import CONSOLE, Actor
-from listings.contract.mail import NewMail
-from listings.contract.members import NewSession, Session, SessionCutoffs
+from listings.domain.history import CONSOLE, Actor
+from listings.domain.mail import NewMail
+from listings.domain.members import NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import change_sql, mail_queue, member_sql, own_account, sql
+from listings.store import audience, change_sql, mail_queue, member_sql, own_account, pictures, sql
+from listings.store.change_sets import group_sql
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import Query, Script, ScriptedStore, caller_transaction, transaction
+from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
 _SESSION_COLUMNS = len(Session.__struct_fields__)
 _NO_HANDLE = ""  # matches no session
 
 
 class ScriptedMemberStore(ScriptedStore):
-    """Implements `MemberStore`."""
+    """Stores members, their sessions and invitations."""
 
     @transaction
-    def add_member(
-        self, name: str, email: str, password_hash: str, created_at: int, mail: NewMail | None = None
-    ) -> Script[Account | None]:
-        account = yield from accounts.add(name, email, None, created_at)
+    async def add_member(
+        self, tx: Transaction, name: str, email: str, password_hash: str, created_at: int, mail: NewMail | None = None
+    ) -> Account | None:
+        """Store an account without a plan, together with its password hash, and queue the mail.
+
+        Return None and store nothing if the email address is taken.
+        """
+        account = await accounts.add(tx, name, email, None, created_at)
         if account is not None:
-            yield Query(member_sql.SET_PASSWORD, (account.id, password_hash, created_at))
-            yield from record_event(account.id, Actor(CONSOLE, created_at), "account_opened")
-            yield from mail_queue.add(mail)
+            await tx.fetch(member_sql.SET_PASSWORD, (account.id, password_hash, created_at))
+            await record_event(tx, account.id, Actor(CONSOLE, created_at), "account_opened")
+            await mail_queue.add(tx, mail)
         return account
 
     async def get_password(self, account_id: int) -> str | None:
+        """Return the account's password hash, or None if it has no password."""
         return await self._find(str, member_sql.GET_PASSWORD, account_id)
 
     @transaction
-    def set_password(  # noqa: PLR0913 - see the contract
+    async def set_password(  # noqa: PLR0913 - what is stored with a password
         self,
+        tx: Transaction,
         account_id: int,
         old: str,
         new: str,
@@ -43,31 +50,43 @@ class ScriptedMemberStore(ScriptedStore):
         keep: str | None = None,
         *,
         notice: NewMail | None = None,
-    ) -> Script[bool]:
-        if not (yield from own_account.is_password(account_id, old)):
+    ) -> bool:
+        """Replace the password hash `old` with `new`, and queue the notice.
+
+        Delete what someone who knew the old password could still use: sessions, devices, invitations, and changes of
+        the email address that are not confirmed, with their queued mail. The session with the handle `keep` stays.
+        Return False and store nothing if the current hash is not `old`.
+        """
+        if not await own_account.is_password(tx, account_id, old):
             return False
-        yield from _set_password(account_id, new, actor, keep)
-        yield from mail_queue.add(notice)
+        await _set_password(tx, account_id, new, actor, keep)
+        await mail_queue.add(tx, notice)
         return True
 
     async def update_password_hash(self, account_id: int, old: str, new: str) -> bool:
+        """Store a new hash of the same password. Return False and store nothing if the current hash is not `old`."""
         return bool(await self._write(member_sql.REPLACE_PASSWORD, account_id, old, new))
 
     @transaction
-    def add_session(
-        self, account_id: int, new: NewSession, password_hash: str, mail: NewMail | None = None
-    ) -> Script[bool]:
-        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    async def add_session(
+        self, tx: Transaction, account_id: int, new: NewSession, password_hash: str, mail: NewMail | None = None
+    ) -> bool:
+        """Store a session of an existing account that signed in with the password of this hash, and queue the mail.
+
+        Return False and store nothing if the hash has changed or the account is disabled.
+        """
+        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
         if Account(*rows[0]).disabled_at is not None or not (
-            yield from own_account.is_password(account_id, password_hash)
+            await own_account.is_password(tx, account_id, password_hash)
         ):
             return False
-        yield Query(member_sql.ADD_SESSION, (account_id, *astuple(new)))
-        yield from record_event(account_id, Actor(CONSOLE, new.created_at), "signed_in")
-        yield from mail_queue.add(mail)
+        await tx.fetch(member_sql.ADD_SESSION, (account_id, *astuple(new)))
+        await record_event(tx, account_id, Actor(CONSOLE, new.created_at), "signed_in")
+        await mail_queue.add(tx, mail)
         return True
 
     async def find_session(self, digest: bytes) -> tuple[Session, Account] | None:
+        """Return the session with this digest and its account, even if it has expired."""
         rows = await self._fetch(member_sql.FIND_SESSION, digest)
         if not rows:
             return None
@@ -75,135 +94,207 @@ class ScriptedMemberStore(ScriptedStore):
         return Session(*values[:_SESSION_COLUMNS]), Account(*values[_SESSION_COLUMNS:])
 
     async def list_sessions(self, account_id: int) -> list[Session]:
+        """Return the account's sessions, latest first."""
         return [Session(*row) for row in await self._fetch(member_sql.LIST_SESSIONS, account_id)]
 
     async def touch_session(self, account_id: int, handle: str, seen_at: int) -> None:
+        """Record when a session was last seen. An earlier time than the stored one changes nothing."""
         await self._write(member_sql.TOUCH_SESSION, account_id, handle, seen_at)
 
     async def confirm_session(self, account_id: int, handle: str, digest: bytes, confirmed_at: int) -> None:
+        """Record when the owner entered the password, and replace the session's digest."""
         await self._write(member_sql.CONFIRM_SESSION, account_id, handle, digest, confirmed_at)
 
     @transaction
-    def end_session(self, account_id: int, handle: str, actor: Actor | None = None) -> Script[bool]:
-        rows = yield Query(member_sql.DELETE_SESSION, (account_id, handle))
+    async def end_session(self, tx: Transaction, account_id: int, handle: str, actor: Actor | None = None) -> bool:
+        """Delete a session. Return False if the account has no session with this handle.
+
+        An audit event is written only if `actor` is given.
+        """
+        rows = await tx.fetch(member_sql.DELETE_SESSION, (account_id, handle))
         if rows and actor is not None:
-            yield from record_event(account_id, actor, "signed_out")
+            await record_event(tx, account_id, actor, "signed_out")
         return bool(rows)
 
     @transaction
-    def end_sessions(self, account_id: int, keep: str | None = None) -> Script[int]:
-        return len((yield Query(member_sql.DELETE_SESSIONS, (account_id, keep or _NO_HANDLE))))
+    async def end_sessions(self, tx: Transaction, account_id: int, keep: str | None = None) -> int:
+        """Delete all sessions of the account except the one with the handle `keep`. Return how many were deleted."""
+        return len(await tx.fetch(member_sql.DELETE_SESSIONS, (account_id, keep or _NO_HANDLE)))
 
     @transaction
-    def purge_sessions(self, oldest: SessionCutoffs) -> Script[None]:
-        yield Query(member_sql.PURGE_IDLE_SESSIONS, (oldest.seen_at,))
-        yield Query(member_sql.PURGE_OLD_SESSIONS, (oldest.created_at,))
+    async def purge_sessions(self, tx: Transaction, oldest: SessionCutoffs) -> None:
+        """Delete the expired sessions."""
+        await tx.fetch(member_sql.PURGE_IDLE_SESSIONS, (oldest.seen_at,))
+        await tx.fetch(member_sql.PURGE_OLD_SESSIONS, (oldest.created_at,))
 
     @transaction
-    def set_device(self, account_id: int, digest: bytes, used_at: int, max_devices: int) -> Script[None]:
-        yield Query(member_sql.SET_DEVICE, (account_id, digest, used_at))
-        yield Query(member_sql.TRIM_DEVICES, (account_id, max_devices))
+    async def set_device(self, tx: Transaction, account_id: int, digest: bytes, used_at: int, max_devices: int) -> None:
+        """Store a browser in which an existing account has signed in, or update its time of last use.
+
+        Only the `max_devices` browsers that were used last stay. `set_password` and `accept_invitation` delete all.
+        """
+        await tx.fetch(member_sql.SET_DEVICE, (account_id, digest, used_at))
+        await tx.fetch(member_sql.TRIM_DEVICES, (account_id, max_devices))
 
     async def is_known_device(self, email: str, digest: bytes) -> bool:
+        """Return whether this browser is stored as one of the account with this email address."""
         return bool(await self._fetch(member_sql.IS_DEVICE, email, digest))
 
     @transaction
-    def add_invitation(
-        self, account_id: int, digest: bytes, created_at: int, expires_at: int, *, email: str | None = None
-    ) -> Script[bool]:
-        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    async def add_invitation(
+        self,
+        tx: Transaction,
+        account_id: int,
+        digest: bytes,
+        created_at: int,
+        expires_at: int,
+        *,
+        email: str | None = None,
+    ) -> bool:
+        """Store an invitation for an existing account. Return whether it was stored.
+
+        Without `email`, it is stored, and replaces all earlier ones. With `email`, it replaces none, and is not stored
+        if the account is disabled or has another address.
+        """
+        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
         account = Account(*rows[0])
         if email is not None and (account.disabled_at is not None or account.email != email):
             return False
         if email is None:
-            yield Query(member_sql.DELETE_INVITATIONS, (account_id,))
+            await tx.fetch(member_sql.DELETE_INVITATIONS, (account_id,))
         else:
-            yield Query(member_sql.DELETE_EXPIRED_INVITATIONS, (account_id, created_at))
-        yield Query(member_sql.ADD_INVITATION, (account_id, digest, created_at, expires_at))
+            await tx.fetch(member_sql.DELETE_EXPIRED_INVITATIONS, (account_id, created_at))
+        await tx.fetch(member_sql.ADD_INVITATION, (account_id, digest, created_at, expires_at))
         return True
 
     async def find_invitation(self, digest: bytes, now: int) -> Account | None:
+        """Return the account of an invitation, or None if there is no such invitation or it has expired."""
         return await self._find(Account, member_sql.FIND_INVITATION, digest, now)
 
-    @transaction
-    def accept_invitation(
-        self, digest: bytes, password_hash: str, now: int, notice: NewMail | None = None
-    ) -> Script[Account | None]:
-        found = yield Query(member_sql.FIND_INVITATION, (digest, now))
+    @caller_transaction
+    async def accept_invitation(
+        self,
+        tx: Transaction,
+        digest: bytes,
+        password_hash: str,
+        now: int,
+        notice: NewMail | None = None,
+        *,
+        is_reset: bool = False,
+    ) -> Account | None:
+        """Set the password hash of the invited account, as `set_password` does, and delete the invitation.
+
+        The account's address is confirmed. If it was not before, a reset also revokes the keys whose secrets members
+        have seen, because somebody else may have signed up with the address.
+
+        Return None and write nothing if there is no such invitation or it has expired. Raises
+        Problem("account_disabled") if the account is erased.
+        """
+        found = await tx.fetch(member_sql.FIND_INVITATION, (digest, now))
         if found:
-            yield from accounts.lock_not_erased(Account(*found[0]).id)
-        rows = yield Query(member_sql.ACCEPT_INVITATION, (digest, now))
+            await accounts.lock_not_erased(tx, Account(*found[0]).id)
+        rows = await tx.fetch(member_sql.ACCEPT_INVITATION, (digest, now))
         if not rows:
             return None
-        account_id = int(rows[0][0])
-        yield from _set_password(account_id, password_hash, Actor(CONSOLE, now), None)
-        yield from mail_queue.add(notice)
-        rows = yield Query(sql.GET_ACCOUNT, (account_id,))
-        return Account(*rows[0])
+        rows = await tx.fetch(sql.GET_ACCOUNT, (int(rows[0][0]),))
+        account, actor = Account(*rows[0]), Actor(CONSOLE, now)
+        await _set_password(tx, account.id, password_hash, actor, None)
+        await mail_queue.add(tx, notice)
+        confirmed = await tx.fetch(own_account.GET_CONFIRMED_EMAIL, (account.id,))
+        if is_reset and [row[0] for row in confirmed] != [account.email]:
+            for key in await tx.fetch(member_sql.LIST_CONSOLE_KEYS, (bucket_of(account.id), account.id, now)):
+                await tx.fetch(sql.REVOKE_KEY, (now, key[0]))
+                await record_event(tx, account.id, actor, "key_revoked", key[0])
+        await tx.fetch(own_account.SET_CONFIRMED_EMAIL, (account.id, account.email, now))
+        return account
 
     async def erase_rows(self, account_id: int, count: int, disabled_at: int) -> None:
+        """Erase most of what `erase_account` erases, in transactions of `count` rows.
+
+        Fewer than `count` rows of each large table remain. Stop if the account was enabled after `disabled_at`, even if
+        it was disabled again.
+        """
         for statement in member_sql.ERASE_ROWS:
             while await self._erase_first_rows(account_id, statement, count, disabled_at):
                 pass
 
     @transaction
-    def _erase_first_rows(self, account_id: int, statement: str, count: int, disabled_at: int) -> Script[bool]:
+    async def _erase_first_rows(
+        self, tx: Transaction, account_id: int, statement: str, count: int, disabled_at: int
+    ) -> bool:
         """Erase the first `count` rows.
 
         Return False, with nothing written, if there are fewer or the account was enabled.
         """
-        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
         if Account(*rows[0]).disabled_at != disabled_at:
             return False
         partition = (bucket_of(account_id), account_id)
-        erased = yield Query(statement, (*partition, count - 1))
+        erased = await tx.fetch(statement, (*partition, count - 1))
         if erased:
-            yield Query(change_sql.FORGET_CHANGES, partition)  # mark all as purged: a reader fails on a gap
+            # Mark all as purged: a reader fails on a gap.
+            await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased)))
         return bool(erased)
 
     @caller_transaction
-    def erase_account(self, account_id: int, name: str, email: str, now: int, disabled_at: int) -> Script[bool]:
-        rows = yield Query(sql.GET_ACCOUNT, (account_id,), locks=True)
+    async def erase_account(
+        self, tx: Transaction, account_id: int, name: str, email: str, now: int, disabled_at: int
+    ) -> bool:
+        """Erase the personal data of a disabled account, and the external ids of its listings.
+
+        Return False and write nothing if the account was enabled after `disabled_at`.
+
+        The account and its keys get the given name, and the account the email address. Its keys are revoked.
+        Its plan, public contact, password, sessions, devices, invitations, email tokens, confirmed address, mails, plan
+        request, reminder, messages, reports, takedowns, second factor of an operator, daily counts, activity, change
+        sets, reverts, usage, rejected requests, idempotency records and the rows of its pictures are deleted.
+        """
+        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
         if Account(*rows[0]).disabled_at != disabled_at:
             return False
-        yield Query(mail_queue.ERASE_MAILS, (account_id,))  # while the account still has its address
-        yield Query(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
-        yield Query(member_sql.ERASE_KEYS, (account_id, name, now))
+        await tx.fetch(mail_queue.ERASE_MAILS, (account_id,))  # while the account still has its address
+        await tx.fetch(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
+        await tx.fetch(member_sql.ERASE_KEYS, (account_id, name, now))
         for statement in (
             member_sql.DELETE_MEMBER,
             member_sql.DELETE_INVITATIONS,
             member_sql.DELETE_DEVICES,
             member_sql.DELETE_PLAN_REQUEST,
             mail_queue.DELETE_PLAN_REMINDER,
+            *audience.ERASE_FOR_OPERATORS,
             *own_account.ERASE,
         ):
-            yield Query(statement, (account_id,))
-        yield Query(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))
+            await tx.fetch(statement, (account_id,))
+        await tx.fetch(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))
         partition = (bucket_of(account_id), account_id)
+        erased = await tx.fetch(change_sql.ERASE_CHANGES, partition)
+        erased += await tx.fetch(revert_sql.ERASE_CONFLICTS, partition)
+        await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased)))
         for statement in (
             member_sql.ERASE_EXTERNAL_IDS,
             member_sql.DELETE_IDEMPOTENCY_RECORDS,
             member_sql.DELETE_ACTIVITY,
-            change_sql.ERASE_CHANGES,
-            change_sql.FORGET_CHANGES,
-            revert_sql.ERASE_CONFLICTS,
             revert_sql.ERASE_REVERTS,
+            group_sql.ERASE_GROUPS,
             member_sql.DELETE_USAGE,
             member_sql.DELETE_REJECTED_REQUESTS,
+            *audience.ERASE,
         ):
-            yield Query(statement, partition)
+            await tx.fetch(statement, partition)
+        for statement in pictures.ERASE:  # last, because a sweep of pictures locks the account's state first
+            await tx.fetch(statement, (account_id,))
         return True
 
 
-def _set_password(account_id: int, password_hash: str, actor: Actor, keep: str | None) -> Script[None]:
+async def _set_password(tx: Transaction, account_id: int, password_hash: str, actor: Actor, keep: str | None) -> None:
     """Store a password hash, and delete all that someone who knew the earlier password could still use."""
-    yield Query(member_sql.SET_PASSWORD, (account_id, password_hash, actor.moment))
+    await tx.fetch(member_sql.SET_PASSWORD, (account_id, password_hash, actor.moment))
     for statement in (
         member_sql.DELETE_INVITATIONS,
         member_sql.DELETE_DEVICES,
         mail_queue.DELETE_CONFIRMATIONS,
         own_account.DELETE_TOKENS,
     ):
-        yield Query(statement, (account_id,))
-    yield Query(member_sql.DELETE_SESSIONS, (account_id, keep or _NO_HANDLE))
-    yield from record_event(account_id, actor, "password_changed")
+        await tx.fetch(statement, (account_id,))
+    await tx.fetch(member_sql.DELETE_SESSIONS, (account_id, keep or _NO_HANDLE))
+    await record_event(tx, account_id, actor, "password_changed")

@@ -7,9 +7,9 @@ a very large account they are indexed on creation, so that continuous writes can
 
 from typing import NamedTuple
 
-from listings.contract.market import IndexResult
+from listings.domain.market import IndexResult
 from listings.store.mapping import Partition
-from listings.store.scripts.script import Query, Script
+from listings.store.scripts.script import Transaction
 from listings.store.sql import IS_INDEXED, build_page
 from listings.store.sqlite.search import INDEXED, INDEXING, index_words
 
@@ -30,35 +30,35 @@ class IndexCursor(NamedTuple):
     after_id: int = 0
 
 
-def run_step(count: int, cursor: IndexCursor | None) -> Script[tuple[IndexResult, IndexCursor | None]]:
+async def run_step(tx: Transaction, count: int, cursor: IndexCursor | None) -> tuple[IndexResult, IndexCursor | None]:
     """Index at most `count` listings from the cursor, or from the start of the next marked account.
 
     Returns the outcome and the next cursor, which is None if the account is finished or none is marked.
     """
     # Another process may have finished the account of the cursor.
-    if cursor is None or (yield Query(IS_INDEXED, cursor.partition))[0][0] != INDEXING:
-        accounts = yield Query(NEXT_ACCOUNT, ())
+    if cursor is None or (await tx.fetch(IS_INDEXED, cursor.partition))[0][0] != INDEXING:
+        accounts = await tx.fetch(NEXT_ACCOUNT, ())
         if not accounts:
             return IndexResult(0), None
         cursor = IndexCursor(accounts[0])
-    rows = yield Query(NEXT_LISTINGS, (*cursor.partition, cursor.after_id, count))
+    rows = await tx.fetch(NEXT_LISTINGS, (*cursor.partition, cursor.after_id, count))
     done, characters = 0, 0
     for listing_id, is_indexed in rows:
         if characters >= _MAX_STEP_CHARACTERS:
             break
         if not is_indexed:
-            characters += yield from _index(cursor.partition, listing_id)
+            characters += await _index(tx, cursor.partition, listing_id)
         cursor = cursor._replace(after_id=listing_id)
         done += 1
     if done < len(rows) or done == count:
         return IndexResult(done, has_more=True), cursor
-    yield Query(MARK_ACCOUNT, (*cursor.partition, INDEXED))
+    await tx.fetch(MARK_ACCOUNT, (*cursor.partition, INDEXED))
     return IndexResult(done, has_more=True), None
 
 
-def _index(partition: Partition, listing_id: int) -> Script[int]:
+async def _index(tx: Transaction, partition: Partition, listing_id: int) -> int:
     """Index one listing and return the number of characters in its title and content."""
-    rows = yield Query(_INDEX_LISTING, (partition[0], listing_id))
+    rows = await tx.fetch(_INDEX_LISTING, (partition[0], listing_id))
     title, content = rows[0]
-    yield from index_words(partition[1], [(listing_id, title, content)])
+    await index_words(tx, partition[1], [(listing_id, title, content)])
     return len(title) + len(content)

@@ -21,7 +21,7 @@ _EXCLUSIVE_BUSY_TIMEOUT_MS = 1_000
 _WAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 _INDEX_CHECKS, _INDEX_CHECK_SECONDS = 5, 0.01
 MIN_FREE_BYTES = 64 * 1024 * 1024  # with less free disk space the store isn't ready
-ORPHANED_WAL_ADVICE = (
+_ORPHANED_WAL_ADVICE = (
     "put the file back, restore a backup with `listings restore FILE --force`, or move the remaining files"
     " (-wal, -shm, -journal) away to start with an empty database"
 )
@@ -74,7 +74,7 @@ def require_no_orphaned_wal(path: Path) -> None:
         raise Problem(
             "database_missing",
             f"The database {path.absolute()} is missing or empty, but {orphan} still contains writes to it:"
-            f" {ORPHANED_WAL_ADVICE}",
+            f" {_ORPHANED_WAL_ADVICE}",
         )
 
 

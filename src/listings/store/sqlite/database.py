@@ -1,18 +1,19 @@
 """The open SQLite file: a connection that reads on the event loop, and the writer thread."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import NoReturn, TypeVar
 
 import apsw
 
-from listings.contract.listings import LargeListError
 from listings.domain.errors import Unavailable
+from listings.domain.listings import LargeListError
 from listings.store import sql
 from listings.store.mapping import Row
+from listings.store.migrations import require_equal_schema, shipped_migrations
 from listings.store.scripts.script import Script, ScriptedStore
 from listings.store.sqlite import search
 from listings.store.sqlite.connections import (
@@ -24,25 +25,27 @@ from listings.store.sqlite.connections import (
     require_database_file,
     require_no_recovery_marker,
     require_safe_sqlite,
-    set_checkpoint_on_close,
 )
 from listings.store.sqlite.file_identity import OpenFiles
-from listings.store.sqlite.maintenance import migrate
+from listings.store.sqlite.maintenance import catalogue, migrate
 from listings.store.sqlite.revert_step_size import RevertStepSize
 from listings.store.sqlite.script_runner import run_script
-from listings.store.sqlite.snapshot_reads import SnapshotReads
+from listings.store.sqlite.snapshot_reads import SnapshotReads, start_timer
 from listings.store.sqlite.write_lock import VersionedCache
 from listings.store.sqlite.writer.batch_writer import OnBatch
 from listings.store.sqlite.writer.writer import Writer
 
 T = TypeVar("T")
 
+_READ_LISTING = "SELECT title FROM listings LIMIT 1"
 _MAX_READ_SECONDS = 0.0025  # CPU time of one read on the event loop
 _MAX_WAIT_SECONDS = 0.02  # additional elapsed time, while waiting for the disk or a CPU
 _SHORT_READ_SECONDS = 0.0005  # limit for an account after a read that took too long; enough for a small indexed page
 _SLOW_SECONDS = 1.0  # for how long that lower limit applies
 _MAX_SLOW_ACCOUNTS = 1_000  # with more, all are forgotten
-_STEPS_PER_CHECK = 20  # instructions of SQLite's virtual machine between two checks of the time: about one row
+# Instructions of SQLite's virtual machine between two checks of the time: about ten rows, or one if their words are
+# searched. A check after each row takes a tenth of a page of 50.
+_STEPS_PER_CHECK, _SEARCH_STEPS_PER_CHECK = 200, 20
 
 
 class Database:
@@ -60,6 +63,7 @@ class Database:
         self.reader = open_reader(path, one_thread=True)
         search.prepare(self.reader)
         migrate.require_current(self.reader)
+        require_equal_schema(catalogue.find_differences(self.reader, shipped_migrations()))
         files = OpenFiles(path)
         self.writer = Writer(path, on_batch, files if files.has_wal else None)
         self.revisions = self.writer.revisions
@@ -69,14 +73,11 @@ class Database:
         self._slow_until: dict[int, float] = {}  # by account
 
     async def close(self) -> None:
-        """End the snapshot reads, close the reader, commit the queued writes and end the writer."""
+        """End the snapshot reads, commit the queued writes, and close the writer and the reader."""
         try:
             await self.snapshots.close()
         finally:  # also if this is cancelled: otherwise, the queued writes would be lost
-            if self.writer.guard.find_fault(self.reader) is not None:
-                set_checkpoint_on_close(self.reader, enabled=False)
-            self.reader.close()
-            await self.writer.close()
+            await self.writer.close(self.reader)
 
     async def check(self) -> None:
         """Raise Unavailable if a write would probably fail.
@@ -87,6 +88,7 @@ class Database:
         try:
             self.writer.guard.require_files(self.reader)
             migrate.require_current(self.reader)
+            self.reader.execute(_READ_LISTING).fetchall()
             free_bytes, read_only = get_free_bytes(self._path), is_read_only(self._path)
         except (apsw.Error, OSError) as error:
             raise self._build_read_error(error) from error
@@ -100,31 +102,30 @@ class Database:
         """Read all rows: an open cursor would pin a snapshot."""
         try:
             return self.reader.execute(statement, values).fetchall()
-        except apsw.InterruptError as error:  # by the progress handler of `read_quickly`
-            raise LargeListError from error
         except apsw.Error as error:
-            raise self._build_read_error(error) from error
+            raise self._convert_read_error(error) from error
 
     def read_neutral(self, statement: str, values: Row) -> list[Row]:
         """Read all rows of an engine-neutral statement, whose parameters are written `$n`."""
         return self.read(sql.to_sqlite(statement), values)
 
-    def iterate(self, statement: str, values: Row) -> Iterator[Row]:
-        """Yield rows until the caller has enough."""
+    def iterate(self, statement: str, values: Row) -> Generator[Row]:
+        """Yield the rows of an engine-neutral statement until the caller closes this."""
         try:
-            with closing(self.reader.execute(statement, values)) as cursor:
+            with closing(self.reader.execute(sql.to_sqlite(statement), values)) as cursor:
                 yield from cursor
         except apsw.Error as error:
-            raise self._build_read_error(error) from error
+            raise self._convert_read_error(error) from error
 
-    def read_quickly(self, account_id: int, read: Callable[[], T]) -> T:
+    def read_quickly(self, account_id: int, read: Callable[[], T], *, searches_words: bool = False) -> T:
         """Return the result of reads of an account. Raises LargeListError if they take too long on the event loop.
 
         For a second after that, the account's reads have less time.
         """
         is_slow = self._slow_until and perf_counter() < self._slow_until.get(account_id, 0.0)
         seconds = _SHORT_READ_SECONDS if is_slow else _MAX_READ_SECONDS
-        self.reader.set_progress_handler(_start_timer(seconds), _STEPS_PER_CHECK)
+        steps = _SEARCH_STEPS_PER_CHECK if searches_words else _STEPS_PER_CHECK
+        self.reader.set_progress_handler(start_timer(seconds, _MAX_WAIT_SECONDS), steps)
         try:
             return read()
         except LargeListError:
@@ -137,6 +138,10 @@ class Database:
         if len(self._slow_until) >= _MAX_SLOW_ACCOUNTS:
             self._slow_until.clear()
         self._slow_until[account_id] = perf_counter() + _SLOW_SECONDS
+
+    def _convert_read_error(self, error: apsw.Error) -> Exception:
+        # Only the progress handler of `read_quickly` interrupts.
+        return LargeListError() if isinstance(error, apsw.InterruptError) else self._build_read_error(error)
 
     def _build_read_error(self, error: Exception) -> Unavailable:
         """Return the error of a failed read. If the database is damaged, writes are rejected too."""
@@ -163,11 +168,13 @@ class DatabaseStore(ScriptedStore):
         self.path = path
         self._on_batch = on_batch
         self._database: Database | _Closed = _Closed()
+        self.restore_id = ""
 
     async def open(self) -> None:
         require_safe_sqlite()
         try:
             self._database = Database(self.path, self._on_batch)
+            self.restore_id = str(self._database.read(sql.GET_RESTORE_ID, ())[0][0])
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
 
@@ -193,29 +200,13 @@ class DatabaseStore(ScriptedStore):
     async def _fetch(self, statement: str, *values: object) -> list[Row]:
         return self._database.read_neutral(statement, values)
 
-    async def _run_script(
-        self, build_script: Callable[[], Script[T]], *, changes_callers: bool = False, is_dry_run: bool = False
-    ) -> T:
+    async def _run_script(self, script: Script[T], *, changes_callers: bool = False, is_dry_run: bool = False) -> T:
         loop = asyncio.get_running_loop()
         return await self._database.writer.run(
-            lambda connection: run_script(connection, build_script(), loop),
+            lambda connection: run_script(connection, script, loop),
             changes_callers=changes_callers,
             is_dry_run=is_dry_run,
         )
 
-    async def _run_reads(self, build_script: Callable[[], Script[T]]) -> T:
-        return await self._database.snapshots.run_script(build_script)
-
-
-def _start_timer(seconds: float) -> Callable[[], bool]:
-    """Return a function that returns True once a read has taken too long.
-
-    That is after `seconds` of CPU time, or after `seconds` + `_MAX_WAIT_SECONDS` of elapsed time.
-    """
-    end, processor_end = perf_counter() + seconds, thread_time() + seconds
-
-    def is_over() -> bool:
-        late = perf_counter() - end  # much cheaper than `thread_time`
-        return late > 0 and (late > _MAX_WAIT_SECONDS or thread_time() > processor_end)
-
-    return is_over
+    async def _run_reads(self, script: Script[T]) -> T:
+        return await self._database.snapshots.run_script(script)

@@ -1,6 +1,6 @@
 """The size of a revert's steps on a file with one writer."""
 
-from listings.contract.reverts import MAX_STEP_LISTINGS
+from listings.domain.reverts import MAX_STEP_LISTINGS
 from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, ReadSequence
 
 _MIN_LISTINGS = 25  # cost as much as the rest of a step: 1 to 2 ms of CPU time

@@ -1,21 +1,23 @@
 """Run scripts on a SQLite connection. Every cursor is read to its end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from threading import Lock
 from time import perf_counter
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
 from listings.store.mapping import Row
-from listings.store.scripts.script import Query, Script
+from listings.store.scripts.script import Script, Transaction
 from listings.store.sql import to_sqlite
 
 Read: TypeAlias = Callable[[str, Row], list[Row]]
 """Run a statement with values and return all rows."""
 
+Iterate: TypeAlias = Callable[[str, Row], Generator[Row]]
+"""Run a statement with values, and yield its rows until it is closed."""
 
 T = TypeVar("T")
 
@@ -23,26 +25,41 @@ _WORK_SECONDS = 0.001  # between two pauses
 _MAX_PAUSE_SECONDS = 0.02  # while the event loop is busy
 
 
-def run_script(connection: apsw.Connection, script: Script[T], loop: asyncio.AbstractEventLoop | None = None) -> T:
-    """Run a script in the current transaction. `Query.locks` is ignored: a write locks the whole database.
+class SqliteTransaction(Transaction):
+    """Runs each statement at once, so that a script never waits. A write locks the whole database."""
 
-    A script that takes long lets `loop`, which runs in another thread, run between its statements.
-    """
-    send, execute_query = script.send, connection.execute
-    paused_at = perf_counter()
+    def __init__(self, connection: apsw.Connection, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`loop` runs in another thread. It may run after statements of a script that takes long."""
+        self._connection = connection
+        self._loop = loop
+        self._paused_at = perf_counter()
+
+    async def fetch(self, statement: str, values: Row, *, locks: bool = False) -> list[Any]:
+        rows = self._connection.execute(to_sqlite(statement), values).fetchall()
+        self._pause()
+        return rows
+
+    async def fetch_many(self, statement: str, many: Iterable[Row], at_once: str = "") -> list[Any]:
+        rows = self._connection.executemany(to_sqlite(statement), many).fetchall()
+        self._pause()
+        return rows
+
+    def _pause(self) -> None:
+        if self._loop is not None and perf_counter() - self._paused_at > _WORK_SECONDS:
+            _let_run(self._loop)
+            self._paused_at = perf_counter()
+
+
+def run_script(connection: apsw.Connection, script: Script[T], loop: asyncio.AbstractEventLoop | None = None) -> T:
+    """Run a script in the current transaction. Raises AssertionError if it awaits anything but its statements."""
+    coroutine = script(SqliteTransaction(connection, loop))
     try:
-        query = next(script)
-        while True:
-            if isinstance(query, Query):
-                query = send(execute_query(to_sqlite(query.statement), query.values).fetchall())
-            else:
-                query = send(connection.executemany(to_sqlite(query.statement), query.many).fetchall())
-            if loop is not None and perf_counter() - paused_at > _WORK_SECONDS:
-                _let_run(loop)
-                paused_at = perf_counter()
+        coroutine.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
+    coroutine.close()
+    raise AssertionError(f"{coroutine} awaits something other than a statement of its transaction")
 
 
 def _let_run(loop: asyncio.AbstractEventLoop) -> None:

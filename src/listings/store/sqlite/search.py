@@ -1,20 +1,23 @@
 """Search an account's listings in the SQLite file: choose a plan, and maintain the full-text index."""
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 from apsw import Connection
+from msgspec.structs import replace
 
 from listings.domain import tokenizer
 from listings.domain.model import ListingQuery
 from listings.store import search_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts.engine import ListingText
-from listings.store.scripts.script import QueryMany, Script
+from listings.store.scripts.script import Transaction
+from listings.store.search_sql import Builder, Statement
 from listings.store.sql import LISTING_COLUMNS
-from listings.store.sqlite.script_runner import Read
+from listings.store.sqlite.script_runner import Iterate, Read
 
 if TYPE_CHECKING:
     from apsw import SQLiteValue
@@ -23,11 +26,18 @@ INDEXED, INDEXING = 1, 2  # values of account_state.indexed: all listings are in
 _MAX_SORTED = 1000  # fewer matches of the words are read by id and sorted; more are combined with another index
 _MAX_MATCHES = 5000  # with this many matches or more, reading the texts in the requested order soon fills a page
 _ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
-_REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
+REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
+_COLUMNS = ", ".join(f"listings.{name}" for name in LISTING_COLUMNS.split(", "))
+_TITLE, _CONTENT = (LISTING_COLUMNS.split(", ").index(name) for name in ("title", "content"))
 READ_PIECE = f"""
-SELECT {", ".join(f"listings.{name}" for name in LISTING_COLUMNS.split(", "))}
+SELECT {_COLUMNS}
 FROM json_each($1) AS wanted CROSS JOIN listings ON listings.id = wanted.value
 """
+# LIKE quickly rules out most ASCII texts. Texts with other characters always pass: LIKE ignores case only in ASCII.
+_MAY_HAVE_WORD = (
+    "(listings.title LIKE {0} OR listings.content LIKE {0} OR octet_length(listings.title) + "
+    "octet_length(listings.content) > length(listings.title) + length(listings.content))"
+)
 _FIND_WORDS = "SELECT rowid FROM listings_words WHERE listings_words MATCH ? LIMIT ?"
 
 
@@ -39,23 +49,33 @@ def prepare(connection: Connection) -> None:
     connection.create_scalar_function("has_words", _has_words, 3, deterministic=True)
 
 
-class Plan(NamedTuple):
-    """A search plan: the shape of the statement, and the parameters after those of `search_sql.build_parameters`."""
+class Plan(msgspec.Struct, frozen=True):
+    """How to search: an index, and which rows. Its statement is built by `build_page` or `build_search`."""
 
-    shape: search_sql.Shape
-    more: Row = ()
+    index: str = ""
+    ids: Sequence[int] | None = None  # only listings with these ids
+    match: str = ""  # only listings that the full-text index finds with this expression
+    scans_texts: bool = False  # only listings whose texts have the query's words
 
 
-def find(read: Read, partition: Partition, query: ListingQuery) -> list[Row]:
+def find(read: Read, iterate: Iterate, partition: Partition, query: ListingQuery) -> list[Row]:
     """Return the rows of the matching listings in the query's order."""
-    plan = _plan(read, partition, query)
-    return read(search_sql.build_search(plan.shape), _build_values(partition, query, plan))
+    return _find(read, iterate, partition, query, _plan(read, partition, query))
 
 
-def find_and_count(read: Read, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
+def _find(read: Read, iterate: Iterate, partition: Partition, query: ListingQuery, plan: Plan) -> list[Row]:
+    page = build_page(partition, query, plan)
+    if not plan.scans_texts:
+        return read(*page)
+    with closing(iterate(*page)) as rows:  # sorted, so that no more texts are searched than the page needs
+        found = (row for row in rows if tokenizer.matches((row[_TITLE], row[_CONTENT]), query.words))
+        return list(islice(found, query.limit))
+
+
+def find_and_count(read: Read, iterate: Iterate, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
     """Return the rows like `find`, and how many listings match the filters, at most MAX_COUNTED + 1."""
     plan = _plan(read, partition, query)
-    rows = read(search_sql.build_search(plan.shape), _build_values(partition, query, plan))
+    rows = _find(read, iterate, partition, query, plan)
     return rows, count(read, partition, query, _plan_count(partition, query, plan))
 
 
@@ -66,8 +86,7 @@ def plan_count(read: Read, partition: Partition, query: ListingQuery) -> Plan:
 
 def count(read: Read, partition: Partition, query: ListingQuery, plan: Plan) -> int:
     """Return how many listings match the query's filters, at most MAX_COUNTED + 1. `plan` is from `plan_count`."""
-    values = _build_values(partition, search_sql.remove_page(query), plan)
-    return int(read(search_sql.build_total(plan.shape), values)[0][0])
+    return int(read(*build_total(partition, query, plan))[0][0])
 
 
 def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[list[str], bool]:
@@ -76,54 +95,88 @@ def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[
     If so, the query's limit was not applied either.
     """
     plan = _plan(read, partition, query)
-    scanned = plan.shape.by_terms
+    scanned = plan.scans_texts
     if scanned:
-        query = msgspec.structs.replace(query, words=(), limit=None)
+        query = replace(query, words=(), limit=None)
         plan = _plan(read, partition, query)
-    rows = read(build_pieces(plan.shape), _build_values(partition, query, plan))
+    found, values = build_search(partition, query, plan, search_sql.build_size_columns(query))
+    rows = read(search_sql.build_pieces(found, query, "json_group_array"), values)
     return [ids for (ids,) in rows], scanned
 
 
-@lru_cache(maxsize=512)
-def build_pieces(shape: search_sql.Shape) -> str:
-    """Return the statement that splits the result of a search into pieces."""
-    found = search_sql.build_search(shape, search_sql.build_size_columns(shape))
-    return search_sql.build_pieces(found, shape, "json_group_array")
+def build_search(partition: Partition, query: ListingQuery, plan: Plan, columns: str = LISTING_COLUMNS) -> Statement:
+    """Return the statement of a search."""
+    builder = Builder(partition)
+    matches = _build_matches(builder, query, plan, columns)
+    return builder.finish(f"{matches} {search_sql.build_order(builder, query)}")
+
+
+def build_page(partition: Partition, query: ListingQuery, plan: Plan) -> Statement:
+    """Return the statement of a page; if the plan scans texts, of all rows that may have the words.
+
+    Only ids are sorted: of 120 listings, 50 by price take 90 us, and with their texts 160. SQLite ignores the order of
+    a subquery in a join unless it has a limit.
+    """
+    if query.sort == "id" and not plan.scans_texts:
+        return build_search(partition, query, plan)
+    builder = Builder(partition)
+    may_match = f" WHERE {_may_have(builder, query)}" if plan.scans_texts else ""
+    limit = -1 if plan.scans_texts or query.limit is None else query.limit
+    plan, query = replace(plan, scans_texts=False), replace(query, limit=limit)
+    ids = _build_matches(builder, query, plan, search_sql.build_sorted_columns(query))
+    found = f"{ids} {search_sql.build_order(builder, query)}"
+    return builder.finish(
+        f"SELECT {_COLUMNS} FROM ({found}) AS found CROSS JOIN listings ON listings.id = found.id{may_match}"
+    )
+
+
+def _may_have(builder: Builder, query: ListingQuery) -> str:
+    return _MAY_HAVE_WORD.format(builder.add(f"%{max(query.words, key=len)}%"))
+
+
+def build_total(partition: Partition, query: ListingQuery, plan: Plan) -> Statement:
+    """Return the statement that counts the matches of a search on all its pages, up to `limit_count`."""
+    builder = Builder(partition)
+    matches = _build_matches(builder, search_sql.remove_page(query), plan, "1")
+    return builder.finish(f"SELECT count(*) FROM ({matches}{search_sql.limit_count(query)}) AS few")
+
+
+def _build_matches(builder: Builder, query: ListingQuery, plan: Plan, columns: str) -> str:
+    conditions = search_sql.build_filters(builder, query) + search_sql.build_cursor_conditions(builder, query)
+    source = ""
+    if plan.ids is not None:
+        conditions.append(f"id IN (SELECT value FROM json_each({builder.add(_encode_ids(plan.ids))}))")
+    if plan.match:
+        source = "listings_words CROSS JOIN listings ON listings.id = listings_words.rowid"
+        conditions.append(f"listings_words MATCH {builder.add(plan.match)}")
+    if plan.scans_texts:
+        conditions.append(_may_have(builder, query))
+        conditions.append(f"has_words(title, content, {builder.add(' '.join(query.words))})")
+    return search_sql.build_select(query, plan.index, conditions, columns, source)
 
 
 def _plan(read: Read, partition: Partition, query: ListingQuery) -> Plan:
-    shape = search_sql.build_shape(query)
-    more: Row = ()
+    plan = Plan(search_sql.find_only_index(query))
     if query.ids:
-        more = (_encode_ids(query.ids),)
+        plan = replace(plan, ids=query.ids)
     elif _is_indexed(read, partition):
         if query.words:
             found = read(_FIND_WORDS, (_build_match(partition, query.words), _MAX_MATCHES))
             if len(found) < _MAX_MATCHES:
-                if len(found) >= _MAX_SORTED:
-                    shape = _choose_shape(read, partition, query, shape)
-                ids = [listing_id for (listing_id,) in found]
-                return Plan(msgspec.structs.replace(shape, by_ids=True), (_encode_ids(ids),))
-        shape = _choose_shape(read, partition, query, shape)
-    if query.words:
-        return Plan(msgspec.structs.replace(shape, by_terms=True), (*more, *_build_term_values(query)))
-    return Plan(shape, more)
+                index = _choose_index(read, partition, query) if len(found) >= _MAX_SORTED else plan.index
+                return Plan(index, [listing_id for (listing_id,) in found])
+        plan = Plan(_choose_index(read, partition, query))
+    return replace(plan, scans_texts=bool(query.words))
 
 
 def _plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
     """Return how to count the matches of a search, given its plan. The order does not matter."""
-    is_indexed = plan.shape.index not in {"", search_sql.BY_EXTERNAL_ID}
-    if plan.shape.by_terms and is_indexed:  # the full-text index has all texts
-        shape = search_sql.build_shape(search_sql.remove_page(query))
-        return Plan(msgspec.structs.replace(shape, by_match=True), (_build_match(partition, query.words),))
-    shape = msgspec.structs.replace(plan.shape, has_cursor=False, has_limit=False)
-    if shape.index == f"listings_by_{shape.sort}" and not search_sql.find_served_filters(shape):
-        shape = search_sql.plan_walk(msgspec.structs.replace(shape, sort="id"))
-    return plan._replace(shape=shape)
-
-
-def _build_values(partition: Partition, query: ListingQuery, plan: Plan) -> Row:
-    return (*partition, *search_sql.build_parameters(query), *plan.more)
+    is_indexed = plan.index not in {"", search_sql.BY_EXTERNAL_ID}
+    if plan.scans_texts and is_indexed:  # the full-text index has all texts
+        return Plan(search_sql.find_only_index(query), match=_build_match(partition, query.words))
+    if plan.index == f"listings_by_{query.sort}" and not search_sql.find_served_filters(query, plan.index):
+        return replace(plan, index=search_sql.find_walk_index(search_sql.remove_page(query)))
+    return plan
 
 
 def _encode_ids(ids: Sequence[int]) -> str:
@@ -134,21 +187,16 @@ def _is_indexed(read: Read, partition: Partition) -> bool:
     return bool(read(sql.IS_INDEXED, partition)[0][0] == INDEXED)
 
 
-def _choose_shape(read: Read, partition: Partition, query: ListingQuery, shape: search_sql.Shape) -> search_sql.Shape:
-    """Return a plan that gathers the matches of a selective filter and sorts them.
+def _choose_index(read: Read, partition: Partition, query: ListingQuery) -> str:
+    """Return the index of a gather plan with a selective filter, whose matches are sorted.
 
-    Without a selective filter, return one that walks along the index of the requested order: matches are then frequent,
-    and soon fill a page. `search_sql` describes both.
+    Without a selective filter, return that of the walk in the requested order: matches are then frequent, and soon fill
+    a page. `search_sql` describes both.
     """
-    for gathering in search_sql.list_gather_plans(shape):
-        values = (getattr(query, name) for name in search_sql.find_served_filters(gathering))
-        if read(search_sql.build_count(gathering), (*partition, *values))[0][0] < search_sql.MAX_GATHERED:
-            return gathering
-    return search_sql.plan_walk(shape)
-
-
-def _build_term_values(query: ListingQuery) -> tuple[str, str]:
-    return " ".join(query.words), f"%{max(query.words, key=len)}%"
+    for index in search_sql.list_gather_indexes(query):
+        if read(*search_sql.build_count(partition, query, index))[0][0] < search_sql.MAX_GATHERED:
+            return index
+    return search_sql.find_walk_index(query)
 
 
 def _has_words(*values: "SQLiteValue") -> bool:
@@ -165,10 +213,10 @@ def _build_match(partition: Partition, terms: tuple[str, ...]) -> str:
 # Writing
 
 
-def index_words(account_id: int, texts: Sequence[ListingText]) -> Script[None]:
+async def index_words(tx: Transaction, account_id: int, texts: Sequence[ListingText]) -> None:
     """Replace the words of listings in the full-text index."""
-    yield QueryMany(_REMOVE_WORDS, [(listing_id,) for listing_id, _, _ in texts])
-    yield QueryMany(_ADD_WORDS, [(listing_id, _build_words(account_id, *text)) for listing_id, *text in texts])
+    await tx.fetch_many(REMOVE_WORDS, [(listing_id,) for listing_id, _, _ in texts])
+    await tx.fetch_many(_ADD_WORDS, [(listing_id, _build_words(account_id, *text)) for listing_id, *text in texts])
 
 
 def _build_words(account_id: int, title: str, content: str) -> str:

@@ -1,4 +1,4 @@
-"""Read large lists and change sets from a snapshot, on a connection of their own."""
+"""Read large lists and change sets from snapshots, on connections of their own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
+from time import perf_counter, thread_time
 from typing import TypeVar
 
 import apsw
 
-from listings.contract.listings import MAX_COUNTED, FoundPieces, Pieces
-from listings.domain import tokenizer
+from listings.domain import market, tokenizer
 from listings.domain.errors import Unavailable
+from listings.domain.listings import MAX_COUNTED, FoundPieces, Pieces
 from listings.domain.model import ListingQuery
 from listings.store import search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
@@ -24,6 +25,8 @@ from listings.store.sqlite.script_runner import run_script
 T = TypeVar("T")
 
 _CACHE_KIBIBYTES = 1024
+_SEARCH_WAIT_SECONDS = 1.0  # elapsed time of a search in addition to its CPU time
+_STEPS_PER_CHECK = 1000  # of a search: 1% of its time, and at most 3 ms between two checks
 _READ_PIECE = sql.to_sqlite(search.READ_PIECE)
 
 
@@ -43,7 +46,7 @@ class SnapshotReads:
 
     @asynccontextmanager
     async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[FoundPieces]:
-        """Yield the matching listings; see `ListingStore.read_listings`."""
+        """Yield the matching listings; see `Store.read_listings`."""
         connection = await self._run(self._begin)
         try:
             listings = await self._find(connection, partition, query)
@@ -52,12 +55,15 @@ class SnapshotReads:
         finally:
             await self._run(connection.close)
 
-    async def run_script(self, build_script: Callable[[], Script[T]]) -> T:
+    async def run_script(self, script: Script[T]) -> T:
         """Run a script that only reads."""
-        return await self._run(partial(self._run_script, build_script))
+        return await self._run(partial(self._run_script, script))
 
     async def close(self) -> None:
-        """End the thread after its current work. Queued tasks raise Unavailable. Exit every `read` before this call."""
+        """End the thread after its current work. Queued tasks raise Unavailable.
+
+        Exit every `read` before this call.
+        """
         self._closing = True
         await asyncio.to_thread(self._thread.shutdown)
 
@@ -69,8 +75,9 @@ class SnapshotReads:
     async def _count(self, connection: apsw.Connection, partition: Partition, query: ListingQuery) -> int:
         read = partial(self._fetch_any, connection)
         plan = await self._run(partial(search.plan_count, read, partition, query))
-        if not plan.shape.by_terms:
-            return await self._run(partial(search.count, read, partition, query, plan))
+        if not plan.scans_texts:
+            count = partial(search.count, read, partition, query, plan)
+            return await self._run(partial(self._run_limited, connection, count) if query.words else count)
         total = 0  # in pieces: a long search in the thread would hold Python's lock, and so block the event loop
         async for listings in await self._find(connection, partition, search_sql.remove_page(query)):
             total += len(listings)
@@ -89,8 +96,9 @@ class SnapshotReads:
             yield listings
 
     async def _run(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._thread, self._run_unless_closing, work)
+            future = loop.run_in_executor(self._thread, self._run_unless_closing, work)
         except RuntimeError as error:  # the thread has ended
             raise _build_stopping_error() from error
         return await future
@@ -100,12 +108,20 @@ class SnapshotReads:
             raise _build_stopping_error()
         return work()
 
-    def _run_script(self, build_script: Callable[[], Script[T]]) -> T:
+    def _run_script(self, script: Script[T]) -> T:
         with closing(self._begin()) as connection:
             try:
-                return run_script(connection, build_script())
+                return run_script(connection, script)
             except apsw.Error as error:
                 raise self._build_error(error) from error
+
+    def _run_limited(self, connection: apsw.Connection, work: Callable[[], T]) -> T:
+        is_late = start_timer(market.SEARCH_SECONDS, _SEARCH_WAIT_SECONDS)
+        connection.set_progress_handler(lambda: self._closing or is_late(), _STEPS_PER_CHECK)
+        try:
+            return work()
+        finally:
+            connection.set_progress_handler(None)
 
     def _begin(self) -> apsw.Connection:
         try:
@@ -122,9 +138,25 @@ class SnapshotReads:
     def _fetch(self, connection: apsw.Connection, statement: str, values: Row) -> list[Row]:
         try:
             return connection.execute(statement, values).fetchall()
+        except apsw.InterruptError as error:  # by a progress handler
+            raise market.build_timeout_error() from error
         except apsw.Error as error:
             raise self._build_error(error) from error
 
 
 def _build_stopping_error() -> Unavailable:
     return Unavailable("The service is stopping")
+
+
+def start_timer(seconds: float, wait: float) -> Callable[[], bool]:
+    """Return a function that returns True once a read has taken too long.
+
+    That is after `seconds` of CPU time, or after `seconds` + `wait` of elapsed time.
+    """
+    end, processor_end = perf_counter() + seconds, thread_time() + seconds
+
+    def is_over() -> bool:
+        late = perf_counter() - end  # much cheaper than `thread_time`
+        return late > 0 and (late > wait or thread_time() > processor_end)
+
+    return is_over

@@ -1,12 +1,14 @@
 """The store on one SQLite file: short reads run on the event loop, long ones in a thread, writes in another."""
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from listings.contract.history import Actor
-from listings.contract.listings import (
+from listings.domain.account_limits import NO_LIMITS, AccountLimits
+from listings.domain.history import Actor
+from listings.domain.listings import (
     MAX_LIST_BYTES,
     ROW_BYTES,
     AddResult,
@@ -19,26 +21,24 @@ from listings.contract.listings import (
     LargeListError,
     measure_listings,
 )
-from listings.contract.revisions import Revisions
-from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, bucket_of
+from listings.domain.revisions import Revisions
+from listings.queues import FairQueue
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.listings import Added
-from listings.store.scripts.script import Query, Script
-from listings.store.scripts.store import CommonStore
+from listings.store.scripts.script import Transaction
 from listings.store.sqlite import search
 from listings.store.sqlite.engine import SqliteEngine
-from listings.store.sqlite.market.store import SqliteMarketStore
+from listings.store.sqlite.index_steps import SqliteIndexStore
 from listings.store.sqlite.writer.batch_writer import OnBatch
-from listings.store.write_slots import WriteSlots
+from listings.store.store import Store
 
 _BATCH_TIMEOUT_SECONDS = 30.0
 _MAX_BATCHES = 16  # batch requests that run at a time, because all other writes wait for them
 _MAX_BATCHES_PER_BUCKET = 2  # with 1, a series of batches takes 25% longer
 _FIND_CALLER = sql.to_sqlite(sql.FIND_CALLER)
 _LIST_LISTINGS = sql.to_sqlite(sql.LIST_LISTINGS)
-_PAGE_LISTINGS = sql.to_sqlite(sql.PAGE_LISTINGS)
 _GET_REVISIONS = sql.to_sqlite(sql.GET_REVISIONS)
 _GET_LISTING = sql.to_sqlite(sql.GET_LISTING)
 _LIST_EDIT_REVISIONS = f"""
@@ -51,8 +51,8 @@ FROM listings LEFT JOIN account_state AS state USING (bucket, account_id) WHERE 
 """
 
 
-class SqliteStore(SqliteMarketStore, CommonStore):
-    """`listings.contract.store.Store` on one file."""
+class SqliteStore(SqliteIndexStore, Store):
+    """`listings.store.store.Store` on one file."""
 
     engine: SqliteEngine
     database_bytes_statement = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
@@ -60,7 +60,13 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         super().__init__(path, on_batch)
         self.engine = SqliteEngine(account_limits)
-        self._batch_slots = WriteSlots(_BATCH_TIMEOUT_SECONDS, _MAX_BATCHES_PER_BUCKET, _MAX_BATCHES)
+        self._batch_slots = FairQueue(
+            None,
+            slots=_MAX_BATCHES,
+            slots_of_owner=_MAX_BATCHES_PER_BUCKET,
+            max_callers=math.inf,  # an account must not take all places of a bucket, which others share
+            seconds=_BATCH_TIMEOUT_SECONDS,
+        )
 
     # Callers
 
@@ -86,12 +92,12 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     ) -> BatchOutcome | str:
         if len(batch.steps) == 1:
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
-        async with self._batch_slots.take(bucket):
+        async with self._batch_slots.acquire(bucket):
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
-    async def list_listings(self, bucket: int, account_id: int) -> list[Listing]:
+    async def list_listings(self, bucket: int, account_id: int) -> Found:
         database, partition = self._database, (bucket, account_id)
-        return _build_list(database.read_quickly(account_id, lambda: database.read(_LIST_LISTINGS, partition)))
+        return Found(_build_list(database.read_quickly(account_id, lambda: database.read(_LIST_LISTINGS, partition))))
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         rows = self._database.read(_GET_LISTING, (bucket_of(listing_id), listing_id))
@@ -114,8 +120,12 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         if query.count:
             rows, total = self._find_and_count(partition, query)
             return Found(_build_list(rows), total)
-        database = self._database
-        rows = database.read_quickly(account_id, lambda: search.find(database.read_neutral, partition, query))
+        database, searches_words = self._database, bool(query.words)
+        rows = database.read_quickly(
+            account_id,
+            lambda: search.find(database.read_neutral, database.iterate, partition, query),
+            searches_words=searches_words,
+        )
         return Found(_build_list(rows))
 
     def read_listings(
@@ -126,7 +136,7 @@ class SqliteStore(SqliteMarketStore, CommonStore):
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:
         page: list[Listing] = []
         size = 0
-        for row in self._database.iterate(_PAGE_LISTINGS, (bucket, account_id, after_id, count)):
+        for row in self._database.iterate(sql.PAGE_LISTINGS, (bucket, account_id, after_id, count)):
             page.append(build_listing(row))
             size += measure_listings(page[-1:])
             if size >= MAX_LIST_BYTES:
@@ -167,8 +177,8 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         return revisions if revisions is not None else self._read_revisions(bucket, account_id)
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
-        def count() -> Script[ListingCounts]:
-            return ListingCounts(*(yield Query(sql.COUNT_LISTINGS, (bucket, account_id)))[0])
+        async def count(tx: Transaction) -> ListingCounts:
+            return ListingCounts(*(await tx.fetch(sql.COUNT_LISTINGS, (bucket, account_id)))[0])
 
         return await self._run_reads(count)  # in the thread, because it reads each inactive or deleted listing
 
@@ -189,7 +199,9 @@ class SqliteStore(SqliteMarketStore, CommonStore):
         database.read("BEGIN", ())
         try:
             return database.read_quickly(
-                partition[1], lambda: search.find_and_count(database.read_neutral, partition, query)
+                partition[1],
+                lambda: search.find_and_count(database.read_neutral, database.iterate, partition, query),
+                searches_words=bool(query.words),
             )
         finally:
             database.read("COMMIT", ())

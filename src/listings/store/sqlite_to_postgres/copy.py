@@ -1,7 +1,7 @@
 """Copy a SQLite database to PostgreSQL: compare row by row, write the differences, and verify the result.
 
 The file is read from one snapshot. Both sides are read in the same order and merged. So an interrupted copy can be
-continued, and a repeated copy writes only what has changed. Rows are deleted from the last table to the first, and then
+continued, and a repeated copy writes only changed rows. Rows are deleted from the last table to the first, and then
 written from the first to the last, because they refer to rows of earlier tables. At the end, both sides are read again
 and compared column by column.
 """
@@ -49,6 +49,7 @@ class _Source(NamedTuple):
     path: Path
     connection: apsw.Connection
     id: str
+    restore_id: str
 
 
 class _Pair(NamedTuple):
@@ -96,7 +97,10 @@ def _open_snapshot(path: Path, connection: apsw.Connection) -> _Source:
     connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     migrate.require_current(connection)
     connection.execute("BEGIN").fetchall()
-    return _Source(path, connection, str(connection.execute(sql.GET_DATABASE_ID).fetchall()[0][0]))
+    ids = (
+        str(connection.execute(statement).fetchall()[0][0]) for statement in (sql.GET_DATABASE_ID, sql.GET_RESTORE_ID)
+    )
+    return _Source(path, connection, *ids)
 
 
 class _Copy:
@@ -154,7 +158,7 @@ class _Copy:
             if state is not State.STARTED:
                 await targets.unmark(self._writer)
             raise
-        await targets.begin(self._writer, self._source.id)
+        await targets.begin(self._writer, self._source.id, self._source.restore_id)
 
     async def _require_unchanged_target(self) -> None:
         """Raise Problem("copy_refused") if a service has written to the target since the copy finished."""

@@ -52,7 +52,7 @@ ACCOUNTS = Table(
     "accounts",
     (
         *("id", "bucket", "name", "email", "plan_expires_at", "created_at", "disabled_at", "public_contact"),
-        "messages_off_at",
+        *("messages_off_at", "test_of", "about"),
     ),
     keys=1,
 )
@@ -63,7 +63,10 @@ API_KEYS = Table(
 )
 LISTINGS = Table(
     "listings",
-    ("bucket", "account_id", "id", *_LISTING_COLUMNS, "author", "revision", "edit_revision", "indexed"),
+    (
+        *("bucket", "account_id", "id", *_LISTING_COLUMNS, "author", "revision", "edit_revision"),
+        *("last_viewed_on", "indexed"),
+    ),
     keys=3,
     flags=("is_active", "indexed"),
     has_words=True,
@@ -75,7 +78,8 @@ TABLES = (
         "account_state",
         (
             *("bucket", "account_id", "revision", "listings", "indexed", "current_listings", "text_bytes"),
-            *("edit_revision", "purged_revision", "purged_serial"),
+            *("edit_revision", "purged_revision", "purged_serial", "purged_at", "edited_at", "history_bytes"),
+            *("max_listings", "max_text_bytes", "max_stored_bytes", "last_revert"),
         ),
         keys=2,
         flags=("indexed",),
@@ -88,23 +92,31 @@ TABLES = (
         (
             *("bucket", "account_id", "digest", "format", "new_ids"),
             *("bytes_done", "lines_done", "made", "changed", "unchanged", "refused", "started_at", "finished_at"),
-            *("revision", "edit_revision"),
+            *("revision", "edit_revision", "restored", "deleted", "conflicts", "name"),
         ),
         keys=5,
         flags=("new_ids",),
     ),
     Table("view_salts", ("day", "salt"), keys=1),
     Table("views", ("day", "bucket", "listing_id", "visitor"), keys=4),
+    Table("messages", ("bucket", "account_id", "created_at", "id", "listing_id", "name", "email", "text"), keys=4),
+    Table("listing_reports", ("id", "account_id", "listing_id", "reason", "text", "created_at"), keys=1),
+    Table("takedowns", ("listing_id", "account_id", "reason", "operator", "created_at"), keys=1),
+    Table("operators", ("account_id", "secret", "last_step", "added_at"), keys=1),
+    Table("account_days", ("bucket", "account_id", "day", "views", "messages"), keys=3),
     Table("members", ("account_id", "password", "changed_at"), keys=1),
     Table(
         "sessions",
-        ("digest", "account_id", "handle", "csrf_secret", "created_at", "seen_at", "confirmed_at", "agent"),
+        (
+            *("digest", "account_id", "handle", "csrf_secret", "created_at", "seen_at", "confirmed_at", "agent"),
+            "operator_at",
+        ),
         keys=1,
     ),
     Table("invitations", ("digest", "account_id", "created_at", "expires_at"), keys=1),
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
     Table("sign_in_devices", ("account_id", "digest", "used_at"), keys=2),
-    Table("plan_requests", ("account_id", "requested_at"), keys=1),
+    Table("plan_requests", ("account_id", "requested_at", "declined_at", "reason"), keys=1),
     Table(
         "mails",
         ("id", "kind", "recipient", "account_id", "detail", "created_at", "next_at", "attempts"),
@@ -115,7 +127,21 @@ TABLES = (
     Table("closed_accounts", ("account_id", "closed_at"), keys=1),
     Table("plan_reminders", ("account_id", "plan_expires_at", "days"), keys=1),
     Table("periodic_tasks", ("name", "started_at"), keys=1),
-    Table("payments", ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at"), keys=2),
+    Table(
+        "pictures",
+        (
+            *("name", "account_id", "digest", "width", "height", "size", "created_at", "unused_since"),
+            *("file_name", "file_key", "hidden_by"),
+        ),
+        keys=1,
+    ),
+    Table("picture_usage", ("account_id", "bytes", "max_bytes"), keys=1),
+    Table("blocked_pictures", ("digest", "blocked_at"), keys=1),
+    Table(
+        "payments",
+        ("provider", "payment_id", "account_id", "months", "plan_expires_at", "received_at", "invoice"),
+        keys=2,
+    ),
     Table(
         "activity",
         ("bucket", "account_id", "revision", "number", "moment", "author", "kind", "subject", "detail"),
@@ -126,15 +152,17 @@ TABLES = (
         (
             *("bucket", "account_id", "edit_revision", "number"),
             *("listing_id", "moment", "author", "kind", "import_id", "revision", "last_serial", "fields", "detail"),
+            "base_version",
         ),
         keys=4,
     ),
+    Table("lost_changes", ("bucket", "account_id", "last_revision", "first_revision"), keys=3),
     Table(
         "reverts",
         (
             *("bucket", "account_id", "id", "kind", "subject", "first_revision", "last_revision", "since", "until"),
             *("overwrite", "author", "revision", "started_at", "done_revision", "done_number"),
-            *("reverted", "unchanged", "conflicts", "finished_at", "worker", "busy_until"),
+            *("reverted", "unchanged", "conflicts", "finished_at", "worker", "busy_until", "group_id"),
         ),
         keys=3,
         flags=("overwrite",),
@@ -144,12 +172,20 @@ TABLES = (
         ("bucket", "account_id", "revert_id", "number", "listing_id", "reason", "fields", "subject"),
         keys=4,
     ),
+    Table(
+        "change_groups",
+        (
+            *("bucket", "account_id", "id", "kind", "name", "author", "started_at", "ended_at"),
+            *("last_id", "sets", "changes", "revision"),
+        ),
+        keys=3,
+    ),
     Table("usage_hours", ("bucket", "account_id", "hour", "key_id", "status", "count"), keys=5),
     Table(
         "refusals",
         (
             *("bucket", "account_id", "moment", "request_id"),
-            *("key_id", "code", "status", "method", "path"),
+            *("key_id", "code", "status", "method", "path", "reason"),
         ),
         keys=4,
     ),

@@ -130,13 +130,13 @@ async def require_unused(connection: asyncpg.Connection) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def begin(connection: asyncpg.Connection, source_id: str) -> None:
+async def begin(connection: asyncpg.Connection, source_id: str, restore_id: str) -> None:
     """Record which database is copied. From now on, the state is STARTED."""
     async with connection.transaction():
         await connection.execute(_TABLE)
         await connection.execute("DELETE FROM database_copy")
         await connection.execute("INSERT INTO database_copy (source_id) VALUES ($1)", source_id)
-        await connection.execute("UPDATE database_id SET id = $1", source_id)
+        await connection.execute("UPDATE database_id SET id = $1, restore_id = $2", source_id, restore_id)
 
 
 async def finish(connection: asyncpg.Connection, digest: bytes) -> None:

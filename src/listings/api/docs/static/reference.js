@@ -35,6 +35,8 @@ function buildRequest(form) {
   if (body) headers.set("Content-Type", "application/json");
   const options = { method: form.dataset.method, headers, cache: "no-store", credentials: "omit" };
   if (body) options.body = body.value;
+  const file = form.elements.namedItem("file");
+  if (file) options.body = file.files[0];
   return [query.toString() ? `${path}?${query}` : path, options];
 }
 

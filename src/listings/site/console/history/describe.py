@@ -1,17 +1,18 @@
 """Changes and conflicts as texts for the seller. Pure functions."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from listings.contract.reverts import RevertConflict
 from listings.domain.changes import Change, get_name
 from listings.domain.fields import FIELDS
 from listings.domain.model import ListingChange, Value
-from listings.domain.reverts import ConflictReason
+from listings.domain.reverts import ConflictReason, RevertConflict
 from listings.site.console.listings.form import describe_value
 from listings.site.presentation import format_dollars
 
 _MAX_FIELDS = 6  # of a listing
+_MAX_LENGTH = 320  # of a text of which a page shows 80 characters: four times as many, as for `summarize`
 _STATES = {"deleted", "paused", "resumed"}  # outcomes that say whether the listing is on the market
 _REASONS: Mapping[ConflictReason, str] = {
     "changed_later": "Changed later",
@@ -32,7 +33,7 @@ class ChangedField(NamedTuple):
 class ChangedListing(NamedTuple):
     """What a change does to a listing, such as "deleted" or "paused", and its first changed fields.
 
-    `more` is the number of further fields.
+    `more` is the number of further fields, and `is_active` the new state, or None if it is the same as before.
     """
 
     listing_id: int
@@ -40,6 +41,7 @@ class ChangedListing(NamedTuple):
     outcome: str
     fields: Sequence[ChangedField]
     more: int
+    is_active: Value = None
 
 
 class KeptListing(NamedTuple):
@@ -52,10 +54,13 @@ class KeptListing(NamedTuple):
     holder: int | None
 
 
-def describe_change(change: Change, titles: Mapping[int, str], max_fields: int | None = _MAX_FIELDS) -> ChangedListing:
+def describe_change(
+    change: Change, titles: Mapping[int, str] = MappingProxyType({}), max_fields: int | None = _MAX_FIELDS
+) -> ChangedListing:
     """Return a change as texts, with its first fields, or all if `max_fields` is None.
 
-    A listing without a title in `titles` gets the one that the change gave it.
+    A listing without a title in `titles` gets the one that the change gave it. Long texts are cut, so that the change
+    need not be held.
     """
     title = titles.get(change.listing_id) or str(change.after.get("title", ""))
     before = change.before or {}
@@ -64,7 +69,8 @@ def describe_change(change: Change, titles: Mapping[int, str], max_fields: int |
     if outcome in _STATES:
         names = [name for name in names if name != "is_active"]
     fields = [_describe_field(name, before, change.after) for name in names[:max_fields]]
-    return ChangedListing(change.listing_id, title, outcome, fields, len(names) - len(fields))
+    is_active = change.after.get("is_active")
+    return ChangedListing(change.listing_id, title, outcome, fields, len(names) - len(fields), is_active)
 
 
 def describe_conflict(conflict: RevertConflict, titles: Mapping[int, str]) -> KeptListing:
@@ -91,8 +97,15 @@ def _find_outcome(change: Change) -> str:
     return "updated"
 
 
+def describe_attribute(attribute: str, before: Value, after: Value) -> ChangedField:
+    """Return the old and the new value of an attribute as texts."""
+    if attribute == "deleted_at":
+        return ChangedField("Deleted", *("no" if value is None else "yes" for value in (before, after)))
+    return _describe_field(attribute, {attribute: before}, {attribute: after})
+
+
 def _describe_field(attribute: str, before: ListingChange, after: ListingChange) -> ChangedField:
-    texts = (_describe_value(attribute, values[attribute]) for values in (before, after))
+    texts = (_describe_value(attribute, values[attribute])[:_MAX_LENGTH] for values in (before, after))
     return ChangedField(get_label(attribute), *texts)
 
 

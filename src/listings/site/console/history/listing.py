@@ -12,9 +12,11 @@ from listings.domain.changes import Change
 from listings.domain.model import MAX_ID
 from listings.service.members.sessions import Member
 from listings.site.console.activity import describe_actor
-from listings.site.console.guards import LISTINGS_PATH, console_page, for_member
+from listings.site.console.costly import costly
+from listings.site.console.guards import LISTINGS_PATH, console_page
 from listings.site.console.history.describe import ChangedListing, describe_change
 from listings.site.console.listings.edit import get_own_listing
+from listings.site.console.paging import turn_pages
 from listings.site.context import site_of
 
 _PAGE_SIZE = 20  # change sets
@@ -30,7 +32,7 @@ class _Entry(NamedTuple):
     change: ChangedListing
 
 
-@for_member
+@costly("pages of changes")
 async def show_history(request: Request, member: Member) -> Response:
     """Show a page of the changes of a listing."""
     services, listing = site_of(request).services, await get_own_listing(request, member)
@@ -45,7 +47,7 @@ async def show_history(request: Request, member: Member) -> Response:
         change_sets=[(number, list(group)) for number, group in groupby(entries, lambda entry: entry.id)],
         is_first=before == MAX_ID,
         days=services.changes.days,
-        next_before=entries[-1].id if page.more and entries else 0,
+        turns=turn_pages(request, "before", str(entries[-1].id) if page.more and entries else ""),
     )
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, get_args
 
 import msgspec
@@ -11,15 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.contract.history import CONSOLE
-from listings.contract.reverts import RevertConflict, RevertRequest
 from listings.domain import fields
 from listings.domain.changes import Change
 from listings.domain.errors import Problem
-from listings.domain.reverts import RevertKind
+from listings.domain.history import CONSOLE
+from listings.domain.reverts import RevertConflict, RevertKind, RevertRequest
 from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.site.console.activity import describe_actor
+from listings.site.console.costly import costly
 from listings.site.console.guards import (
     ACTIVITY_PATH,
     UNDO_PATH,
@@ -33,6 +34,7 @@ from listings.site.console.guards import (
     require_plan,
 )
 from listings.site.console.history.describe import ChangedListing, KeptListing, describe_change, describe_conflict
+from listings.site.console.paging import turn_pages
 from listings.site.context import site_of
 
 _SHOWN = 50  # listings, and conflicts
@@ -47,7 +49,7 @@ class _Described(NamedTuple):
     conflicts: Sequence[KeptListing]
 
 
-@for_member
+@costly("pages of changes")
 async def show_preview(request: Request, member: Member) -> Response:
     """Show what an undo would change, and which fields stay as they are. Without a change, go to the activity."""
     if not request.query_params:
@@ -55,7 +57,7 @@ async def show_preview(request: Request, member: Member) -> Response:
     return await _preview_page(request, member, _read(request.query_params))
 
 
-@for_member
+@costly("pages of changes")
 async def undo(request: Request, member: Member) -> Response:
     """Undo after the confirmation. Without it, show the preview again, for example to overwrite later changes."""
     form = await read_form(request)
@@ -86,7 +88,12 @@ async def show_result(request: Request, member: Member) -> Response:
     described = await _describe(services, member, [], conflicts)
     last = conflicts[-1].number if conflicts else revert.counts.conflicts
     return console_page(
-        request, "undo_result.html", revert=revert, conflicts=described.conflicts, after=after, last=last
+        request,
+        "undo_result.html",
+        revert=revert,
+        conflicts=described.conflicts,
+        after=after,
+        turns=turn_pages(request, "after", str(last) if last < revert.counts.conflicts else ""),
     )
 
 
@@ -100,9 +107,13 @@ ROUTES = [
 def _read(parameters: QueryParams | FormData) -> RevertRequest:
     """Return what to undo. Raises Problem("path_not_found")."""
     for kind in get_args(RevertKind):
-        subject = fields.parse_id(str(parameters.get(kind, "")))
+        text = str(parameters.get(kind, ""))
+        subject = fields.parse_id(text.removeprefix("#"))
         if subject is not None and kind != "key":
-            return RevertRequest(kind, subject, overwrite=bool(parameters.get("overwrite")))
+            is_group = kind == "group"
+            return RevertRequest(
+                kind, f"#{subject}" if is_group else subject, overwrite=bool(parameters.get("overwrite"))
+            )
     raise Problem("path_not_found", "There is no such change")
 
 
@@ -131,8 +142,11 @@ async def _preview_page(
 
 async def _find_origin(services: Services, member: Member, wanted: RevertRequest) -> tuple[str, int] | None:
     """Return who wrote the first change set to undo, and when, or None if it has just been deleted."""
-    found = await services.changes.read_sets(member.account.id, [wanted.subject])
-    first = next(iter(found.get(wanted.subject, ())), None)
+    first, number = None, int(str(wanted.subject).removeprefix("#"))
+    with suppress(Problem):
+        if wanted.kind == "revert":
+            number = (await services.reverts.get(member.account.id, number)).group_id or 0
+        first = await services.changes.find_first(member.account.id, number) if number else None
     if first is None:
         return None
     keys = {key.id: key for key in await services.keys.list_of(member.account)}

@@ -3,17 +3,19 @@
 import re
 from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from listings.contract.listings import ChangeStep
+import msgspec
+
 from listings.domain.errors import Problem
-from listings.domain.fields import MAX_PRICE_CENTS, FieldError, Money
+from listings.domain.faults import FieldError
+from listings.domain.fields import MAX_PRICE_CENTS, Money
+from listings.domain.listings import ChangeStep
 from listings.domain.model import Listing, ListingChange
 from listings.domain.number_text import format_count
 from listings.service import Services
 from listings.service.members.sessions import Member
-from listings.site.console.listings.form import parse_amount
-from listings.site.presentation import format_price
+from listings.site.presentation import format_dollars, format_price
 
 ACTIONS: Mapping[str, str] = {"pause": "paused", "resume": "resumed", "delete": "deleted", "restore": "restored"}
 """The actions on listings, with their past participles."""
@@ -52,7 +54,8 @@ def read_price_change(mode: str, text: str) -> PriceChange:
     if mode == "percent" or text.rstrip().endswith("%"):
         return PriceChange(None, _read_percent(text))
     try:
-        return PriceChange(Money(MAX_PRICE_CENTS)(parse_amount(text) or 0))
+        rule = Money(MAX_PRICE_CENTS)
+        return PriceChange(rule(rule.from_text(text) or 0))
     except FieldError as error:
         raise Problem("invalid_request", f"The price {error}") from None
 
@@ -75,6 +78,25 @@ def describe_bulk_change(action: str, changed: int, unchanged: int) -> str:
     text = f"{format_count(changed, 'listing')} {ACTIONS[action]}."
     verb = "was" if unchanged == 1 else "were"
     return f"{text} {unchanged:,} {verb} already {ACTIONS[action]}." if unchanged else text
+
+
+def describe_action(action: str, price: PriceChange | None) -> str:
+    """Return an action for the audit event: a JSON object without its end."""
+    detail: dict[str, object] = {"action": action}
+    if price is not None:
+        detail |= {"cents": price.cents} if price.cents is not None else {"percent": str(price.percent)}
+    return msgspec.json.encode(detail)[:-1].decode()
+
+
+def name_action(detail: Mapping[str, Any]) -> str:
+    """Return an action in an audit event as a text such as "set the price of 279 listings to $10"."""
+    listings = format_count(detail["listings"], "listing")
+    if detail["action"] != PRICE:
+        return f"{ACTIONS[detail['action']]} {listings}"
+    if "percent" in detail:
+        return f"changed the price of {listings} by {Decimal(detail['percent']):+f}%"
+    cents = detail["cents"]
+    return f"set the price of {listings} to {format_dollars(cents)}" if cents else f"removed the price of {listings}"
 
 
 def build_step(

@@ -1,19 +1,21 @@
 """Bulk changes: the selected listings, or all that match a search, in slices of one transaction each."""
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from listings.contract.listings import BatchOutcome, ChangeStep
 from listings.domain.errors import Problem
+from listings.domain.history import ChangeGroup
+from listings.domain.listings import BatchOutcome, ChangeStep
 from listings.domain.model import MAX_ID, Listing, ListingChange, ListingQuery
 from listings.service import Services
 from listings.service.listings.steps import StateCondition
 from listings.service.members.sessions import Member
 from listings.site.console.guards import build_form_options
-from listings.site.console.listings.actions import PriceChange, build_step
+from listings.site.console.listings.actions import PriceChange, build_step, describe_action
 from listings.site.console.listings.form import label_problem
 from listings.site.console.listings.search import Search, find_exact_query
 
@@ -44,6 +46,10 @@ class BulkChange(NamedTuple):
     price: PriceChange | None
     form_id: str
     digest: bytes
+
+    def build_group(self) -> ChangeGroup:
+        """Return the group of its change sets, which is the same if the form is submitted again."""
+        return ChangeGroup(f"#{self.form_id or secrets.token_urlsafe(16)}", describe_action(self.action, self.price))
 
 
 class BulkResult(msgspec.Struct):
@@ -81,9 +87,10 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
     """
     total = BulkResult()
     try:
-        ids = await _store_selection(services, member, change)
+        ids, group = await _store_selection(services, member, change), change.build_group()
         for number, start in enumerate(range(0, len(ids), MAX_SELECTED)):
-            result = await _run_slice(services, member, change, ids[start : start + MAX_SELECTED], number)
+            slice_ = ids[start : start + MAX_SELECTED]
+            result = await _run_slice(services, member, change, slice_, number, group)
             await _add(services, member, total, result)
         total.rest = await _find_rest(services, member, change.selection, ids)
     except Problem as problem:
@@ -95,7 +102,7 @@ async def find_first(services: Services, member: Member, selection: Selection, c
     """Return at most `count` listings of the selection, deleted or not, for a preview."""
     if selection.search is not None:
         first = await _find_by_external_id_only(services, member, selection)
-        query = _build_page(selection.search, selection.below, count)
+        query = _build_page(selection.search, selection.below, count, services.clock())
         return (first + (await services.listings.find_page_of_any_size(member.caller, query)).listings)[:count]
     found = [await services.listings.find_own(member.caller, listing_id) for listing_id in selection.ids[:count]]
     return [listing for listing in found if listing is not None]
@@ -107,14 +114,14 @@ async def count_selected(services: Services, member: Member, selection: Selectio
         return len(selection.ids)
     if selection.below < MAX_ID:
         return len(await _find_ids(services, member, selection, _MAX_COUNTED))
-    query = msgspec.structs.replace(_build_page(selection.search, MAX_ID, 1), count=True)
+    query = msgspec.structs.replace(_build_page(selection.search, MAX_ID, 1, services.clock()), count=True)
     total = (await services.listings.find_page_of_any_size(member.caller, query)).total or 0
     return total + len(await _find_by_external_id_only(services, member, selection))
 
 
 async def find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
     """Return the listings whose external id is the searched text."""
-    query = find_exact_query(search)
+    query = find_exact_query(search, services.clock())
     return [] if query is None else (await services.listings.find_page_of_any_size(member.caller, query)).listings
 
 
@@ -128,7 +135,7 @@ async def _find_by_external_id_only(services: Services, member: Member, selectio
     found = await find_by_external_id(services, member, selection.search._replace(after=None))
     if not found:
         return []
-    query = _build_page(selection.search, MAX_ID, len(found))
+    query = _build_page(selection.search, MAX_ID, len(found), services.clock())
     query = msgspec.structs.replace(query, ids=tuple(one.id for one in found))
     page = await services.listings.find_page_of_any_size(member.caller, query)
     matching = {listing.id for listing in page.listings}
@@ -158,7 +165,7 @@ async def _find_ids(services: Services, member: Member, selection: Selection, co
     below = selection.below
     while len(ids) < count:
         await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
-        query = _build_page(selection.search, below, min(count - len(ids), MAX_SELECTED))
+        query = _build_page(selection.search, below, min(count - len(ids), MAX_SELECTED), services.clock())
         page = await services.listings.find_page_of_any_size(member.caller, query)
         ids += [listing.id for listing in page.listings]
         if page.next_cursor is None:
@@ -171,19 +178,19 @@ async def _find_rest(services: Services, member: Member, selection: Selection, i
     """Return the last of the ids if listings below it match the search, too, or 0."""
     if selection.search is None or len(ids) < MAX_MATCHING:
         return 0
-    query = _build_page(selection.search, ids[-1], 1)
+    query = _build_page(selection.search, ids[-1], 1, services.clock())
     page = await services.listings.find_page_of_any_size(member.caller, query)
     return ids[-1] if page.listings else 0
 
 
-def _build_page(search: Search, below: int, limit: int) -> ListingQuery:
+def _build_page(search: Search, below: int, limit: int, now: float) -> ListingQuery:
     """Return a page of the search with ids below `below`, in the order of the ids, which no change moves."""
-    query, _ = search.query()
+    query, _ = search.query(now)
     return msgspec.structs.replace(query, sort="id", descending=True, after=(below, below), limit=limit, count=False)
 
 
 async def _run_slice(
-    services: Services, member: Member, change: BulkChange, ids: Sequence[int], number: int
+    services: Services, member: Member, change: BulkChange, ids: Sequence[int], number: int, group: ChangeGroup
 ) -> _SliceResult:
     is_changed: dict[int, bool] = {}
 
@@ -204,7 +211,7 @@ async def _run_slice(
         change_set = outcome.edit_revision or 0 if changed else 0
         return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected, change_set)).decode()
 
-    options = build_form_options(change.form_id, change.digest, f" {number}")._replace(state=_ANY_STATE)
+    options = build_form_options(change.form_id, change.digest, f" {number}")._replace(state=_ANY_STATE, group=group)
     steps = [build(listing_id) for listing_id in ids]
     outcome = await services.listings.run_batch(member.caller, steps, encode, options, atomic=False)
     return _decode(outcome if isinstance(outcome, str) else encode(outcome))

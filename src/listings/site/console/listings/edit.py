@@ -9,33 +9,39 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.contract.history import CONSOLE
 from listings.domain import fields, timestamps
 from listings.domain.errors import Problem
+from listings.domain.faults import Fault, InvalidFieldsError
+from listings.domain.history import CONSOLE
 from listings.domain.model import MAX_ID, Listing
 from listings.domain.number_text import format_count
 from listings.service import Services
-from listings.service.listings.steps import WriteOptions, find_changes
+from listings.service.listings.steps import Version, WriteOptions, find_changes
 from listings.service.members.sessions import Member
-from listings.site import market
+from listings.site import market, security
+from listings.site.console.form_pictures import add_pictures, append_lines
 from listings.site.console.guards import (
     LISTINGS_PATH,
+    MAX_DRAFTS,
     build_form_options,
+    can_draft,
     console_page,
     for_member,
     for_member_unchecked,
     get_form_id,
     get_text,
+    has_plan,
     read_form,
     redirect_with_notice,
     require_current_session,
+    require_draft_room,
     require_plan,
 )
 from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
 from listings.site.console.preserved_form import preserve_form
 from listings.site.context import site_of
-from listings.site.visitor import base_url_of
+from listings.site.visitor import base_url_of, measure_html, require_room
 
 
 @for_member
@@ -45,7 +51,8 @@ async def show_new(request: Request, member: Member) -> Response:
     if copied is not None:
         listing = await site_of(request).services.listings.find_own(member.caller, copied)
         values = listing_form.copy_values(listing, base_url_of(request)) if listing is not None else values
-    return _form_page(request, "listing_new.html", values, form_id=secrets.token_urlsafe(16))
+    form_id, is_open = secrets.token_urlsafe(16), await can_draft(request, member)
+    return _form_page(request, "listing_new.html", values, form_id=form_id, is_open=is_open)
 
 
 @preserve_form
@@ -54,13 +61,21 @@ async def create_listing(request: Request, member: Member) -> Response:
     """Create a listing. A form that is submitted twice creates one listing."""
     form = await read_form(request)
     sent, form_id = listing_form.read(form), get_form_id(form)
+    is_draft = not has_plan(request, member)
+    if is_draft:
+        sent = {**sent, "is_active": ""}
     try:
         require_current_session(member, form)
-        require_plan(request, member)
+        if is_draft:
+            await require_draft_room(request, member)
+        paths, failure = await add_pictures(request, member, form)
+        sent = append_lines(sent, paths)
+        if failure is not None:
+            raise failure
         listing_id = await _create(site_of(request).services, member, sent, form_id)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
-    notice = "created" if sent["is_active"] else "created-paused"
+    notice = "created" if sent["is_active"] else "created-draft" if is_draft else "created-paused"
     return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing_id}", notice)
 
 
@@ -68,7 +83,10 @@ async def create_listing(request: Request, member: Member) -> Response:
 async def show_listing(request: Request, member: Member) -> Response:
     """Show the form of a listing, or of a deleted listing the button to restore it."""
     listing = await get_own_listing(request, member)
-    return _form_page(request, "listing_edit.html", listing_form.form_values(listing), listing=listing)
+    takedown = await site_of(request).services.moderation.find_takedown(listing.id)
+    can_edit = await _can_edit(request, member, listing)
+    shown: dict[str, Any] = {"listing": listing, "takedown": takedown, "is_open": can_edit}
+    return _form_page(request, "listing_edit.html", listing_form.form_values(listing), **shown)
 
 
 @preserve_form
@@ -79,7 +97,14 @@ async def save_listing(request: Request, member: Member) -> Response:
     listing, sent = await get_own_listing(request, member), listing_form.read(form)
     try:
         require_current_session(member, form)
-        require_plan(request, member)
+        if not has_plan(request, member):
+            sent = {**sent, "is_active": ""}
+            if not await _can_edit(request, member, listing):
+                require_plan(request, member)
+        paths, failure = await add_pictures(request, member, form)
+        sent = append_lines(sent, paths)
+        if failure is not None:
+            raise failure
         saved = await _save(site_of(request).services, member, listing, sent, get_text(form, "version"))
     except Problem as problem:
         return await _edit_error_page(request, member, sent, problem, get_text(form, "version"))
@@ -92,11 +117,12 @@ async def preview_listing(request: Request, member: Member) -> Response:
     """Show the page of the listing that the form describes. Nothing is stored."""
     form = await read_form(request)
     stored = await get_own_listing(request, member) if "id" in request.path_params else None
-    sent, account_id = listing_form.read(form), member.account.id
+    paths, _ = await add_pictures(request, member, form)
+    sent, account_id = append_lines(listing_form.read(form), paths), member.account.id
     now = timestamps.format_timestamp(site_of(request).services.clock())
     try:
         listing = listing_form.build_preview(sent, stored, account_id, now)
-    except fields.InvalidFieldsError as error:
+    except InvalidFieldsError as error:
         if stored is not None:
             return await _edit_error_page(request, member, sent, error, get_text(form, "version"))
         return _form_page(request, "listing_new.html", sent, error, form_id=get_form_id(form))
@@ -137,6 +163,13 @@ ROUTES = [
 # Use cases
 
 
+async def _can_edit(request: Request, member: Member, listing: Listing) -> bool:
+    """Return whether the member may edit a listing: any with a plan, otherwise drafts."""
+    counts = await site_of(request).counts.get(site_of(request).services, member)
+    is_draft = not listing.is_active and counts.active + counts.inactive <= MAX_DRAFTS
+    return is_draft or has_plan(request, member)
+
+
 async def _create(services: Services, member: Member, sent: listing_form.FormValues, form_id: str) -> int:
     new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
@@ -158,8 +191,9 @@ async def _save(
     A form that is sent twice has nothing left to change, so it is accepted.
     """
     change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
-    shown = fields.parse_id(version) or 0
-    if shown != listing.version and listing.deleted_at is None and not find_changes(listing, change, ""):
+    restore_id, _, number = version.rpartition("v")
+    shown, current = Version(restore_id, fields.parse_id(number) or 0), Version(services.restore_id, listing.version)
+    if shown != current and listing.deleted_at is None and not find_changes(listing, change, ""):
         return listing
     options = WriteOptions(versions=frozenset({shown}))
     try:
@@ -172,7 +206,7 @@ def _place_error(problem: Problem) -> Problem:
     """Return the problem as an error of the field that it is about."""
     if problem.code != "external_id_taken":
         return problem
-    return fields.InvalidFieldsError({"external_id": problem.message})
+    return InvalidFieldsError([Fault("external_id", "taken", problem.message)])
 
 
 async def _change(services: Services, member: Member, action: str, listing_id: int) -> None:
@@ -199,14 +233,20 @@ async def _find_own_change(request: Request, member: Member, listing: Listing) -
 def _form_page(
     request: Request, template: str, sent: listing_form.FormValues, problem: Problem | None = None, **context: object
 ) -> Response:
+    security.allow_previews(request)
+    values = listing_form.shorten(sent)
+    require_room(request, sum(map(measure_html, values.values())))
     errors = listing_form.field_errors(problem, sent)
     if errors:
         problem = Problem("invalid_request", f"Please fix {format_count(len(errors), 'field')}")
-    shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], **context}
+    shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], "takedown": None}
+    shown |= {"is_open": True, **context}
     shown["is_reachable"] = _is_reachable(request)
     listing = shown["listing"]
+    if listing is not None and not shown["version"]:
+        shown["version"] = f"{site_of(request).services.restore_id}v{listing.version}"
     shown["is_unsaved"] = problem is not None and (listing is None or sent != listing_form.form_values(listing))
-    return console_page(request, template, problem=problem, values=sent, errors=errors, **shown)
+    return console_page(request, template, problem=problem, values=values, errors=errors, **shown)
 
 
 def _is_reachable(request: Request) -> bool:

@@ -2,34 +2,27 @@
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 from starlette.datastructures import FormData
 
 from listings.domain.errors import Problem
+from listings.domain.faults import FieldError, InvalidFieldsError
 from listings.domain.fields import (
     FIELDS,
-    Coordinate,
-    Field,
-    FieldError,
-    Flag,
-    Identifier,
-    Images,
-    InvalidFieldsError,
-    Money,
     get_default,
     parse_listing_change,
     parse_new_listing,
 )
 from listings.domain.model import Listing, Value
-from listings.domain.number_text import parse_price
-from listings.site import presentation
+from listings.site.console.faults import describe_faults
 
-_DEGREES = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,30})?(?:e-[0-9]{1,3})?")  # with the form of small floats
 _LINE_BREAK = re.compile(r"\r\n|\r")
 _IMAGE_ERROR = re.compile(r"\[([0-9]+)\]( must be an (?:absolute )?http or https URL)?")
 _MULTILINE = {"content", "images"}
+_MAX_SHOWN_LENGTHS = {"content": 200_000, "images": 100_000}  # at least twice the valid length
+_MAX_SHOWN_LENGTH = 10_000  # of other fields
 
 FormValues = Mapping[str, str]
 """The texts of a form by field name."""
@@ -49,24 +42,30 @@ def read(form: FormData) -> FormValues:
     return {name: _as_submitted(name, value) if isinstance(value, str) else "" for name, value in values.items()}
 
 
+def shorten(sent: FormValues) -> FormValues:
+    """Return the values as a form shows them again: one that is much too long would make a large page."""
+    return {name: text[: _MAX_SHOWN_LENGTHS.get(name, _MAX_SHOWN_LENGTH)] for name, text in sent.items()}
+
+
 def form_values(listing: Listing) -> FormValues:
     """Return the values that the form shows for a listing."""
-    return {name: _text(field, getattr(listing, field.attribute)) for name, field in FIELDS.items()}
+    return {name: field.rule.to_text(getattr(listing, field.attribute)) for name, field in FIELDS.items()}
 
 
 def copy_values(listing: Listing, base_url: str) -> FormValues:
     """Return the values of a new listing's form for a copy, which is paused and has no external id.
 
-    Its pictures have whole addresses, because a new listing needs them. Those of the demo are below `base_url`.
+    Pictures of the demo have whole addresses, because a new listing needs them.
     """
     values = form_values(listing)
-    images = "\n".join(presentation.picture_url(url, base_url) or url for url in values["images"].split("\n"))
+    urls = values["images"].split("\n")
+    images = "\n".join(f"{base_url}{url}" if url.startswith("/static/demo/") else url for url in urls)
     return {**values, "images": images, "external_id": "", "is_active": ""}
 
 
 def new_body(sent: FormValues) -> dict[str, object]:
     """Return the body of a create request."""
-    return {name: _value(name, text) for name, text in sent.items()}
+    return {name: FIELDS[name].rule.from_text(text) for name, text in sent.items()}
 
 
 def changed_body(sent: FormValues, listing: Listing) -> dict[str, object]:
@@ -74,7 +73,7 @@ def changed_body(sent: FormValues, listing: Listing) -> dict[str, object]:
 
     Submitted values are compared with the form's texts, because a text may not show all of a stored value.
     """
-    return {name: _value(name, sent[name]) for name in _changed_names(sent, form_values(listing))}
+    return {name: FIELDS[name].rule.from_text(sent[name]) for name in _changed_names(sent, form_values(listing))}
 
 
 def build_preview(sent: FormValues, stored: Listing | None, account_id: int, now: str) -> Listing:
@@ -103,7 +102,7 @@ def field_errors(problem: Problem | None, sent: FormValues) -> Mapping[str, str]
     """Return the error message of each invalid field of a form, with those of all invalid images."""
     if not isinstance(problem, InvalidFieldsError):
         return {}
-    errors = {name: _label_error(name, error.removeprefix(name)) for name, error in problem.errors.items()}
+    errors = {name: sentence.removesuffix(".") for name, sentence in describe_faults(problem).items()}
     if problem.errors.get("images", "").startswith("images["):
         errors["images"] = ". ".join(_list_image_errors(sent["images"]))
     return errors
@@ -112,11 +111,11 @@ def field_errors(problem: Problem | None, sent: FormValues) -> Mapping[str, str]
 def _list_image_errors(text: str) -> list[str]:
     """Return the error of each invalid image URL. The rule of the field reports only the first."""
     field, errors = FIELDS["images"], []
-    for index, url in enumerate(_split_lines(text)):
+    for index, url in enumerate(cast("list[str]", field.rule.from_text(text))):
         try:
             (field.strict_rule or field.rule)([url])
         except FieldError as error:
-            errors.append(_label_error("images", f"[{index}]{str(error).removeprefix('[0]')}"))
+            errors.append(_label_error(f"[{index}]{str(error).removeprefix('[0]')}"))
     return errors
 
 
@@ -133,26 +132,21 @@ def _changed_names(sent: FormValues, stored: FormValues) -> list[str]:
 
 def describe_value(name: str, value: Value) -> str:
     """Return a field's value as text for the seller, or "" if it is empty."""
-    return _display(name, _text(FIELDS[name], value))
+    return _display(name, FIELDS[name].rule.to_text(value))
 
 
-def _label_error(name: str, error: str) -> str:
-    """Return the form's message for an error of a field's rule. Images are counted from 1."""
-    if error.startswith(" is required"):
-        return f"Enter a {FIELDS[name].label.lower()}"
+def _label_error(error: str) -> str:
+    """Return the form's message for an invalid image URL. Images are counted from 1."""
     image = _IMAGE_ERROR.match(error)
     if image is None:
-        return f"{FIELDS[name].label}{error}"
+        return error
     rule = " must be the whole address of a picture, beginning with https:// or http://"
     return f"Image {int(image[1]) + 1}{rule if image[2] else error[image.end() :]}"
 
 
 def _display(name: str, text: str) -> str:
     """Return the label of an option, or the text itself."""
-    field = FIELDS[name]
-    if isinstance(field.rule, Flag):
-        return "yes" if text else "no"
-    return field.options.get(text, text)
+    return FIELDS[name].options.get(text, text)
 
 
 def _as_submitted(name: str, text: str) -> str:
@@ -161,47 +155,5 @@ def _as_submitted(name: str, text: str) -> str:
     return text if name in _MULTILINE else text.replace("\n", "")
 
 
-def _text(field: Field, value: Value) -> str:
-    if isinstance(field.rule, Images):
-        return "\n".join(msgspec.json.decode(str(value), type=list[str]))
-    if isinstance(field.rule, Money):
-        return f"{int(value or 0) // 100}.{int(value or 0) % 100:02}" if value else ""
-    if isinstance(value, bool):
-        return "true" if value else ""
-    return "" if value is None else str(value)
-
-
-def _value(name: str, text: str) -> object:
-    """Return the field's value in a body. An invalid number stays a string, so that the field's rule rejects it."""
-    rule = FIELDS[name].rule
-    if isinstance(rule, Flag):
-        return text == "true"
-    if isinstance(rule, Images):
-        return _split_lines(text)
-    if isinstance(rule, Money):
-        return parse_amount(text)
-    if isinstance(rule, Identifier):
-        return text.strip() or None
-    if isinstance(rule, Coordinate):
-        return _parse_degrees(text.strip())
-    return text
-
-
-def _split_lines(text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n") if line.strip()]
-
-
-def parse_amount(text: str) -> object:
-    """Return the dollars of a price field, None if it is empty, or the text itself if it is not a price."""
-    amount = parse_price(text)
-    return amount if amount is not None else text if text.strip() else None
-
-
-def _parse_degrees(text: str) -> object:
-    if not _DEGREES.fullmatch(text):
-        return text or None
-    return float(text) if "." in text or "e" in text else int(text)
-
-
-EMPTY: FormValues = {name: _text(field, get_default(name)) for name, field in FIELDS.items()}
+EMPTY: FormValues = {name: field.rule.to_text(get_default(name)) for name, field in FIELDS.items()}
 """The values of a new listing's form."""

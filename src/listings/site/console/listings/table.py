@@ -12,13 +12,14 @@ from starlette.routing import Route
 
 from listings.domain import fields
 from listings.domain.errors import Problem
+from listings.domain.listings import MAX_COUNTED
 from listings.domain.model import MAX_ID, Listing
 from listings.service.members.sessions import Member
+from listings.site.console.costly import costly
 from listings.site.console.guards import (
     LISTINGS_PATH,
     build_undo_url,
     console_page,
-    for_member,
     get_form_id,
     get_text,
     read_form,
@@ -37,10 +38,13 @@ from listings.site.console.listings.actions import (
     require_state,
 )
 from listings.site.console.listings.bulk import BulkChange, BulkResult, Selection
-from listings.site.console.listings.search import PAGE_SIZE, SORTS, STATUSES, Search, read
+from listings.site.console.listings.search import PAGE_SIZE, SHOWN, SORTS, STATUSES, Search, read
+from listings.site.console.paging import turn_pages
 from listings.site.context import site_of
+from listings.site.pictures import sources
 
 _PREVIEWED = 10
+_MAX_SORTED = 1_000  # listings; in larger accounts, titles are in the order of the API
 
 
 class _BulkForm(NamedTuple):
@@ -72,13 +76,13 @@ class _BulkForm(NamedTuple):
         return f"{self.action} {self.mode} {self.amount}" if self.action == PRICE else self.action
 
 
-@for_member
+@costly("lists")
 async def show_listings(request: Request, member: Member) -> Response:
     """Show a page of the listings that match the search."""
     return await _listings_page(request, member, read(request.query_params))
 
 
-@for_member
+@costly("lists")
 async def change_many(request: Request, member: Member) -> Response:
     """Change the selected listings. A price, or all that match a search, need a confirmation first."""
     form = _read(await read_form(request))
@@ -113,9 +117,7 @@ async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
 
 
 def _find_change(result: BulkResult) -> int | None:
-    """Return the change set of a bulk change, 0 if there are several, or None if nothing was changed."""
-    if len(result.change_sets) > 1:
-        return 0
+    """Return the first change set of a bulk change, or None if nothing was changed."""
     return result.change_sets[0] if result.change_sets else None
 
 
@@ -159,6 +161,9 @@ async def _confirmation_page(
     first = await bulk.find_first(services, member, form.selection, _PREVIEWED)
     preview = [(listing, _preview_price(listing, price)) for listing in first]
     count = await bulk.count_selected(services, member, form.selection)
+    if form.all_matching and not form.search.status and form.action != "restore" and count <= MAX_COUNTED:
+        deleted = form._replace(search=form.search._replace(status="deleted"))
+        count -= await bulk.count_selected(services, member, deleted.selection)  # they stay as they are
     return console_page(
         request,
         "listings_bulk.html",
@@ -182,7 +187,7 @@ def _show_result(result: tuple[str, BulkResult] | None) -> dict[str, Any]:
     return {
         "action": result[0],
         "result": result[1],
-        "result_undo_url": build_undo_url(_find_change(result[1])),
+        "result_undo_url": build_undo_url(_find_change(result[1]), is_bulk=True),
         "actions": ACTIONS,
         "describe_bulk_change": describe_bulk_change,
     }
@@ -207,25 +212,34 @@ async def _listings_page(
     result: tuple[str, BulkResult] | None = None,
 ) -> Response:
     services = site_of(request).services
-    query, errors = search.query()
+    query, errors = search.query(services.clock())
+    counts = await site_of(request).counts.get(services, member)
     if search.sort == "price":
         page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
+    elif search.sort == "title" and counts.active + counts.inactive + counts.deleted <= _MAX_SORTED:
+        page = await services.listings.find_by_title(member.caller, query, PAGE_SIZE)
     else:
         page = await services.listings.find_page_of_any_size(member.caller, query)
     exact = await bulk.find_by_external_id(services, member, search)
     shown = {listing.id for listing in exact}
     others = [] if exact and errors else page.listings  # the text has no words to search for
+    listings = exact + [listing for listing in others if listing.id not in shown]
+    following = search._replace(after=page.next_cursor if others else None)
+    images = [url for listing in listings for url in sources.decode_urls(listing.images)[:1]]
     return console_page(
         request,
         "listings.html",
         problem=problem,
         search=search,
         errors={} if exact else errors,
-        listings=exact + [listing for listing in others if listing.id not in shown],
-        counts=await site_of(request).counts.get(services, member),
-        next_url=search.url(page.next_cursor) if others and page.next_cursor is not None else "",
+        listings=listings,
+        sizes=await sources.find_sizes(request, images, is_public=False),
+        counts=counts,
+        takedowns={one.listing_id: one for one in await services.moderation.list_takedowns_of(member.account)},
+        turns=turn_pages(request, "after", following.cursor, search.url()),
         statuses=STATUSES,
         orders=SORTS,
+        shown=SHOWN,
         form_id=secrets.token_urlsafe(16),
         **_show_result(result),
     )

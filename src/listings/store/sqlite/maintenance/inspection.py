@@ -1,6 +1,6 @@
 """Check a database for damage, even while a service uses it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
@@ -11,9 +11,9 @@ import apsw
 from listings.domain.errors import Problem, Unavailable
 from listings.store.inspection import COUNT_PENDING, Pending
 from listings.store.mapping import Row
-from listings.store.migrations import Migration, shipped_migrations
+from listings.store.migrations import Difference, Migration, shipped_migrations
 from listings.store.sqlite.connections import is_damage, open_without_writes, read_file_state, reading
-from listings.store.sqlite.maintenance import migrate, snapshot
+from listings.store.sqlite.maintenance import catalogue, migrate, snapshot
 
 _MAX_ATTEMPTS = 5
 _BUSY_TIMEOUT_MS = 5_000
@@ -34,14 +34,16 @@ class Inspection(NamedTuple):
 
     corruption: list[str]
     mismatch: str | None = None
+    differences: Sequence[Difference] = ()  # of the schema from the one that its migrations create
     pending: int = 0  # number of migrations that are not applied
     database_id: str | None = None
+    created: int | None = None  # when its first migration was applied, in seconds since 1970
     newest: int | None = None  # the latest stored time, in seconds since 1970
     pending_work: Pending | None = None  # None if the schema is not the current one, or the file is damaged
 
 
-def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection:
-    """Check the whole file.
+def inspect(path: Path, migrations: list[Migration] | None = None, *, is_full: bool = False) -> Inspection:
+    """Check the schema, and if `is_full`, all pages and references: the snapshot for this lets the WAL grow.
 
     Raises Problem if it can't be read without changing it, and Unavailable if it can't be read at all.
     """
@@ -51,7 +53,7 @@ def inspect(path: Path, migrations: list[Migration] | None = None) -> Inspection
         while True:
             before, attempts = read_file_state(path), attempts + 1
             with closing(open_without_writes(path)) as connection:
-                found = _inspect(connection, migrations)
+                found = _inspect(connection, migrations, is_full=is_full)
             # If the file changed meanwhile, a service started to write, and the damage may not be real.
             if not found.corruption or read_file_state(path) == before or attempts == _MAX_ATTEMPTS:
                 return found
@@ -80,27 +82,40 @@ def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda
     return "" if found == "ok" else " ".join(found.split())
 
 
-def _inspect(connection: apsw.Connection, migrations: list[Migration]) -> Inspection:
-    corruption = snapshot.check_integrity(connection)
+def _inspect(connection: apsw.Connection, migrations: list[Migration], *, is_full: bool) -> Inspection:
+    corruption = snapshot.check_integrity(connection) if is_full else []
     if corruption:
         return Inspection(corruption)
-    mismatch, pending = None, 0
+    try:
+        return _inspect_schema(connection, migrations)
+    except apsw.Error as error:
+        if not is_damage(error):
+            raise
+        return Inspection([str(error)])
+
+
+def _inspect_schema(connection: apsw.Connection, migrations: list[Migration]) -> Inspection:
+    mismatch, pending, differences = None, 0, list[Difference]()
     try:
         migrate.require_listings_database(connection)
     except Problem as problem:
         return Inspection([], problem.message)
     try:
         pending = len(migrations) - migrate.count_applied(connection, migrations)
+        differences = catalogue.find_differences(connection, migrations)
     except Problem as problem:
         mismatch = problem.message
     tables = {row[0] for row in connection.execute(_LIST_TABLES).fetchall()}
     times = [connection.execute(query).fetchall()[0][0] for table, query in _NEWEST_TIMES.items() if table in tables]
+    created: Row = connection.execute("SELECT min(applied_at) FROM schema_migrations").fetchall()[0]
     ids = connection.execute("SELECT id FROM database_id").fetchall() if "database_id" in tables else []
     return Inspection(
         [],
         mismatch,
+        differences,
         pending,
         str(ids[0][0]) if ids else None,
+        created[0],
         max((int(time) for time in times if time is not None), default=None),
         None if mismatch or pending else _count_pending(connection),
     )

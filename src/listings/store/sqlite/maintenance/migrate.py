@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -11,6 +12,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.store.migrations import APPLIED, Migration, build_older_schema_problem, count_known, shipped_migrations
 from listings.store.sqlite.connections import (
     create_file,
+    get_free_bytes,
     open_without_writes,
     open_writer,
     require_no_orphaned_wal,
@@ -29,6 +31,9 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at INTEGER NOT NULL
 ) STRICT
 """
+_DROPS_OLD_INDEXES = "DROP TABLE market_words"
+_OLD_INDEXES_BYTES = "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE name GLOB 'market*' AND aggregate = TRUE"
+_MIB = 1024 * 1024
 _HAS_FOREIGN_TABLES = """
 SELECT EXISTS (SELECT 1 FROM sqlite_schema)
 AND NOT EXISTS (SELECT 1 FROM pragma_table_info('schema_migrations') WHERE name = 'checksum')
@@ -57,11 +62,27 @@ def migrate(
         create_file(path)
         with closing(WriteLock(path)) as lock, lock.acquire(), closing(open_writer(path)) as connection:
             missing = migrations[count_applied(connection, migrations) :]
+            _require_space_to_drop(connection, path, missing)
             if missing and len(missing) < len(migrations):
                 on_backup(snapshot.copy_aside(connection, path, f"before-{missing[0].version:04}"))
-            return _apply(connection, migrations)
+            return apply(connection, migrations)
     except (apsw.Error, OSError) as error:
         raise _build_unusable_error(path, error) from error
+
+
+def _require_space_to_drop(connection: apsw.Connection, path: Path, missing: list[Migration]) -> None:
+    """Raise Unavailable if the disk has less than twice the size of the tables that a migration drops.
+
+    The WAL then has as many pages.
+    """
+    if any(_DROPS_OLD_INDEXES in migration.text for migration in missing):
+        size: Any = connection.execute(_OLD_INDEXES_BYTES).fetchall()[0][0]
+        needed, free = 2 * size, get_free_bytes(path)
+        if free < needed:
+            raise Unavailable(
+                f"The upgrade needs {needed // _MIB} MiB of free disk space to drop the old search index, and "
+                f"{free // _MIB} are free: free disk space, and run `listings migrate` again"
+            )
 
 
 def require_current(connection: apsw.Connection) -> None:
@@ -135,7 +156,8 @@ def _build_unusable_error(path: Path, error: Exception) -> Unavailable:
     return Unavailable(f"The database {path} can't be used: {error}")
 
 
-def _apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Migration]:
+def apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Migration]:
+    """Apply the pending migrations, each in a transaction, and return them."""
     with connection:
         connection.execute(_TABLE).fetchall()
     applied = []

@@ -1,31 +1,24 @@
-"""Replace the database with a checked backup, keep the previous one, and stay consistent if the process is killed.
+"""Replace the database with a checked backup, and keep the previous one.
 
-A sound, empty or missing database is replaced in one SQLite transaction, with a rollback journal and an exclusive lock.
-If the process is killed, it leaves a journal, and the next process that opens the file rolls the transaction back.
-There is no WAL meanwhile: SQLite checkpoints and removes it first.
-
-That is not possible if the database is damaged or needs recovery, is missing but has a WAL or a journal, or is empty
-but has a WAL. Then a complete copy of the backup is written next to it, the old file (unless it is empty) gets a second
-name, its WAL and journal are renamed, because they would be replayed into the new file, and the copy takes the name of
-the database.
+A copy of the backup is written next to the database, gets the current schema and numbers above those that the current
+database may have given out, and then takes its name (`replacement`).
 """
 
-import fcntl
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.files import replace_file, sync_folder
-from listings.store.migrations import Migration, shipped_migrations
+from listings.domain.model import BUCKETS
+from listings.store.migrations import Migration, require_equal_schema, shipped_migrations
+from listings.store.restored import choose_gaps, list_statements
+from listings.store.sql import to_sqlite
 from listings.store.sqlite.connections import (
     build_read_only_uri,
-    create_file,
     describe_recovery,
     find_orphaned_wal,
     is_damage,
@@ -33,71 +26,48 @@ from listings.store.sqlite.connections import (
     open_without_writes,
     remove_recovery_marker,
     require_safe_sqlite,
-    set_checkpoint_on_close,
-    write_recovery_marker,
 )
-from listings.store.sqlite.maintenance import migrate, snapshot
+from listings.store.sqlite.maintenance import catalogue, losses, migrate, snapshot
 from listings.store.sqlite.maintenance.backup import is_database_file
+from listings.store.sqlite.maintenance.replacement import hold_sqlite_lock, remove_side_files, replace_database
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.store.sqlite.write_lock import WriteLock
 
 _OCCASION = "before-restore"
-_PIECE_BYTES = 1024 * 1024
-_LOCK_START, _LOCK_LENGTH = 0x40000000, 512  # the bytes that SQLite locks on every platform with POSIX locks
-
-_COUNT_EDITS = """
-SELECT max(
-    (SELECT coalesce(sum(max(0, m.revision - coalesce(b.revision, 0))), 0) FROM main.account_state m
-     LEFT JOIN backup.account_state b ON b.bucket = m.bucket AND b.account_id = m.account_id),
-    (SELECT count(*) FROM main.listings m LEFT JOIN backup.listings b ON b.id = m.id
-     WHERE b.id IS NULL OR m.version > b.version
-     OR (m.version = b.version AND (m.updated_at, m.created_at) <> (b.updated_at, b.created_at))))
+_ADD_SEQUENCES = """
+INSERT INTO sqlite_sequence (name, seq)
+SELECT value, 0 FROM json_each('["accounts", "api_keys"]') WHERE value NOT IN (SELECT name FROM sqlite_sequence)
 """
-_EDIT_REVISION_SCHEMA = 14  # the first schema version that counts edits without views
-_LATEST = sys.maxsize
-# What a restore can lose. Each row: the first and last schema version to which it applies, its name in the singular and
-# plural, and a query that counts the data that the current database has and the backup lacks. Revisions and versions
-# only rise, and ids are never reused. Names and plans have no version, so any difference counts.
-_LOSSES = (
-    (1, _EDIT_REVISION_SCHEMA - 1, "edit or view", "edits and views", _COUNT_EDITS),
-    (_EDIT_REVISION_SCHEMA, _LATEST, "edit", "edits", _COUNT_EDITS.replace("revision", "edit_revision")),
-    (
-        *(1, _LATEST, "account", "accounts"),
-        "SELECT count(*) FROM main.accounts m LEFT JOIN backup.accounts b ON b.id = m.id WHERE b.id IS NULL",
-    ),
-    (
-        *(1, _LATEST, "change of an account", "changes of accounts"),
-        """
-        SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
-        WHERE (m.name, m.email, m.created_at) <> (b.name, b.email, b.created_at)
-        OR m.plan_expires_at IS NOT b.plan_expires_at
-        """,
-    ),
-    (
-        *(1, _LATEST, "key", "keys"),
-        """
-        SELECT count(*) FROM main.api_keys m LEFT JOIN backup.api_keys b ON b.id = m.id
-        WHERE b.id IS NULL OR b.digest <> m.digest
-        """,
-    ),
-    (
-        *(1, _LATEST, "revocation of a key", "revocations of keys"),
-        """
-        SELECT count(*) FROM main.api_keys m JOIN backup.api_keys b ON b.id = m.id AND b.digest = m.digest
-        WHERE m.revoked_at IS NOT NULL AND b.revoked_at IS NULL
-        """,
-    ),
-    (
-        *(2, _LATEST, "enabling or disabling of an account", "enablings or disablings of accounts"),
-        """
-        SELECT count(*) FROM main.accounts m JOIN backup.accounts b ON b.id = m.id
-        WHERE m.disabled_at IS NOT b.disabled_at
-        """,
-    ),
+_SKIP_GAP = (
+    f"""
+    INSERT INTO listing_ids (bucket, last) SELECT value, ?1 FROM json_each('{[*range(BUCKETS)]}') WHERE TRUE
+    ON CONFLICT (bucket) DO UPDATE SET last = last + excluded.last
+    """,
+    "UPDATE sqlite_sequence SET seq = seq + ?1",
 )
-_GET_COMMON_SCHEMA = """
-SELECT min((SELECT max(version) FROM main.schema_migrations), (SELECT max(version) FROM backup.schema_migrations))
+# Numbers that the old file does not know, for example of accounts that were created after it, are raised by the gap.
+_STATES_ABOVE_OLD = """
+SELECT s.bucket, s.account_id, coalesce(o.revision, s.revision) AS revision,
+    coalesce(o.edit_revision, s.edit_revision) AS edit_revision, coalesce(o.last_revert, s.last_revert) AS last_revert
+FROM ({}) AS s LEFT JOIN old.account_state AS o
+    ON o.bucket = s.bucket AND o.account_id = s.account_id AND o.revision >= (
+        SELECT revision FROM account_state AS t WHERE t.bucket = s.bucket AND t.account_id = s.account_id)
 """
+_SKIP_OLD = (
+    """
+    UPDATE listing_ids SET last = last + ?1
+    WHERE last > coalesce((SELECT o.last FROM old.listing_ids AS o WHERE o.bucket = listing_ids.bucket), 0)
+    """,
+    """
+    INSERT INTO listing_ids (bucket, last) SELECT bucket, last FROM old.listing_ids WHERE ?1 > 0
+    ON CONFLICT (bucket) DO UPDATE SET last = max(last, excluded.last)
+    """,
+    """
+    UPDATE sqlite_sequence SET seq = CASE WHEN o.seq < sqlite_sequence.seq THEN sqlite_sequence.seq + ?1 ELSE o.seq END
+    FROM old.sqlite_sequence AS o WHERE o.name = sqlite_sequence.name
+    """,
+)
+_HAS_NUMBERS = "SELECT 1 FROM pragma_table_info('account_state') WHERE name = 'last_revert'"
 
 
 class _Backup(NamedTuple):
@@ -107,14 +77,6 @@ class _Backup(NamedTuple):
     connection: apsw.Connection
     migrations: list[Migration]
     progress: Progress
-
-
-class Restored(NamedTuple):
-    """The result of a restore."""
-
-    database: Path
-    previous_file: Path | None  # the previous database, or its remaining WAL or journal, or None if there was nothing
-    pending: list[Migration]  # that `migrate` would apply
 
 
 class _DamagedError(Exception):
@@ -128,21 +90,22 @@ def restore(
     force: bool = False,
     progress: Progress = ignore_progress,
     migrations: list[Migration] | None = None,
-) -> Restored:
+) -> Path | None:
     """Replace `database` with the backup in `file`. With `force`, do so even if data is lost.
 
+    Return the previous database, or its remaining WAL or journal, or None if there was nothing.
+
     Raises Problem("restore_refused"), with nothing changed, if the file is not a sound backup with a known schema, if
-    another process has the database open, if the disk is full, or, without `force`, if `_LOSSES` finds data that the
-    backup lacks (see docs/backups.md) or the current database can't be compared. Raises Problem("backup_refused") if a
-    copy can't be written, of the current database or of the backup, and Unavailable if the disk fails or `database` is
-    not a file.
+    another process has the database open, if the disk is full, or, without `force`, if the current database has data
+    that the backup lacks (see docs/backups.md) or can't be compared. Raises Problem("backup_refused") if a copy can't
+    be written, of the current database or of the backup, and Unavailable if the disk fails or `database` is not a file.
     """
     require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
     _require_file_or_nothing(database)
     with closing(_open_backup(database, file)) as source:
         backup = _Backup(file, source, migrations, progress)
-        pending = _check_backup(backup)
+        _check_backup(backup)
         try:
             previous_file = _replace(database, backup, force=force)
             remove_recovery_marker(database)
@@ -156,7 +119,7 @@ def restore(
             ) from None
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {database} can't be restored: {error}") from error
-    return Restored(database.absolute(), previous_file, pending)
+    return previous_file
 
 
 # The backup
@@ -188,15 +151,15 @@ def _open_backup(database: Path, file: Path) -> apsw.Connection:
     raise _build_unfit_error(file, reason)
 
 
-def _check_backup(backup: _Backup) -> list[Migration]:
-    """Return the migrations that the backup lacks. Raises Problem("restore_refused") if it can't be restored."""
+def _check_backup(backup: _Backup) -> None:
+    """Raise Problem("restore_refused") if the backup can't be restored."""
     try:
         found = snapshot.check_integrity(backup.connection)
         if found:
             raise _build_unfit_error(backup.file, f"it is damaged or not a database: {found[0]}")
         if _get_database_id(backup.connection) is None:
             raise _build_unfit_error(backup.file, "it is not a Listings database")
-        return backup.migrations[migrate.count_applied(backup.connection, backup.migrations) :]
+        require_equal_schema(catalogue.find_differences(backup.connection, backup.migrations))
     except apsw.Error as error:
         raise _build_unfit_error(backup.file, str(error)) from None
     except Problem as problem:
@@ -214,74 +177,99 @@ def _build_unfit_error(file: Path, reason: str) -> Problem:
 
 def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
     """Replace the database. Return the new path of the previous one, or of its remaining WAL or journal, or None."""
-    is_new, orphan = not database.exists(), find_orphaned_wal(database)
+    orphan, real = find_orphaned_wal(database), database.resolve()
     if orphan is not None and not force:
         raise _build_force_error(database, f"is missing or empty, but {orphan} still contains writes to it")
-    if orphan is None:  # otherwise, create no empty file: SQLite would remove a WAL or journal next to it
-        create_file(database)
+    real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with closing(WriteLock(database)) as lock, lock.acquire():
-        if orphan is not None:
-            previous_file = _set_aside_and_replace(database.resolve(), backup)
-            return previous_file.with_name(f"{previous_file.name}-{orphan.name.rpartition('-')[2]}")
-        try:
-            with closing(_open_target(database)) as target:
-                return _overwrite(target, database, backup, force=force)
-        except _DamagedError as damage:
-            if not force:
-                raise _build_force_error(database, f"is damaged or needs recovery ({damage})") from None
-            return _set_aside_and_replace(database.resolve(), backup)
-        except (apsw.BusyError, Problem):  # raised before anything was written
-            raise
-        except BaseException:
-            _roll_back(database, is_new=is_new)
-            raise
+        if orphan is None and real.exists():
+            return _replace_file(real, backup, force=force)
+        previous_file = _replace_unusable(real, backup)
+    return orphan and previous_file.with_name(f"{previous_file.name}-{orphan.name.rpartition('-')[2]}")
 
 
-def _roll_back(database: Path, *, is_new: bool) -> None:
-    """Roll an unfinished transaction back now. SQLite itself would do so only when the file is next opened."""
-    with suppress(apsw.Error, OSError), closing(open_exclusive(database)) as connection:
-        set_checkpoint_on_close(connection, enabled=True)
-        if is_new and not _has_tables(connection):
-            database.resolve().unlink()  # not a link to it
+def _replace_file(real: Path, backup: _Backup, *, force: bool) -> Path | None:
+    try:
+        with _open_current(real) as current:
+            has_tables = _has_tables(current)
+            reason = None if force or not has_tables else _find_objection(current, backup)
+            if reason is not None:
+                raise _build_force_error(real, reason)
+            is_older_state = has_tables and _continues(current, backup)
+            remove_side_files(current, real)
+            previous_file = _write_and_replace(
+                real, backup, lambda file: snapshot.write_copy(current, file), old=real if is_older_state else None
+            )
+            if not has_tables:
+                previous_file.unlink(missing_ok=True)
+            return previous_file if has_tables else None
+    except _DamagedError as damage:
+        if not force:
+            raise _build_force_error(real, f"is damaged or needs recovery ({damage})") from None
+        return _replace_unusable(real, backup)
+
+
+def _replace_unusable(real: Path, backup: _Backup) -> Path:
+    """Replace a database that is damaged or missing."""
+    if not real.exists():
+        return _write_and_replace(real, backup, lambda _: None)
+    with hold_sqlite_lock(real) as copy:
+        return _write_and_replace(real, backup, copy)
+
+
+def _write_and_replace(real: Path, backup: _Backup, copy: Callable[[Path], None], *, old: Path | None = None) -> Path:
+    """Replace the file, and return the new path of the previous one. See `replace_database` and `_finish`."""
+    previous_file = snapshot.choose_copy_path(real, _OCCASION)
+    uri = None if old is None else build_read_only_uri(old)
+    with snapshot.draft_copy(
+        backup.connection, real, backup.progress, lambda draft: _finish(draft, backup.migrations, uri)
+    ) as draft:
+        replace_database(real, draft, previous_file, copy)
+    return previous_file
+
+
+def _finish(draft: apsw.Connection, migrations: list[Migration], old: str | None) -> None:
+    """Update the schema of a restored copy, end what was valid once, and raise the numbers.
+
+    `old` is the URI of a later state of the same database, whose numbers were given out.
+    """
+    gaps = choose_gaps()
+    migrate.apply(draft, migrations)
+    if old is not None:
+        draft.execute("ATTACH ? AS old", (old,)).fetchall()
+    with draft:
+        reached = _STATES_ABOVE_OLD.format(gaps.states) if old else gaps.states
+        for statement, values in list_statements(secrets.token_hex(4), reached):
+            draft.execute(to_sqlite(statement), values).fetchall()
+        draft.execute(_ADD_SEQUENCES).fetchall()
+        for statement in _SKIP_OLD if old else _SKIP_GAP:
+            draft.execute(statement, (gaps.serials,)).fetchall()
+    if old is not None:
+        draft.execute("DETACH old").fetchall()
+    draft.execute("PRAGMA journal_mode = WAL").fetchall()
 
 
 def _has_tables(connection: apsw.Connection) -> bool:
     return bool(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())
 
 
-def _open_target(database: Path) -> apsw.Connection:
+@contextmanager
+def _open_current(database: Path) -> Iterator[apsw.Connection]:
+    """Open the database exclusively for the block. Raises _DamagedError."""
     recovery = describe_recovery(database)
     if recovery is not None:  # the WAL may belong to a file that was replaced
         raise _DamagedError(recovery[0])
     try:
-        return open_exclusive(database)
+        connection = open_exclusive(database)
     except apsw.Error as error:
         if is_damage(error):
             raise _DamagedError(str(error)) from None
         raise
-
-
-def _overwrite(target: apsw.Connection, database: Path, backup: _Backup, *, force: bool) -> Path | None:
-    """Replace a sound database in one transaction, under SQLite's exclusive lock."""
-    found = snapshot.check_integrity(target)
-    if found:
-        raise _DamagedError(found[0])
-    set_checkpoint_on_close(target, enabled=True)
-    previous_file = None
-    if _has_tables(target):
-        reason = None if force else _find_objection(target, backup)
-        if reason is not None:
-            raise _build_force_error(database, reason)
-        previous_file = snapshot.copy_aside(target, database, _OCCASION)
-    try:
-        target.execute("PRAGMA journal_mode = DELETE").fetchall()
-        snapshot.copy_pages(backup.connection, target, backup.progress)
-    except apsw.FullError:
-        if previous_file is not None:
-            previous_file.unlink()  # the database is unchanged, and the disk is full
-        raise
-    target.execute("PRAGMA journal_mode = WAL").fetchall()
-    return previous_file
+    with closing(connection):
+        found = snapshot.check_integrity(connection)
+        if found:
+            raise _DamagedError(found[0])
+        yield connection
 
 
 def _find_objection(target: apsw.Connection, backup: _Backup) -> str | None:
@@ -295,24 +283,18 @@ def _find_objection(target: apsw.Connection, backup: _Backup) -> str | None:
         return "has a schema that is newer than this program's, or altered"
     if target_id != _get_database_id(backup.connection):
         return "is not the database that was backed up"
-    lost = _describe_losses(target, backup.file)
-    return f"has {lost} that the backup lacks" if lost else None
-
-
-def _describe_losses(target: apsw.Connection, file: Path) -> str:
-    """Return what the current database has and the backup lacks, such as "12 edits and 3 accounts"."""
-    target.execute("ATTACH ? AS backup", (build_read_only_uri(file),)).fetchall()
+    target.execute("ATTACH ? AS backup", (build_read_only_uri(backup.file),)).fetchall()
     try:
-        schema = int(str(target.execute(_GET_COMMON_SCHEMA).fetchall()[0][0]))
-        counts = [
-            (target.execute(query).fetchall()[0][0], one, many)
-            for first_schema, last_schema, one, many, query in _LOSSES
-            if first_schema <= schema <= last_schema
-        ]
+        lost = losses.describe_losses(target)
     finally:
         target.execute("DETACH backup").fetchall()
-    parts = [f"{count} {one if count == 1 else many}" for count, one, many in counts if count]
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return f"has new or changed rows that the backup lacks: {lost}" if lost else None
+
+
+def _continues(current: apsw.Connection, backup: _Backup) -> bool:
+    """Return whether the current database is a state of the one that was backed up, with numbers that can be read."""
+    is_same = _get_database_id(current) == _get_database_id(backup.connection)
+    return is_same and bool(current.execute(_HAS_NUMBERS).fetchall())
 
 
 def _get_database_id(connection: apsw.Connection) -> str | None:
@@ -328,58 +310,3 @@ def _build_force_error(database: Path, reason: str) -> Problem:
         "restore_refused",
         f"The database {database} {reason}: use --force to replace it anyway; the old files are kept under other names",
     )
-
-
-def _set_aside_and_replace(real: Path, backup: _Backup) -> Path:
-    """Replace a damaged or missing database with a complete file, and return the new path of the old files.
-
-    An empty database file is not kept: SQLite would remove a WAL or journal next to it.
-    """
-    previous_file = snapshot.choose_copy_path(real, _OCCASION)
-    sqlite_lock = _hold_sqlite_lock(real) if real.exists() else nullcontext()
-    with sqlite_lock as locked, snapshot.draft_copy(backup.connection, real, backup.progress) as draft:
-        if locked is not None and os.fstat(locked).st_size:
-            try:
-                os.link(real, previous_file)
-            except OSError:  # a file system without hard links
-                _copy(locked, previous_file)
-        try:
-            write_recovery_marker(real, "A restore was interrupted")  # until `restore` ends
-            for side_file, previous in zip(*map(snapshot.list_side_files, (real, previous_file)), strict=True):
-                if side_file.exists():
-                    side_file.replace(previous)
-            sync_folder(real.parent)
-            draft.replace(real)
-            sync_folder(real.parent)
-        except OSError as error:
-            raise Unavailable(
-                f"The database {real} can't be restored: {error}; its files may have been moved to {previous_file}"
-            ) from error
-    return previous_file
-
-
-@contextmanager
-def _hold_sqlite_lock(real: Path) -> Iterator[int]:
-    """Hold SQLite's own lock on a damaged or empty database file, and yield the file's descriptor.
-
-    This process must not open the file again: closing it would release the lock. Raises apsw.BusyError if another
-    process holds the lock.
-    """
-    descriptor = os.open(real, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_LENGTH, _LOCK_START)
-        except (BlockingIOError, PermissionError):
-            raise apsw.BusyError(f"{real} is locked") from None
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _copy(descriptor: int, file: Path) -> None:
-    """Write a durable copy of an open file, readable only by its owner. Remove the copy if writing it fails."""
-    with snapshot.report_write_errors(file), replace_file(file, durable=True) as copy:
-        offset = 0
-        while piece := os.pread(descriptor, _PIECE_BYTES, offset):
-            copy.write(piece)
-            offset += len(piece)

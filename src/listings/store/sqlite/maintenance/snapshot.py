@@ -7,6 +7,7 @@ draft that is not locked and begins like a database was left by a killed process
 import errno
 import fcntl
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -33,10 +34,32 @@ def ignore_progress(done: int, pages: int) -> None:
 
 
 def copy_aside(source: apsw.Connection, database: Path, occasion: str) -> Path:
-    """Copy an open database to a file next to it, named after the occasion and the UTC time; return its path."""
+    """Copy an open database to a file next to it, named after the occasion and the UTC time; return its path.
+
+    No other process may write meanwhile. If the file system can, the files share their pages until they change. This
+    takes no time, however large the database is, and such a copy is not checked.
+    """
     target = choose_copy_path(database, occasion)
-    write_copy(source, target)
+    if not _clone(source, database.resolve(), target):
+        write_copy(source, target)
     return target
+
+
+def _clone(source: apsw.Connection, database: Path, target: Path) -> bool:
+    """Write the copy as a clone. Return False if the file system can't, or a reader needs the WAL."""
+    is_busy = source.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+    draft = target.with_name(target.name + DRAFT_SUFFIX)
+    with report_write_errors(target), _open_draft(draft) as descriptor:
+        # In another process: closing the database here would release SQLite's locks on it.
+        clone = ("cp", "--reflink=always", "--", str(database), str(draft))
+        if is_busy or subprocess.run(clone, stderr=subprocess.DEVNULL, check=False).returncode:  # noqa: S603 - our names
+            return False
+        with closing(apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)) as copy:
+            copy.execute("PRAGMA journal_mode = DELETE").fetchall()  # the copied header requests a WAL
+        os.fsync(descriptor)
+        draft.replace(target)
+        sync_folder(target.parent)
+    return True
 
 
 def choose_copy_path(database: Path, occasion: str) -> Path:
@@ -71,8 +94,15 @@ def write_copy(
 
 
 @contextmanager
-def draft_copy(source: apsw.Connection, target: Path, progress: Progress = ignore_progress) -> Iterator[Path]:
+def draft_copy(
+    source: apsw.Connection,
+    target: Path,
+    progress: Progress = ignore_progress,
+    finish: Callable[[apsw.Connection], None] = lambda _: None,
+) -> Iterator[Path]:
     """Write a checked and durable copy next to `target`. It is removed at the end unless the caller renames it.
+
+    `finish` may change the copy before it is checked.
 
     Raises Problem("backup_refused") if the copy can't be written, and Unavailable if the source is damaged. Errors of
     the block are not changed.
@@ -81,7 +111,7 @@ def draft_copy(source: apsw.Connection, target: Path, progress: Progress = ignor
     with ExitStack() as stack:
         with report_write_errors(target):
             descriptor = stack.enter_context(_open_draft(draft))
-            _fill(source, draft, progress)
+            _fill(source, draft, progress, finish)
             os.fsync(descriptor)
         yield draft
 
@@ -137,8 +167,12 @@ def check_integrity(connection: apsw.Connection) -> list[str]:
 
 
 def find_stale_drafts(folder: Path) -> list[Path]:
-    """Return the drafts in a folder that no process is writing. Other programs' files may have the same suffix."""
-    return [draft for draft in sorted(folder.glob(f"*{DRAFT_SUFFIX}")) if _is_draft(draft) and not _is_locked(draft)]
+    """Return the drafts in a folder that no process is writing, with the files that SQLite left next to them.
+
+    Other programs' files may have the same suffix.
+    """
+    found = [draft for draft in sorted(folder.glob(f"*{DRAFT_SUFFIX}")) if _is_draft(draft) and not _is_locked(draft)]
+    return [file for draft in found for file in (draft, *list_side_files(draft)) if file.exists()]
 
 
 def list_side_files(database: Path) -> list[Path]:
@@ -261,13 +295,15 @@ def _is_locked(draft: Path) -> bool:
     return False
 
 
-def _fill(source: apsw.Connection, draft: Path, progress: Progress) -> None:
+def _fill(source: apsw.Connection, draft: Path, progress: Progress, finish: Callable[[apsw.Connection], None]) -> None:
     """Copy into the draft, as one file without a WAL, and check it."""
-    with closing(apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)) as target:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI  # URI: to attach another database
+    with closing(apsw.Connection(str(draft), flags=flags)) as target:
         for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = MEMORY", "synchronous = OFF"):
             target.execute(f"PRAGMA {pragma}").fetchall()
         copy_pages(source, target, progress)
         target.execute("PRAGMA journal_mode = DELETE").fetchall()  # the copied header requests a WAL
+        finish(target)
         found = check_integrity(target)
     if found:
         raise Unavailable(f"The database is damaged ({found[0]}): nothing was copied; run `listings doctor`")

@@ -47,7 +47,7 @@ class BatchWriter:
         self.failed = False  # whether a batch failed, and none has been committed since
 
     def write(self, batch: list[Call]) -> list[Outcome]:
-        """Write a dequeued batch and return its outcomes. Never raises."""
+        """Write a dequeued batch, or the first part of it, and return the outcomes. Never raises."""
         if not batch:  # all were rejected while the thread waited for the lock
             return []
         began = perf_counter()
@@ -124,33 +124,37 @@ class BatchWriter:
             self._connection.close(force=True)
             self._connection = None
 
-    def close(self) -> None:
-        """Checkpoint and close the connection. After damage, keep the WAL."""
-        fault = self._guard.find_fault(self._connection)
+    def close(self, reader: apsw.Connection | None) -> None:
+        """Checkpoint, and close the connection and `reader`. After damage, keep the WAL."""
+        connections = [connection for connection in (self._connection, reader) if connection is not None]
+        fault = self._guard.find_fault(next(iter(connections), None))
         if fault is not None:
-            self._keep_wal(fault)
-        elif self._connection is not None:
-            self._checkpoint(self._connection)
+            self._keep_wal(fault, connections)
+        elif connections:
+            self._checkpoint(connections)
 
-    def _keep_wal(self, fault: str) -> None:
+    def _keep_wal(self, fault: str, connections: list[apsw.Connection]) -> None:
         _log.error("%s: the WAL is kept, and the service can't start until the database is recovered", fault)
         try:
             write_recovery_marker(self._path, fault)  # before the close: another process may close the last connection
         except OSError:
             _log.exception("The marker that prevents the next start can't be written")
-        if self._connection is not None:
-            set_checkpoint_on_close(self._connection, enabled=False)
-            self._connection.close(force=True)
+        for connection in connections:
+            set_checkpoint_on_close(connection, enabled=False)
+            connection.close(force=True)
 
-    def _checkpoint(self, connection: apsw.Connection) -> None:
+    def _checkpoint(self, connections: list[apsw.Connection]) -> None:
         try:
             with self._lock.acquire(changes_callers=False):
-                connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-                connection.close(force=True)  # under the lock: two simultaneous closes would both keep the WAL
+                if self._connection is not None:
+                    self._connection.set_busy_timeout(_CHECKPOINT_TIMEOUT_MS)
+                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                for connection in connections:  # under the lock: two simultaneous closes would both keep the WAL
+                    connection.close(force=True)
         except (apsw.Error, OSError):
             _log.exception("The final checkpoint failed; the next start repeats it")
-            connection.close(force=True)
+            for connection in connections:
+                connection.close(force=True)
 
 
 def _are_dry_runs(batch: list[Call]) -> bool:
@@ -160,6 +164,8 @@ def _are_dry_runs(batch: list[Call]) -> bool:
 def _build_failure(error: Exception, *, commit_started: bool) -> Unavailable:
     if isinstance(error, apsw.BusyError):
         return build_busy_error()
+    if isinstance(error, apsw.FullError):  # also from a commit, whose last frame is then missing from the WAL
+        return Unavailable("The disk is full; nothing was written")
     if not commit_started:
         return Unavailable("The database can't be written to; nothing was written")
     return Unavailable("The database failed to confirm the write; its outcome is unknown")

@@ -1,11 +1,13 @@
 """Run the operations of a batch in one transaction, so that each can fail on its own."""
 
 import logging
+from sys import getsizeof
 
 import apsw
 
 from listings.domain.errors import Problem, Unavailable
-from listings.store.scripts.listings import RollbackError
+from listings.domain.model import Listing
+from listings.store.scripts.batches import RollbackError
 from listings.store.sqlite.writer.calls import Call, Outcome
 
 # Errors of SQLite that end one statement and keep the transaction. Any other apsw.Error fails the whole batch.
@@ -17,11 +19,13 @@ _STATEMENT_ERRORS = (
     apsw.TooBigError,
 )
 
+_MAX_RESULT_BYTES = 8 * 1024 * 1024  # of listings that wait for one commit
+
 _log = logging.getLogger(__name__)
 
 
 def run_operations(connection: apsw.Connection, batch: list[Call]) -> list[Outcome]:
-    """Run all operations in a transaction that has just begun.
+    """Run all operations in a transaction that has just begun, or the first ones if their results are large.
 
     Most operations that fail have not written anything. If a failed one has, or if SQLite has rejected a statement, the
     whole batch is rolled back and run again in a new transaction, with a savepoint for each operation. In the first
@@ -29,7 +33,7 @@ def run_operations(connection: apsw.Connection, batch: list[Call]) -> list[Outco
 
     Raises apsw.Error if the transaction is lost.
     """
-    outcomes = _run_without_savepoints(connection, batch)
+    outcomes = run_without_savepoints(connection, batch)
     if outcomes is None:
         connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
@@ -37,19 +41,24 @@ def run_operations(connection: apsw.Connection, batch: list[Call]) -> list[Outco
     return outcomes
 
 
-def _run_without_savepoints(connection: apsw.Connection, batch: list[Call]) -> list[Outcome] | None:
-    """Run all operations, or return None if the batch must be rolled back.
+def run_without_savepoints(connection: apsw.Connection, batch: list[Call]) -> list[Outcome] | None:
+    """Run operations, or return None if the batch must be rolled back.
 
     Raises apsw.Error if the transaction is lost.
     """
-    outcomes = []
+    outcomes: list[Outcome] = []
+    size = 0
     for call in batch:
+        if size > _MAX_RESULT_BYTES:
+            return outcomes
         if call.is_dry_run:
             outcomes.append(_run_in_savepoint(connection, call))
             continue
         written = connection.total_changes()
         try:
-            outcomes.append(Outcome(call, call.operation(connection)))
+            result = call.operation(connection)
+            outcomes.append(Outcome(call, result))
+            size += getsizeof(result.content) if isinstance(result, Listing) else 0
         except Exception as error:  # noqa: BLE001 - raised again in the caller
             if isinstance(error, apsw.Error) or connection.total_changes() != written:
                 _require_transaction(connection, error)

@@ -58,6 +58,7 @@ class Writer:
         self._phase: Literal["idle", "gathering", "writing"] = "idle"  # set by the loop
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._closing = False
+        self._reader: apsw.Connection | None = None  # to be closed with the writer
         self._watching_lock = False
         self._rejecting = False  # while another process has held the lock for too long
         self._thread = threading.Thread(target=self._run_thread, name="listings-writer", daemon=True)
@@ -126,9 +127,14 @@ class Writer:
             raise build_busy_error()
         self.guard.require_undamaged()
 
-    async def close(self) -> None:
-        """Commit the queued writes, checkpoint the WAL and disconnect. Give up if another process holds the lock."""
+    async def close(self, reader: apsw.Connection | None = None) -> None:
+        """Commit the queued writes, checkpoint the WAL and disconnect. Give up if another process holds the lock.
+
+        `reader` is not used meanwhile, and is closed last: without it, another process could remove the WAL before a
+        queued write opens it.
+        """
         if not self._closing:
+            self._reader = reader
             self._closing = True
             self._signals.put(_EXIT)
         began = perf_counter()
@@ -216,7 +222,7 @@ class Writer:
             self._write_queued()
         while self._queue:
             self._write_queued()
-        self._batch_writer.close()
+        self._batch_writer.close(self._reader)
         self.lock.close()
 
     def _write_queued(self) -> None:
@@ -225,7 +231,9 @@ class Writer:
         try:
             with self.lock.acquire(changes_callers=False):
                 sequence = self.lock.sequence_at_acquire
-                outcomes = self._batch_writer.write(self._dequeue(_MAX_BATCH_SIZE))
+                batch = self._dequeue(_MAX_BATCH_SIZE)
+                outcomes = self._batch_writer.write(batch)
+                self._queue.extendleft(reversed(batch[len(outcomes) :]))
         except OSError:
             _log.exception("Locking or unlocking the lock file failed")
             self._batch_writer.failed = True

@@ -1,0 +1,37 @@
+"""A client of the Listings API for sellers: see `Client`."""
+
+from listings_client.client import AsyncClient as AsyncClient
+from listings_client.client import Client as Client
+from listings_client.core import __version__ as __version__
+from listings_client.errors import ApiError as ApiError
+from listings_client.errors import AuthenticationError as AuthenticationError
+from listings_client.errors import ConfigurationError as ConfigurationError
+from listings_client.errors import ConflictError as ConflictError
+from listings_client.errors import Fault as Fault
+from listings_client.errors import ForbiddenError as ForbiddenError
+from listings_client.errors import GoneError as GoneError
+from listings_client.errors import InvalidRequestError as InvalidRequestError
+from listings_client.errors import ListingsError as ListingsError
+from listings_client.errors import NoResponseError as NoResponseError
+from listings_client.errors import NotFoundError as NotFoundError
+from listings_client.errors import PlanExpiredError as PlanExpiredError
+from listings_client.errors import RateLimitedError as RateLimitedError
+from listings_client.errors import ServiceError as ServiceError
+from listings_client.errors import StaleError as StaleError
+from listings_client.operations import Operation as Operation
+from listings_client.operations import create as create
+from listings_client.operations import delete as delete
+from listings_client.operations import put as put
+from listings_client.operations import restore as restore
+from listings_client.operations import update as update
+from listings_client.records import Actor as Actor
+from listings_client.records import BatchResult as BatchResult
+from listings_client.records import Change as Change
+from listings_client.records import ChangeGroup as ChangeGroup
+from listings_client.records import ChangeSet as ChangeSet
+from listings_client.records import Image as Image
+from listings_client.records import KeyInfo as KeyInfo
+from listings_client.records import Listing as Listing
+from listings_client.records import RateLimit as RateLimit
+from listings_client.records import Revert as Revert
+from listings_client.records import RevertConflict as RevertConflict

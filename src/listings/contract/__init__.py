@@ -1,1 +1,0 @@
-"""The interfaces that stores and rate limiters implement."""

@@ -1,0 +1,48 @@
+"""Compare a sample of listings with the index of this machine."""
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+from tantivy import Index, Query, Searcher
+
+from listings.domain.market import IndexedListing
+from listings.search import folders
+from listings.search.analysis import list_title_terms
+from listings.search.queries import all_of, term
+from listings.search.schema import SCHEMA, price_key, read_position
+from listings.store.market.store import ScriptedMarketStore
+
+_PARTS, _LISTINGS_PER_PART = 20, 50
+
+
+class Comparison(NamedTuple):
+    """How many listings were compared, and how many of them the index has otherwise or not at all."""
+
+    compared: int
+    different: int
+
+
+async def compare(store: ScriptedMarketStore, root: Path) -> Comparison | None:
+    """Compare about 1,000 listings, or return None if the index has not been built. Raises ValueError for damage."""
+    folder = folders.choose_folder(root)
+    if folder is None or not folder.is_complete:
+        return None
+    searcher = Index.open(str(folder.path)).searcher()
+    position = read_position(searcher)
+    last = (await store.get_market_state()).serial
+    found: dict[int, bool] = {}
+    for _ in range(_PARTS):
+        before = random.randint(1, last + 1) if last > _PARTS * _LISTINGS_PER_PART else last + 1  # noqa: S311 - a sample
+        for listing in await store.list_unread_listings(before, _LISTINGS_PER_PART):
+            if listing.is_shown and position is not None and listing.sequence <= position.sequence:
+                found[listing.id] = _has(searcher, listing)
+    return Comparison(len(found), sum(not it for it in found.values()))
+
+
+def _has(searcher: Searcher, listing: IndexedListing) -> bool:
+    """Return whether the index finds a listing by each term of its title, and sorts it by its price."""
+    terms = [term("title", it) for it in list_title_terms(listing.title) if " " not in it]
+    conditions = [Query.term_query(SCHEMA, "id", listing.id), *terms]
+    hits = searcher.search(all_of(conditions), 2, order_by_field="price").hits
+    return [hit[0] for hit in hits] == [price_key(listing.price_cents, listing.serial)]

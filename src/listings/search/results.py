@@ -1,0 +1,184 @@
+"""Find the listings of a page in the index, and count all that a search finds. All functions run in a thread.
+
+The best 200 matches are ranked: by tier, then by the rank of the listing. Everything else is sorted by a number that no
+two listings share, which is also the cursor of the next page.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tantivy import Order, Query, Searcher
+
+from listings.domain.model import MarketQuery
+from listings.search import queries
+from listings.search.analysis import Word, read_words
+from listings.search.queries import FILTERS, Tier, all_of, between, build_filters, build_match, build_tier, numbers
+from listings.search.schema import EVERY, MAX_KEY, SERIAL_BITS
+
+MAX_RANKED = 200
+_MAX_IN_SUCCESSION = 4  # listings of one seller
+_MAX_VALUES = 10_000  # of a filter
+_FIRST_PRICED = 1 << SERIAL_BITS
+
+
+class Hit(NamedTuple):
+    """A listing that a search finds, and its sort key."""
+
+    key: int
+    id: int
+    account_id: int
+
+
+class Counts(NamedTuple):
+    """The number of results, and of those with each value of a filter, without that filter."""
+
+    total: int
+    values: Mapping[str, Mapping[str, int]]
+
+
+class Search:
+    """A search of one snapshot of the index. `excluded` are accounts whose listings are hidden."""
+
+    def __init__(self, searcher: Searcher, query: MarketQuery, excluded: Sequence[int]) -> None:
+        self.searcher = searcher
+        self.query = query
+        self.words: list[Word] = queries.find_halves(searcher, read_words(query.text))
+        self.excluded = excluded
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the best matches come first."""
+        return self.query.sort == "best" and bool(self.words)
+
+    def count(self) -> Counts:
+        """Count the results and the values of the filters, in one pass for each filter in use."""
+        values: dict[str, Mapping[str, int]] = {}
+        used = [name for name in FILTERS if getattr(self.query, name) is not None]
+        unused = [name for name in FILTERS if name not in used]
+        if unused or not used:
+            values |= self._count_values("", unused)
+        for name in used:
+            values |= self._count_values(name, [name])
+        if "type" in used:
+            return Counts(values["type"].get(self.query.type or "", 0), values)
+        return Counts(sum(values["type"].values()), values)
+
+    def count_tier(self, tier: Tier) -> Mapping[str, int]:
+        """Count the categories of a tier."""
+        return self._aggregate([build_tier(self.words, tier)], ["category"])["category"] if self.words else {}
+
+    def rank(self) -> list[Hit]:
+        """Return the best matches, at most 200, the best first."""
+        found: dict[int, Hit] = {}
+        ranked: list[Hit] = []
+        for tier in Tier:
+            new = [hit for hit in self._ask_tier(tier) if hit.id not in found]
+            ranked += spread(new)
+            found |= {hit.id: hit for hit in new}
+            if len(ranked) >= MAX_RANKED:
+                break
+        return ranked[:MAX_RANKED]
+
+    def page(self, after: int | None, count: int, *, is_backwards: bool = False) -> list[Hit]:
+        """Return the next matches by the order of the query, or those before the cursor, the closest one first."""
+        is_price, is_ascending = "price" in self.query.sort, self.query.sort in {"oldest", "price"}
+        field = "price" if is_price else "serial"
+        # Listings without a price come last in both orders.
+        parts = [(_FIRST_PRICED, MAX_KEY), (0, _FIRST_PRICED - 1)] if self.query.sort == "price" else [(0, MAX_KEY)]
+        if after is not None:
+            parts = _cut_parts(parts, after, before=is_backwards == is_ascending, reverse=is_backwards)
+        elif is_backwards:
+            parts.reverse()
+        order = Order.Asc if is_ascending != is_backwards else Order.Desc
+        found: list[Hit] = []
+        for lowest, highest in parts:
+            if len(found) < count:
+                condition = [between(field, lowest, highest)] if (lowest, highest) != (0, MAX_KEY) else []
+                found += self.find([build_match(self.words), *condition], field, count - len(found), order)
+        return found
+
+    def rest(self, ranked: Sequence[Hit], after: int | None, count: int, *, is_backwards: bool = False) -> list[Hit]:
+        """Return the matches that are not ranked, newest first."""
+        lowest, highest = (0, MAX_KEY) if after is None else ((after + 1, MAX_KEY) if is_backwards else (0, after - 1))
+        conditions = [build_match(self.words), between("serial", lowest, highest)]
+        excluded = numbers("id", (hit.id for hit in ranked))
+        if excluded is not None:
+            conditions = [all_of(conditions, excluded)]
+        return self.find(conditions, "serial", count, Order.Asc if is_backwards else Order.Desc)
+
+    def find(self, conditions: Sequence[Query], field: str, count: int, order: Order = Order.Desc) -> list[Hit]:
+        """Return the first matches by a field, with the filters of the query."""
+        hits = self.searcher.search(
+            self._limit([*conditions, *build_filters(self.query)]),
+            count,
+            count=False,
+            order_by_field=field,
+            order=order,
+        ).hits
+        return read_hits(self.searcher, hits)
+
+    def _ask_tier(self, tier: Tier) -> list[Hit]:
+        """Return the best of a tier. If most of them are of one seller, those of others are added."""
+        ways = build_match(self.words) if tier == Tier.SELLER else build_tier(self.words, tier)
+        hits = self.find([ways], "rank", MAX_RANKED)
+        for account_id, number in Counter(hit.account_id for hit in hits).most_common(1):
+            if number > MAX_RANKED // 2:
+                others = self.find([all_of([ways], numbers("account", [account_id]))], "rank", MAX_RANKED)
+                own = [hit for hit in hits if hit.account_id == account_id]
+                hits = sorted({*own[: max(MAX_RANKED - len(others), MAX_RANKED // 2)], *others}, reverse=True)
+        return hits
+
+    def _limit(self, conditions: Sequence[Query]) -> Query:
+        return all_of(conditions, numbers("account", self.excluded))
+
+    def _count_values(self, without: str, names: Sequence[str]) -> dict[str, Mapping[str, int]]:
+        return self._aggregate([build_match(self.words), *build_filters(self.query, without=without)], names)
+
+    def _aggregate(self, conditions: Sequence[Query], names: Sequence[str]) -> dict[str, Mapping[str, int]]:
+        wanted: dict[str, Any] = {
+            name: {"terms": {"field": name, "size": _MAX_VALUES, "segment_size": _MAX_VALUES}} for name in names
+        }
+        found = self.searcher.aggregate(self._limit(conditions), wanted)
+        return {name: {it["key"]: it["doc_count"] for it in found[name]["buckets"]} for name in names}
+
+
+def read_hits(searcher: Searcher, hits: Sequence[tuple[Any, Any]]) -> list[Hit]:
+    """Return the results of a sorted search."""
+    addresses = [address for _, address in hits]
+    ids, accounts = (searcher.fast_field_values(name, addresses) for name in ("id", "account"))
+    return [Hit(int(hit[0]), int(id_ or 0), int(it or 0)) for hit, id_, it in zip(hits, ids, accounts, strict=True)]
+
+
+def spread(hits: Sequence[Hit]) -> list[Hit]:
+    """Return hits in their order, but with at most four of one seller in succession, as long as there are others."""
+    waiting, found = list(hits), list[Hit]()
+    while waiting:
+        last = {hit.account_id for hit in found[-_MAX_IN_SUCCESSION:]}
+        is_full = len(found) >= _MAX_IN_SUCCESSION and len(last) == 1
+        number = next((at for at, hit in enumerate(waiting) if not is_full or hit.account_id not in last), 0)
+        found.append(waiting.pop(number))
+    return found
+
+
+def list_newest_sellers(searcher: Searcher, query: MarketQuery, sellers: int, each: int) -> list[Hit]:
+    """Return the newest listings of the sellers with the newest listings, at most `each` of one, newest first."""
+    search = Search(searcher, query, ())
+    conditions = all_of([queries.term("all", EVERY), *build_filters(query)])
+    newest = {"newest": {"max": {"field": "serial"}}}
+    grouped = {"field": "account", "size": sellers, "segment_size": 50 * sellers, "order": {"newest": "desc"}}
+    found = searcher.aggregate(conditions, {"sellers": {"terms": grouped, "aggs": newest}})
+    hits = [
+        hit
+        for bucket in found["sellers"]["buckets"]
+        for hit in search.find([queries.term_of_account(int(bucket["key"]))], "serial", each)
+    ]
+    return sorted(hits, reverse=True)
+
+
+def _cut_parts(parts: Sequence[tuple[int, int]], cursor: int, *, before: bool, reverse: bool) -> list[tuple[int, int]]:
+    """Return the ranges after a cursor in the order of the parts, or those before it: smaller keys if `before`."""
+    at = next(number for number, (lowest, highest) in enumerate(parts) if lowest <= cursor <= highest)
+    lowest, highest = parts[at]
+    cut = (lowest, cursor - 1) if before else (cursor + 1, highest)
+    return [cut, *parts[:at][::-1]] if reverse else [cut, *parts[at + 1 :]]

@@ -1,0 +1,60 @@
+"""The classes of synonyms in `synonyms.txt`, by the stems of their words."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from importlib.resources import files
+from typing import NamedTuple, TypeAlias
+
+from listings.search.words import find_stem, split
+
+Phrases: TypeAlias = Mapping[str, Sequence[tuple[tuple[str, ...], str]]]
+
+
+class Classes(NamedTuple):
+    """The classes of single words, and of phrases by their first stem."""
+
+    words: Mapping[str, tuple[str, ...]]
+    phrases: Phrases
+    starts: frozenset[str]
+    """The first words of all phrases, as they are: a text without any of them is taken to have no phrase."""
+
+    def find_phrases(self, stems: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+        """Yield position, length and class of each phrase in a text with these stems."""
+        for number, stem in enumerate(stems):
+            for phrase, name in self.phrases.get(stem, ()):
+                if tuple(stems[number : number + len(phrase)]) == phrase:
+                    yield number, len(phrase), name
+
+
+def _load(text: str) -> tuple[Classes, Classes]:
+    """Return the classes of the words in listings, and in searches."""
+    in_listings: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    in_searches: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    starts: set[str] = set()
+    for line in text.splitlines():
+        head, arrow, members = line.partition(">")
+        if line and line[0] != "#":
+            phrases = [tuple(map(find_stem, split(it))) for it in (f"{head},{members}" if arrow else head).split(",")]
+            starts.update(split(it)[0] for it in f"{head},{members}".split(",") if it)
+            name = "=" + "_".join(phrases[0]) + ("+" if arrow else "")
+            for phrase in phrases:
+                in_listings[phrase].append(name)
+            for phrase in phrases[:1] if arrow else phrases:
+                in_searches[phrase].append(name)
+    return _build(in_listings, starts), _build(in_searches, starts)
+
+
+def _build(named: Mapping[tuple[str, ...], Sequence[str]], starts: set[str]) -> Classes:
+    phrases: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+    for stems, names in named.items():
+        if len(stems) > 1:
+            phrases[stems[0]] += [(stems, name) for name in dict.fromkeys(names)]
+    single = {stems[0]: tuple(dict.fromkeys(names)) for stems, names in named.items() if len(stems) == 1}
+    return Classes(single, phrases, frozenset(starts))
+
+
+_TEXT = files("listings.search").joinpath("synonyms.txt").read_text("utf-8")
+IN_LISTINGS, IN_SEARCHES = _load(_TEXT)
+DIGEST = blake2b(_TEXT.encode(), digest_size=4).hexdigest()
+"""Identifies the classes: terms with other ones need another index."""

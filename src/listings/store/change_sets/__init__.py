@@ -1,0 +1,1 @@
+"""Groups of change sets, and their times: statements and scripts."""

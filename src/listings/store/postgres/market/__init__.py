@@ -1,1 +1,0 @@
-"""The market in PostgreSQL: its index, searches, and its store."""

@@ -1,0 +1,155 @@
+"""Find the change sets that a revert undoes, and the listings that they change. The scripts only read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from listings.domain import timestamps
+from listings.domain.errors import Problem
+from listings.domain.reverts import (
+    Candidate,
+    ChangeSource,
+    FoundScope,
+    RevertPosition,
+    RevertRequest,
+    RevertScope,
+    RevertStep,
+)
+from listings.store import change_sql
+from listings.store.change_reads import find_single_creates, list_used
+from listings.store.change_sets import group_sql
+from listings.store.change_sets.times import find_last_row_before, require_time
+from listings.store.mapping import Partition, Row
+from listings.store.reverts import sql as revert_sql
+from listings.store.scripts.changes import MARKER_INTERVAL, decode_ids
+from listings.store.scripts.script import Transaction
+
+_MAX_ROWS = 1024  # of changes, and change sets without a row, in one scan
+_CLOCK_SECONDS = 60  # by which the clocks of machines may differ
+
+
+async def find_scope(tx: Transaction, partition: Partition, request: RevertRequest) -> FoundScope:
+    """Return the change sets that a request names. Raises Problem: change_not_found, changes_gone."""
+    last, purged, _, _, purged_at = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0]
+    lost = await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)
+    kind, subject, overwrite = request.kind, request.subject, request.overwrite
+    if kind == "key":
+        require_time(request.since, purged, purged_at)
+        return await _find_key_scope(tx, partition, request, last, purged, lost), None
+    if kind == "change" and isinstance(subject, int):
+        _require_retained(subject, purged, lost)
+        if subject > last:
+            raise Problem("change_not_found", f"There is no change set with the id {subject}")
+        return RevertScope(kind, subject, subject, subject, overwrite=overwrite), None
+    if kind == "revert":
+        rows = await tx.fetch(revert_sql.GET_GROUP_OF_REVERT, (*partition, subject))
+        if rows and rows[0][0] is None:
+            return RevertScope(kind, 0, last + 1, last, overwrite=overwrite), None
+        group = (await _find_group(tx, partition, "reverted", rows[0][0], purged, lost)) if rows else []
+    elif isinstance(subject, str) and not subject.startswith("#"):
+        group = await tx.fetch(group_sql.FIND_GROUP, (*partition, subject))
+    else:
+        group_kind = "import" if kind == "import" else "bulk"
+        group = await _find_group(tx, partition, group_kind, int(str(subject).removeprefix("#")), purged, lost)
+    if not group:
+        raise Problem(
+            "change_not_found", f"There is no {kind} with the {'name' if kind == 'group' else 'id'} {subject}"
+        )
+    group_id, _, _, _, *times, last_id, _, _ = group[0]
+    _require_retained(group_id, purged, lost)
+    return RevertScope(kind, group_id, group_id, last_id, overwrite=overwrite), (times[0], times[1])
+
+
+async def _find_group(
+    tx: Transaction, partition: Partition, kind: str, group_id: int, purged: int, lost: Sequence[Row]
+) -> list[Row]:
+    """Return the row of an import, a revert or a bulk action, if there is one."""
+    _require_retained(group_id, purged, lost)
+    rows: list[Row] = await tx.fetch(group_sql.GET_GROUP, (*partition, group_id))
+    return [row for row in rows if row[1] == kind]
+
+
+def _require_retained(subject: int, purged: int, lost: Sequence[Row]) -> None:
+    if subject <= purged or not list_used(subject, subject, lost):
+        raise Problem("changes_gone", f"Change set {subject} is no longer stored, so it can't be reverted")
+
+
+async def require_stored(tx: Transaction, partition: Partition, first: int) -> None:
+    """Raise Problem("changes_gone") if a change set to revert, of which this is the first, was deleted."""
+    _require_retained(first, (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0][1], [])
+
+
+async def _find_key_scope(
+    tx: Transaction, partition: Partition, request: RevertRequest, last: int, purged: int, lost: Sequence[Row]
+) -> RevertScope:
+    kind, subject, since, until, overwrite = request
+    before = await find_last_row_before(tx, partition, last, since - _CLOCK_SECONDS)
+    values = (*partition, subject, timestamps.format_timestamp(since), before)
+    earlier = await tx.fetch(revert_sql.FIND_FIRST_CREATE, values)  # its time may be that of a clock that was ahead
+    first = max(purged + 1, before + 1 if earlier[0][0] is None else earlier[0][0])
+    if until is None:
+        return RevertScope(kind, int(subject), first, last, since, overwrite=overwrite)
+    row = await find_last_row_before(tx, partition, last, until + 1 + _CLOCK_SECONDS)
+    end = row + MARKER_INTERVAL + sum(end - start + 1 for start, end in lost if end > row)
+    return RevertScope(kind, int(subject), first, min(end, last), since, until, overwrite)
+
+
+async def scan(
+    tx: Transaction, partition: Partition, scope: RevertScope, start: RevertPosition, page_creates: str
+) -> RevertStep:
+    """Return the next listings of a revert: those of whole change sets. `page_creates` is as the engine runs it."""
+    _, purged, lost_revision, purged_serial, _ = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0]
+    first = max(scope.first, purged + 1)
+    lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if first <= lost_revision else []
+    low = max(first, _find_low(start.edit_revision, lost))
+    rows, low = await _read_whole_sets(tx, partition, scope, start.edit_revision, low)
+    found: list[Candidate] = []
+    created: dict[int, Any] = {}
+    for edit_revision, number, listing_id, serials, *source, is_newest in rows:
+        if is_newest and listing_id:
+            found.append(Candidate(edit_revision, number, listing_id))
+        if not (number or listing_id) and scope.includes(ChangeSource(edit_revision, *source)):
+            created |= dict.fromkeys(decode_ids(serials, partition[0]), edit_revision)
+    stored = {row[0] for row in rows}
+    gaps = [number for number in list_used(low, start.edit_revision, lost) if number not in stored]
+    if gaps and scope.kind in {"change", "key"}:
+        creates = await find_single_creates(tx, partition, gaps, purged_serial, page_creates)
+        created |= {
+            int(row[0]): int(row[2] or 0) for row in creates if scope.kind == "change" or row[1] == scope.subject
+        }
+    newer = await _find_newer(tx, partition[0], scope, created)
+    found += [Candidate(created[one], -one, one) for one in created.keys() - newer]
+    rest = [one for one in sorted(found, reverse=True) if not start.has_passed(one.edit_revision, one.number)]
+    return RevertStep(start, rest, RevertPosition(low - 1), low <= first)
+
+
+def _find_low(high: int, lost: Sequence[Row]) -> int:
+    """Return the id from which at most _MAX_ROWS ids up to `high` were used by change sets."""
+    low = high - _MAX_ROWS + 1
+    for first_lost, last_lost in reversed(lost):
+        if low <= last_lost and first_lost <= high:
+            low -= min(high, last_lost) - first_lost + 1
+    return low
+
+
+async def _read_whole_sets(
+    tx: Transaction, partition: Partition, scope: RevertScope, high: int, low: int
+) -> tuple[list[Row], int]:
+    """Return the rows of the change sets from `low` to `high`, or of the last ones, and the oldest of these sets."""
+    limit = _MAX_ROWS
+    while True:
+        values = (high, low, limit, scope.last, scope.subject, scope.since, scope.until)
+        rows = await tx.fetch(revert_sql.SCANS[scope.kind], (*partition, *values))
+        if len(rows) < limit:
+            return rows, low
+        oldest = rows[-1][0]  # may have further rows
+        if rows[0][0] != oldest:
+            return [row for row in rows if row[0] != oldest], oldest + 1
+        limit *= 2
+
+
+async def _find_newer(tx: Transaction, bucket: int, scope: RevertScope, created: Mapping[int, int]) -> set[int]:
+    """Return those of the created listings that the revert finds at a newer change."""
+    values = (scope.last, scope.subject, scope.since, scope.until)
+    wanted = [(bucket, *one, *values) for one in created.items()]
+    statements = revert_sql.FIND_NEWER[scope.kind], revert_sql.FIND_NEWER_OF_LISTINGS[scope.kind]
+    return {row[0] for row in (await tx.fetch_many(statements[0], wanted, statements[1]))} if wanted else set()

@@ -1,1 +1,0 @@
-"""The market in the SQLite file: its index, searches, and its store."""

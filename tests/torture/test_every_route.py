@@ -1,0 +1,90 @@
+"""Test that no route takes much memory for clients that read nothing, and that none is forgotten."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from starlette.routing import Route as PageRoute
+
+from listings.api.routes import ROUTES
+from listings.http.byte_budget import ByteBudget
+from listings.http.large_bodies import LargeBodies
+from listings.site.app import build_pages
+from listings.site.context import SiteOptions
+from tests.harness import Harness, RunningService
+from tests.torture.instruments.every_route import INSTRUMENT, SHORT, fetch
+from tests.torture.route_data import Data, prepare
+from tests.torture.routes import SMALL_BYTES, TABLE, UNKNOWN, WITH_SLASH, Route
+
+pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
+CONSTANT = [route for route in TABLE if route.is_constant]
+IN_PIECES = {"/console/export"}  # which take the room of a piece, and are limited in number
+OTHERS = [route for route in TABLE if not route.is_constant and not route.needs and route.path not in IN_PIECES]
+
+
+class Prepared(NamedTuple):
+    """A running service with the data of the table."""
+
+    service: RunningService
+    data: Data
+
+    def fetch(self, route: Route) -> tuple[int, int]:
+        """Return the status and the size of a route's response."""
+        port = int(self.service.base_url.rpartition(":")[2])
+        return fetch(port, route.build(self.data.list_values(route, many=False)[0]).encode())
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    folder = tmp_path_factory.mktemp("routes")
+    data = asyncio.run(prepare(folder, 1, 1_000))
+    with RunningService(folder, rate_limit="0") as service:
+        yield Prepared(service, data)
+
+
+def list_served(harness: Harness) -> set[tuple[str, str]]:
+    """Return the method and the path of each route, except redirects to a path without a slash."""
+    served = {(method, path) for path, methods in ROUTES.items() for method in methods}
+    pages = build_pages(harness.services, SiteOptions(operator_page=True))._routes  # noqa: SLF001 - there is no list of them elsewhere
+    return served | {(method, route.path) for route in pages for method in list_methods(route)}
+
+
+def list_methods(route: PageRoute) -> set[str]:
+    return set() if route.path != "/" and route.path.endswith("/") else (route.methods or set()) - {"HEAD"}
+
+
+def test_the_table_has_every_route(tmp_path: Path) -> None:
+    with Harness(tmp_path) as harness:
+        served = list_served(harness)
+    assert {(route.method, route.path) for route in TABLE if route.path not in {UNKNOWN, WITH_SLASH}} == served
+
+
+@pytest.mark.as_written
+@pytest.mark.parametrize("route", OTHERS, ids=lambda route: route.name)
+def test_every_large_response_needs_room(prepared: Prepared, route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ByteBudget, "has_room", lambda *_: False)
+    monkeypatch.setattr(LargeBodies, "has_room", lambda *_: True)
+    status, size = prepared.fetch(route)
+    assert size < SMALL_BYTES, status
+
+
+@pytest.mark.as_written
+@pytest.mark.parametrize("route", CONSTANT, ids=lambda route: route.name)
+def test_a_constant_response_needs_no_room(prepared: Prepared, route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ByteBudget, "has_room", lambda *_: False)
+    assert prepared.fetch(route)[0] == 200
+
+
+def test_no_route_needs_much_memory(tmp_path: Path) -> None:
+    outcome = INSTRUMENT.run_short(tmp_path)
+    assert list(outcome.failures) == []
+    assert outcome.summary.count("memory") == len(SHORT)
+
+
+@pytest.mark.as_written
+def test_the_control_with_unlimited_memory_fails(tmp_path: Path) -> None:
+    failures = INSTRUMENT.control_short(tmp_path).failures
+    for name in SHORT[:2]:
+        assert any(failure.startswith(name) for failure in failures), name
