@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
 from urllib.parse import unquote
@@ -318,9 +318,11 @@ class RunningService:
         plain: bool = False,
         rehearses: bool = False,
         limits: ConnectionLimits | None = None,
+        clock: Callable[[], float] = time,
         **flags: str,
     ) -> None:
         self.settings = load_test_settings(folder, **flags)
+        self._clock = clock
         self._plain = plain
         self._rehearses = rehearses
         self._limits = limits
@@ -387,7 +389,7 @@ class RunningService:
     async def _serve(self, listener: Any) -> None:
         self._loop = asyncio.get_running_loop()
         observers = self.observers
-        async with wiring.open_services(self.settings, metrics=observers.metrics) as services:
+        async with wiring.open_services(self.settings, clock=self._clock, metrics=observers.metrics) as services:
             self.services = services
             self._server = wiring.build_server(
                 services, self.settings, on_start=self._started.set, observers=observers, limits=self._limits

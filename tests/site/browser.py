@@ -5,7 +5,7 @@ import base64
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +26,7 @@ USER_AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Ge
 _REPLACED = ("htmx:afterRequest", "htmx:sendAbort")  # htmx logs these when a newer search replaces one
 _UNREACHABLE = "net::ERR_NAME_NOT_RESOLVED"  # of a picture on another host
 _DAY = 86_400
+_COUNT_SECONDS = 10  # counts of results are cached
 _TIMEOUT_MS = 60_000  # generous, because the machine may be busy with other tests
 _GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 _ARGUMENTS = [
@@ -136,11 +137,25 @@ def serve_pictures() -> Iterator[str]:
     server.server_close()
 
 
+class NoonClock:
+    """A clock that starts at noon, so that tests do not cross midnight, when views count again."""
+
+    def __init__(self) -> None:
+        self._offset = _DAY / 2 - time.time() % _DAY
+
+    def __call__(self) -> float:
+        return time.time() + self._offset
+
+    def advance(self, seconds: float) -> None:
+        self._offset += seconds
+
+
 class RunningMarket(NamedTuple):
     """A running service, and the account of its listings."""
 
     service: RunningService
     alice: Person
+    clock: NoonClock
 
     @property
     def base_url(self) -> str:
@@ -148,7 +163,7 @@ class RunningMarket(NamedTuple):
         return self.service.base_url + urlsplit(self.service.settings.base_url).path
 
     def create(self, *listings: dict[str, Any]) -> list[int]:
-        """Create listings, wait until they are on the market, and return their IDs."""
+        """Create listings, wait until they are on the market and in its counts, and return their IDs."""
 
         async def create(services: Services) -> list[int]:
             caller = await services.keys.find(self.alice.key)
@@ -160,20 +175,17 @@ class RunningMarket(NamedTuple):
             await index_market(services, self.service.settings)
             return ids
 
-        return self.service.run(create)
+        ids = self.service.run(create)
+        self.clock.advance(_COUNT_SECONDS)
+        return ids
 
 
 @contextmanager
 def run_market(folder: Path, base_url: str = "") -> Iterator[RunningMarket]:
     """Run a service with an empty market."""
-    with RunningService(folder, base_url=base_url) as service:
-        yield RunningMarket(service, service.cast().alice)
-
-
-def noon_clock() -> Callable[[], float]:
-    """Return a clock that starts at noon, so that tests do not cross midnight, when views count again."""
-    offset = _DAY / 2 - time.time() % _DAY
-    return lambda: time.time() + offset
+    clock = NoonClock()
+    with RunningService(folder, clock=clock, base_url=base_url) as service:
+        yield RunningMarket(service, service.cast().alice, clock)
 
 
 def wait_for_views(running: RunningService, listing_id: int) -> int:

@@ -15,7 +15,6 @@ from tests.site.browser import (
     RunningMarket,
     chromium,
     needs_chromium,
-    noon_clock,
     resize,
     run_market,
     serve_pictures,
@@ -75,7 +74,6 @@ def picture_urls() -> Iterator[list[str]]:
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMarket]:
     with run_market(tmp_path_factory.mktemp("market")) as market:
-        market.service.services.clock = noon_clock()
         market.create(*({"title": f"Bicycle {number:02}", "price": number} for number in range(30)))
         yield market
 

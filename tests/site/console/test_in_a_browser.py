@@ -17,7 +17,7 @@ from listings.service import Services
 from tests.cli.commands import DEADLINE, PROGRAM
 from tests.harness import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import Visit, chromium, needs_chromium, noon_clock, resize, visit, wait_for_views
+from tests.site.browser import NoonClock, Visit, chromium, needs_chromium, resize, visit, wait_for_views
 from tests.site.tab import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
@@ -48,8 +48,8 @@ class Deployment(NamedTuple):
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("console")
-    with RunningService(folder, sign_up="on", database=f"sqlite:///{folder}/listings.db") as service:
-        service.services.clock = noon_clock()
+    database = f"sqlite:///{folder}/listings.db"
+    with RunningService(folder, clock=NoonClock(), sign_up="on", database=database) as service:
         yield Deployment(service, folder)
 
 
