@@ -23,7 +23,7 @@ from listings.site import app, cookies, market, pages, security
 from listings.site.console.guards import read_form
 from listings.site.context import SiteOptions
 from listings.telemetry.logs import RequestLine
-from tests.harness import Harness, Reply, build_scope, fetch
+from tests.harness import TIMEOUT, Harness, Reply, build_scope, fetch
 from tests.site.market import BROWSER_HEADERS, ParsedPage, get
 from tests.site.tab import open_console
 
@@ -217,8 +217,8 @@ class PagesUnderTest:
         monkeypatch.setattr(market, "ROUTES", routes)
         self._harness = harness
         self.lines: list[RequestLine] = []
-        pages = app.build_pages(harness.services, SiteOptions(max_body_bytes=max_body_bytes))
-        self.application = Application(harness.services, Options(pages=pages, on_response=self.lines.append))
+        self.pages = app.build_pages(harness.services, SiteOptions(max_body_bytes=max_body_bytes))
+        self.application = Application(harness.services, Options(pages=self.pages, on_response=self.lines.append))
 
     def fetch(
         self, method: str, path: str, *chunks: bytes, headers: dict[str, str] | None = None, complete: bool = True
@@ -344,6 +344,42 @@ def test_forms_wait_for_memory_and_release_it(harness: Harness, monkeypatch: pyt
         return [reply.status for reply in await asyncio.gather(*sent)]
 
     assert harness.run(work()) == [200] * 10
+
+
+def test_the_memory_of_a_form_is_released_before_its_response_is_sent(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, reserved = PagesUnderTest(harness, monkeypatch, 200_000), []
+    headers = FORM_HEADERS | {"cookie": sign_in(harness)}
+    scope = build_scope("POST", "/form", [(name.encode(), value.encode()) for name, value in headers.items()])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"text=" + b"x" * 100_000}
+
+    async def send(_: Any) -> None:
+        reserved.append(scope["listings.body"]._reserved)  # noqa: SLF001 - as above
+
+    harness.run(site.application(scope, receive, send))
+    assert reserved == [getsizeof("x" * 100_000), 0]
+
+
+def test_large_forms_are_decoded_one_at_a_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = PagesUnderTest(harness, monkeypatch, 200_000)
+    headers = [(name.encode(), value.encode()) for name, value in (BROWSER_HEADERS | FORM_HEADERS).items()]
+    headers.append((b"cookie", sign_in(harness).encode()))
+    queue = site.pages._bodies.queue  # noqa: SLF001 - no page shows it
+
+    async def work() -> Reply:
+        async with queue.acquire("another owner"):
+            large = asyncio.create_task(fetch(site.application, "POST", "/form", headers, [b"text=" + b"x" * 100_000]))
+            async with asyncio.timeout(TIMEOUT):
+                while queue._total < 2:  # noqa: ASYNC110, SLF001 - no event says so
+                    await asyncio.sleep(0.001)
+            assert (await fetch(site.application, "POST", "/form", headers, [b"text=small"])).status == 200
+            assert not large.done()
+        return await large
+
+    assert harness.run(work()).status == 200
 
 
 def test_an_incomplete_form_gets_no_response(site: PagesUnderTest) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import IO
 
 from listings.domain.errors import Problem, Unavailable
@@ -32,7 +33,7 @@ class LargeBodies:
         self._weight = weight
         self._budget = ByteBudget()
         self._released = asyncio.Event()
-        self._queue = FairQueue()
+        self.queue = FairQueue()  # of large bodies that are about to be decoded
 
     def has_room(self, owner: Owner, size: int) -> bool:
         """Return whether an owner may use this much more memory. The first body of an owner may be of any size."""
@@ -59,7 +60,7 @@ class LargeBodies:
         await body.finish_receiving()
         if body.length <= LARGE_BODY_BYTES:
             return b"".join([piece async for piece in body.read_pieces()])
-        async with self._queue.acquire(body.owner):
+        async with body.take_turn():
             data = b"".join([piece async for piece in body.read_pieces()])
             if _has_many_separators(data):
                 await _check_values(data)
@@ -133,6 +134,10 @@ class ReceivedBody(BodyFile):
             yield piece
         yield last
 
+    def take_turn(self) -> AbstractAsyncContextManager[None]:
+        """Wait for the owner's turn to decode a large body, which takes several times its size for a moment."""
+        return self._bodies.queue.acquire(self.owner)
+
     def reserve(self, size: int) -> None:
         """Reserve more memory until the request is processed, or less. Raises Unavailable if there is no room."""
         if size > 0 and not self._bodies.has_room(self.owner, size):
@@ -144,7 +149,13 @@ class ReceivedBody(BodyFile):
         """Release file and memory."""
         super().release()
         self._count(0)
-        self._bodies.reserve(self.owner, -self._reserved)
+        self.release_memory()
+
+    def release_memory(self) -> None:
+        """Release the memory of a body that has been processed, although its file is not released yet."""
+        if self._reserved:
+            self._bodies.reserve(self.owner, -self._reserved)
+            self._reserved = 0
 
     def _count(self, size: int) -> None:
         self._bodies.incomplete_bytes += size - self._incomplete_bytes

@@ -44,7 +44,8 @@ class PageMiddleware:
                 if not _WEBHOOK.fullmatch(scope["path"]):
                     security.require_same_origin(request)
                 body.require_acceptable(MAX_FORM_BYTES if is_upload(request) else self._max_body_bytes)
-                receive, request.state.stream_upload = body.receive, body.stream
+                receive = body.receive
+                request.state.collect_body, request.state.stream_upload = body.collect, body.stream
             await self._app(scope, receive, response.send)
         except ClientDisconnect:
             return
@@ -62,7 +63,8 @@ class PageMiddleware:
                 _log.exception("Request %s failed", pages.request_id_of(request))
                 await (await pages.error_response(request, _INTERNAL_ERROR))(scope, receive, response.send)
         finally:
-            request.state.stream_upload = None  # or the request would refer to itself, and keep the form in memory
+            # Or the request would refer to itself, and keep the form in memory.
+            request.state.collect_body = request.state.stream_upload = None
             await held.aclose()
 
 
@@ -88,10 +90,7 @@ class _Body:
         """Return the next ASGI message. Raises Problem("body_too_large"), or Unavailable if there is no room."""
         if self._received is None:
             try:
-                await self._collect()
-            except Unavailable as full:
-                text = "Too many uploads are being received. Try again in a moment"
-                raise Unavailable(text, for_visitors=True) from full
+                await self.collect()
             except ClientDisconnect:
                 return {"type": "http.disconnect"}
         if self._pieces is None:
@@ -116,8 +115,18 @@ class _Body:
                 raise _too_large(limit)
             yield piece
 
+    async def collect(self) -> None:
+        """Receive the body, and wait until it may be in memory.
+
+        Raises Problem("body_too_large"), Unavailable if there is no room, ClientDisconnect.
+        """
+        try:
+            await self._collect()
+        except Unavailable as full:
+            text = "Too many uploads are being received. Try again in a moment"
+            raise Unavailable(text, for_visitors=True) from full
+
     async def _collect(self) -> None:
-        """Receive the body, and wait until it may be in memory. Raises ClientDisconnect."""
         kind, owner = visitor.owner_of(self._request)
         if kind != "console":  # no form of visitors is larger, and no event of a payment provider
             self._limit = min(self._limit, LARGE_BODY_BYTES)
@@ -163,10 +172,19 @@ class _ResponseSender:
                 request_id,
             ]
             self._request.scope["listings.status"] = message["status"]
-        elif self._request.method == "HEAD":
-            message = {**message, "body": b""}
+        else:
+            if self._request.method == "HEAD":
+                message = {**message, "body": b""}
+            if not message.get("more_body"):
+                self._release_form()
         await self._send(message)
         self.started = message["type"] == "http.response.body"  # the server sends nothing before the first part of it
+
+    def _release_form(self) -> None:
+        """Release the memory of the form, which the response, complete by now, does not need."""
+        if hasattr(self._request.state, "body"):
+            self._request.state.form = None
+            self._request.state.body.release_memory()
 
     def _add_prefix(self, header: Header) -> Header:
         """Add the path prefix of the site's URL to the target of a redirect, which is always a path of the site."""

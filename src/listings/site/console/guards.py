@@ -149,8 +149,17 @@ async def _parse_body(request: Request, content_type: str) -> FormData:
     is_upload = uploads.is_upload(request)
     if is_upload and getattr(request.state, "member", None) is not None:  # forms of visitors are small
         return await uploads.read_upload_form(request)
+    max_files = uploads.MAX_FILES if is_upload else 1
+    await request.state.collect_body()
+    if body_of(request).length <= LARGE_BODY_BYTES:
+        return await _decode_body(request, content_type, max_files)
+    async with body_of(request).take_turn():
+        return await _decode_body(request, content_type, max_files)
+
+
+async def _decode_body(request: Request, content_type: str, max_files: int) -> FormData:
     if content_type.startswith("multipart/"):
-        max_files, max_bytes = uploads.MAX_FILES if is_upload else 1, site_of(request).options.max_body_bytes
+        max_bytes = site_of(request).options.max_body_bytes
         return await request.form(max_files=max_files, max_fields=MAX_FIELDS, max_part_size=max_bytes)
     body = b"".join([piece async for piece in request.stream()])  # `request.body()` would keep it
     if len(body) <= LARGE_BODY_BYTES:
