@@ -204,6 +204,43 @@ def test_a_position_that_is_ahead_behind_or_foreign_leads_to_a_new_index(harness
         folder = choose(harness)
 
 
+def test_an_index_with_other_terms_serves_until_the_next_one_is_complete(
+    harness: Harness, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "_READ", 1)
+    monkeypatch.setattr(indexer, "_MAX_BUILD_COMMIT", 1)
+    ids = {create(harness, alice) for _ in range(3)}
+    folder = choose(harness)
+    version, _, created = folder.path.name.partition("~")
+    older = Folder(folder.path.with_name(f"{version.replace('.', '.0', 1)}~{created}"))
+    folder.path.rename(older.path)
+    ids.add(create_only(harness, alice))
+    harness.run(harness.services.market.stamp())
+    one = Indexer(harness.store, root_of(harness))
+    assert harness.run(one.step(is_patient=False)) is True
+    assert (choose(harness), find(harness)) == (older, ids)
+    harness.run(one.update())
+    assert choose(harness).is_current
+    assert find(harness) == ids
+    harness.run(one.update())
+    one.close()
+    assert list_names(harness) == [choose(harness).path.name]
+
+
+def test_an_index_in_another_format_is_not_opened(harness: Harness, alice: Person) -> None:
+    ids = {create(harness, alice)}
+    folder = choose(harness)
+    version, _, created = folder.path.name.partition("~")
+    for other in (f"9{version}", f"{version}9"):
+        foreign = folder.path.with_name(f"{other}~{created}")
+        shutil.copytree(folder.path, foreign)
+        assert choose(harness) == folder
+    shutil.rmtree(folder.path)
+    assert folders.choose_folder(root_of(harness)) is None
+    harness.index_market()
+    assert find(harness) == ids
+
+
 def test_many_dead_documents_and_age_lead_to_a_new_index(
     harness: Harness, alice: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from listings.files import try_lock
-from listings.search.schema import VERSION
+from listings.search.schema import VERSION, is_readable
 
 _STARTED, _COMPLETE, _DAMAGED, _LOCK = "started", "complete", "damaged", "in-use.lock"
 _WRITER_LOCK = "writer.lock"
@@ -24,9 +24,14 @@ class Folder(NamedTuple):
     path: Path
 
     @property
-    def version(self) -> str:
-        """The version of the index."""
-        return self.path.name.rpartition("~")[0]
+    def is_readable(self) -> bool:
+        """Whether this program can search the index."""
+        return is_readable(self.path.name.rpartition("~")[0])
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the index has the terms of this program."""
+        return self.path.name.rpartition("~")[0] == VERSION
 
     @property
     def created_at(self) -> float:
@@ -77,9 +82,11 @@ def list_folders(root: Path) -> list[Folder]:
 
 
 def choose_folder(root: Path) -> Folder | None:
-    """Return the best folder to search: a complete one of this version, else the newest of this version."""
-    usable = [it for it in list_folders(root) if it.version == VERSION and it.is_usable]
-    return next((it for it in usable if it.is_complete), usable[0] if usable else None)
+    """Return the best folder to search: a complete one, if possible with the terms of this program, else the newest."""
+    usable = [
+        it for it in list_folders(root) if it.is_usable and (it.is_current or (it.is_readable and it.is_complete))
+    ]
+    return max(usable, key=lambda it: (it.is_complete, it.is_current, it.created_at), default=None)
 
 
 def create_folder(root: Path) -> Folder:

@@ -145,7 +145,7 @@ class Indexer:
         return [index]
 
     def _must_replace(self, index: OpenIndex) -> bool:
-        if folders.take_rebuild(self._root) or not index.folder.is_usable:
+        if folders.take_rebuild(self._root) or not index.folder.is_usable or not index.folder.is_current:
             return True
         is_old = self._clock() - index.folder.created_at > _MAX_AGE_SECONDS
         return not index.position.unread and (is_old or index.has_many_dead())

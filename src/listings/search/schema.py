@@ -20,7 +20,7 @@ from listings.search.synonyms import DIGEST
 _SCHEMA_VERSION = 1
 _FORMAT = "tantivy-0.27"
 VERSION: Final = f"{_SCHEMA_VERSION}.{ANALYSIS_VERSION}-{DIGEST}-{_FORMAT}"
-"""Identifies indexes that this program can read and write."""
+"""Identifies indexes with the terms of this program."""
 
 EVERY: Final = "*"
 """A term of every listing."""
@@ -46,6 +46,11 @@ def _build_schema() -> Schema:
 
 
 SCHEMA: Final = _build_schema()
+
+
+def is_readable(version: str) -> bool:
+    """Return whether this program can read and follow indexes of a version, whose terms may be other ones."""
+    return version.startswith(f"{_SCHEMA_VERSION}.") and version.endswith(f"-{_FORMAT}")
 
 
 class Position(NamedTuple):
