@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, BinaryIO, TypeAlias
 from xml.parsers import expat
 from xml.sax.saxutils import escape
@@ -179,7 +180,8 @@ class _CellParser:
         if name in {"t", "v", "f"}:
             self._name = ""
         elif name == "c":
-            index = _read_column(self._cell["r"]) if "r" in self._cell else len(self._cells)
+            reference = self._cell.get("r")
+            index = len(self._cells) if reference is None else _read_column(reference[:4].rstrip("0123456789"))
             if not len(self._cells) <= index < _MAX_COLUMNS:
                 raise _refuse(f"its columns are not in order, or more than {_MAX_COLUMNS:,}")
             self._cells += [""] * (index - len(self._cells))
@@ -212,9 +214,10 @@ class _CellParser:
         if "f" in self._parts and "v" not in self._parts:
             return f"{ERROR}a formula without a value"
         if kind == "s":
-            if not text.isdecimal() or int(text) >= len(self._strings):
+            number = int(text) if text.isdecimal() else _MAX_STRINGS
+            if number >= len(self._strings):
                 raise _refuse("it refers to a missing text")
-            return self._strings[int(text)]
+            return self._strings[number]
         if kind == "b":
             return "true" if text.strip() == "1" else "false"
         if kind != "n":
@@ -224,10 +227,11 @@ class _CellParser:
         return _format_number(text.strip(), self._first_day if is_date else None)
 
 
-def _read_column(reference: str) -> int:
-    """Return the index of the column in a reference such as "AB12"."""
+@lru_cache(_MAX_COLUMNS)
+def _read_column(letters: str) -> int:
+    """Return the index of the column whose references begin with these letters."""
     index = 0
-    for letter in reference[:4].rstrip("0123456789").upper():
+    for letter in letters.upper():
         index = 26 * index + ord(letter) - 64
     return index - 1
 
