@@ -180,6 +180,8 @@ def test_empty_rows_and_cells_are_skipped(shop: Shop) -> None:
         "sep=;\r\ntitle;content;price\r\nKōwhai;c;5\r\n".encode(),
         "\ufefftitle,content,price\nKōwhai,c,5\n".encode("utf-16-le"),
         "\ufefftitle\tcontent\tprice\r\nKōwhai\tc\t5\r\n".encode("utf-16-be"),
+        "title,content,price\rKōwhai,c,5\r".encode(),
+        "\ufefftitle;content;price\rKōwhai;c;5\r".encode("utf-16-le"),
     ],
 )
 def test_delimiters_and_encodings_are_recognised(shop: Shop, content: bytes) -> None:

@@ -52,7 +52,22 @@ def convert(file: BinaryIO, name: str, options: ReadOptions, make_copy: Callable
             reader = codecs.getreader(encoding)(file, "replace")
             while piece := reader.read(_PIECE):
                 text.write(piece.encode())
+    if encoding != "xlsx":
+        text = _unify_line_ends(text, make_copy)
     return _merge(text, encoding[:6], name, options, make_copy)
+
+
+def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> BinaryIO:
+    """Return the file, or a copy if its lines end with CR, as in "CSV (Macintosh)" of Excel."""
+    file.seek(0)
+    start = file.read(_HEADER_BYTES)
+    if b"\n" in start or b"\r" not in start:
+        return file
+    copy = make_copy()
+    file.seek(0)
+    while piece := file.read(_PIECE):
+        copy.write(piece.replace(b"\r", b"\n"))
+    return copy
 
 
 def _merge(
