@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,16 @@ def test_the_demos_market_and_sellers_can_be_contacted(demo: Serving) -> None:
     with httpx2.Client(base_url=demo.base_url, timeout=DEADLINE) as browser:
         assert "mailto:help@demo.example" in browser.get("/").text
         assert "mailto:alice@demo.example" in browser.get("/sellers/1").text
+
+
+def test_nothing_in_the_demo_is_older_than_its_account(demo: Serving) -> None:
+    with closing(apsw.Connection(str(demo.folder / "data" / "listings.db"))) as database:
+        older = (
+            "SELECT listings.id FROM listings JOIN accounts ON accounts.id = account_id"
+            " WHERE unixepoch(listings.created_at) < accounts.created_at"
+        )
+        assert database.execute(older).fetchall() == []
+        assert database.execute("SELECT COUNT(*) > 50 FROM listings").fetchone() == (1,)
 
 
 def test_the_demo_generates_three_keys(demo: Serving) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,15 +62,22 @@ async def prepare(services: Services, folder: Path) -> Demo:
     password = saved_password if _PASSWORD_FORMAT.fullmatch(saved_password) else secrets.token_urlsafe(12)
     sellers = read_sellers()
     first: list[int | None] = []
-    for seller, role in zip(sellers, _ROLES, strict=False):
-        account = await seed.ensure_account(services, SeedAccount(seller.name, seller.email, role.plan_end))
-        await _ensure_contact(services, account, seller)
-        await _ensure_password(services, account, password)
-        keys[role.variable], caller = await _ensure_key(services, account, saved.get(role.variable))
-        first.append(await _ensure_listings(services, caller, seller.listings))
-    await asyncio.gather(*(_ensure_seller(services, seller) for seller in sellers[len(_ROLES) :]))
+    with closing(_go_back(services)) as earlier:
+        for seller, role in zip(sellers, _ROLES, strict=False):
+            account = await seed.ensure_account(earlier, SeedAccount(seller.name, seller.email, role.plan_end))
+            await _ensure_contact(earlier, account, seller)
+            await _ensure_password(earlier, account, password)
+            keys[role.variable], caller = await _ensure_key(earlier, account, saved.get(role.variable))
+            first.append(await _ensure_listings(services, caller, seller.listings))
+        await asyncio.gather(*(_ensure_seller(services, earlier, seller) for seller in sellers[len(_ROLES) :]))
     await services.market.stamp()  # so that the first visitor of the market sees them
     return Demo(keys, password, sellers[0].email, first[0])
+
+
+def _go_back(services: Services) -> Services:
+    """Return services for what happened before the first listing was created."""
+    moment = services.clock() - (demo_history.DAYS + 1) * DAY_SECONDS
+    return Services(services.revisions, None, _stop_clock(moment))
 
 
 def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
@@ -143,10 +151,10 @@ async def _ensure_key(services: Services, account: Account, saved: str | None) -
     return await _ensure_key(services, account, issued.secret)
 
 
-async def _ensure_seller(services: Services, seller: DemoSeller) -> None:
+async def _ensure_seller(services: Services, earlier: Services, seller: DemoSeller) -> None:
     """Create another seller of the market, with neither a key nor a password."""
-    account = await seed.ensure_account(services, SeedAccount(seller.name, seller.email, _FUTURE))
-    await _ensure_contact(services, account, seller)
+    account = await seed.ensure_account(earlier, SeedAccount(seller.name, seller.email, _FUTURE))
+    await _ensure_contact(earlier, account, seller)
     caller = Caller(OPERATOR, account.id, bucket_of(account.id), account.plan_expires_at, None, None, None, "write")
     await _ensure_listings(services, caller, seller.listings)
 
