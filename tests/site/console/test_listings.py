@@ -244,6 +244,8 @@ def test_errors_appear_at_their_fields_and_values_are_kept(alice: Tab) -> None:
     for name, message in (("title", "Enter a title."), ("price", "Enter the price as a number, such as 450.")):
         assert alice.page.values("input", "aria-invalid", id=f"listing-{name}") == ["true"]
         assert message in alice.text
+    links = [one for one in alice.page.values("a", "href") if one is not None and one.startswith("#listing-")]
+    assert links == ["#listing-title", "#listing-price", "#listing-latitude"]
     assert alice.page.values("input", "value", id="listing-price") == ["cheap"]
     assert alice.page.values("input", "aria-invalid", id="listing-region") == []
     assert "No listings yet" in alice.get(PATH).text

@@ -45,5 +45,8 @@ def describe_fault(fault: Fault) -> str:
 
 
 def describe_faults(problem: InvalidFieldsError) -> dict[str, str]:
-    """Return the sentence for each invalid field, by its name."""
-    return {fault.field.partition("[")[0]: describe_fault(fault) for fault in reversed(problem.faults)}
+    """Return the sentence for the first fault of each invalid field, by its name."""
+    sentences: dict[str, str] = {}
+    for fault in problem.faults:
+        sentences.setdefault(fault.field.partition("[")[0], describe_fault(fault))
+    return sentences

@@ -101,7 +101,7 @@ def _report_row(row: Row, outcome: RowOutcome) -> RowReport:
 def describe_problem(problem: Problem) -> str:
     """Return the sentences for a rejected row."""
     if isinstance(problem, InvalidFieldsError):
-        return " ".join(reversed(describe_faults(problem).values()))
+        return " ".join(describe_faults(problem).values())
     if isinstance(problem, ConflictProblem):
         pairs = [describe_attribute(name, *pair) for name, pair in problem.attributes.items()]
         changes = ", ".join(
