@@ -106,7 +106,7 @@ MAX_COUNTED = 1000
 """Number of listings up to which a count is exact. A higher number is reported as `MAX_COUNTED + 1`."""
 
 
-class Found(NamedTuple):
+class ListResult(NamedTuple):
     """The listings that a query finds, and how many match its filters, if it counts them.
 
     `revisions` are those of the account in the same snapshot. None: those read before are at most a moment older.
@@ -121,8 +121,8 @@ Pieces: TypeAlias = AsyncIterator[list[Listing]]
 """A list in pieces of limited size. A piece can exceed it by up to the size of its first listing."""
 
 
-class FoundPieces(NamedTuple):
-    """Like `Found`, with the listings in pieces."""
+class ListStream(NamedTuple):
+    """Like `ListResult`, with the listings as a stream of pieces."""
 
     pieces: Pieces
     total: int | None = None

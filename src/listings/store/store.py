@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from listings.domain.history import Actor
-from listings.domain.listings import AddResult, AddStep, Found, FoundPieces, IdempotencyRecord
+from listings.domain.listings import AddResult, AddStep, IdempotencyRecord, ListResult, ListStream
 from listings.domain.market import IndexResult
 from listings.domain.model import (
     Caller,
@@ -130,7 +130,7 @@ class Store(
         """
 
     @abstractmethod
-    async def list_listings(self, bucket: int, account_id: int) -> Found:
+    async def list_listings(self, bucket: int, account_id: int) -> ListResult:
         """Return the account's active listings, newest (highest id) first. Raises LargeListError."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Store(
         """Return the listing like `get_listing`, with the account's revision from the same snapshot."""
 
     @abstractmethod
-    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> ListResult:
         """Return the account's listings that match a query, in the order of the query and then by id.
 
         A count is from the same snapshot, and ignores the query's page. Raises LargeListError.
@@ -151,7 +151,7 @@ class Store(
     @abstractmethod
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
-    ) -> AbstractAsyncContextManager[FoundPieces]:
+    ) -> AbstractAsyncContextManager[ListStream]:
         """Read a list of any size like `find_listings`, in pieces, from a snapshot that the context keeps open.
 
         Other work can run between two pieces. With `query.words`, it may yield more listings than the query's limit.

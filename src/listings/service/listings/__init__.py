@@ -16,10 +16,10 @@ from listings.domain.listings import (
     Batch,
     BatchOutcome,
     ChangeStep,
-    Found,
-    FoundPieces,
     IdempotencyRecord,
     LargeListError,
+    ListResult,
+    ListStream,
     Pieces,
     Preview,
     Step,
@@ -52,7 +52,7 @@ Item = TypeVar("Item")
 
 
 class Page(NamedTuple):
-    """A page of listings, the cursor of the next page, and `total` and `revisions` as in `Found`."""
+    """A page of listings, the cursor of the next page, and `total` and `revisions` as in `ListResult`."""
 
     listings: list[Listing]
     next_cursor: tuple[str | int, int] | None = None
@@ -63,7 +63,7 @@ class Page(NamedTuple):
 class LargePage:
     """A page of listings that is read in pieces. `next_cursor` is set when all of them were read."""
 
-    def __init__(self, found: FoundPieces, query: ListingQuery) -> None:
+    def __init__(self, found: ListStream, query: ListingQuery) -> None:
         """`found` includes the first listing of the next page, if there is one."""
         self._pieces, self.total, self.revisions = found
         self._query = query
@@ -95,7 +95,7 @@ class Listings:
         self._clock = clock
         self._large_pages = FairQueue(slots=2)  # each needs a connection, which takes about 1 MiB
 
-    async def list_active(self, caller: Caller) -> Found:
+    async def list_active(self, caller: Caller) -> ListResult:
         """Return the caller's active listings, newest first. Raises LargeListError."""
         return await self._store.list_listings(caller.bucket, caller.account_id)
 
@@ -143,7 +143,7 @@ class Listings:
         page = await self.find_page_of_any_size(caller, ListingQuery(status="all", ids=wanted, limit=len(wanted)))
         return {listing.id: listing.title for listing in page.listings}
 
-    async def _find_of_any_size(self, caller: Caller, query: ListingQuery) -> Found:
+    async def _find_of_any_size(self, caller: Caller, query: ListingQuery) -> ListResult:
         return await find_of_any_size(self._store, self._large_pages, caller.bucket, caller.account_id, query)
 
     @asynccontextmanager
@@ -296,7 +296,9 @@ async def search_unpriced_last(
     return priced + await search(rest)
 
 
-async def find_of_any_size(store: Store, queue: FairQueue, bucket: int, account_id: int, query: ListingQuery) -> Found:
+async def find_of_any_size(
+    store: Store, queue: FairQueue, bucket: int, account_id: int, query: ListingQuery
+) -> ListResult:
     """Find listings like `Store.find_listings`.
 
     If the result is too large, the read waits in the queue, and no listing has content.
@@ -309,7 +311,7 @@ async def find_of_any_size(store: Store, queue: FairQueue, bucket: int, account_
             listings += [msgspec.structs.replace(one, content="") for one in piece]
             if query.limit is not None and len(listings) >= query.limit:  # a search for words may ignore the limit
                 break
-        return Found(listings[: query.limit], found.total)
+        return ListResult(listings[: query.limit], found.total)
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:
@@ -317,7 +319,7 @@ def _add_one(query: ListingQuery) -> ListingQuery:
     return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
 
 
-def _build_page(found: Found, query: ListingQuery) -> Page:
+def _build_page(found: ListResult, query: ListingQuery) -> Page:
     """Return the page of `query`, given the listings that `_add_one(query)` found."""
     if query.limit is None or len(found.listings) <= query.limit:
         return Page(found.listings, None, found.total, found.revisions)

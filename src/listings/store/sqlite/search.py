@@ -175,7 +175,7 @@ def _plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
     if plan.scans_texts and is_indexed:  # the full-text index has all texts
         return Plan(search_sql.find_only_index(query), match=_build_match(partition, query.words))
     if plan.index == f"listings_by_{query.sort}" and not search_sql.find_served_filters(query, plan.index):
-        return replace(plan, index=search_sql.find_walk_index(search_sql.remove_page(query)))
+        return replace(plan, index=search_sql.find_scan_index(search_sql.remove_page(query)))
     return plan
 
 
@@ -188,15 +188,15 @@ def _is_indexed(read: Read, partition: Partition) -> bool:
 
 
 def _choose_index(read: Read, partition: Partition, query: ListingQuery) -> str:
-    """Return the index of a gather plan with a selective filter, whose matches are sorted.
+    """Return the index of a selective filter, whose matches are collected and sorted.
 
-    Without a selective filter, return that of the walk in the requested order: matches are then frequent, and soon fill
-    a page. `search_sql` describes both.
+    Without one, return the index to scan in the requested order: matches are then frequent, and soon fill a page.
+    `search_sql` describes both.
     """
-    for index in search_sql.list_gather_indexes(query):
-        if read(*search_sql.build_count(partition, query, index))[0][0] < search_sql.MAX_GATHERED:
+    for index in search_sql.list_collect_indexes(query):
+        if read(*search_sql.build_count(partition, query, index))[0][0] < search_sql.MAX_COLLECTED:
             return index
-    return search_sql.find_walk_index(query)
+    return search_sql.find_scan_index(query)
 
 
 def _has_words(*values: "SQLiteValue") -> bool:
