@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from listings.domain.account_limits import AccountSize
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, NewListing
 from listings.domain.revisions import Revisions
@@ -30,10 +31,15 @@ class AddResult(NamedTuple):
 
 
 class AddStep(NamedTuple):
-    """Create a listing."""
+    """Create a listing.
+
+    `require_room` is pure. For a single create, it receives the size that the account has inside the transaction, and
+    raises a Problem unless it accepts a further listing.
+    """
 
     new: NewListing
     created_at: str
+    require_room: Callable[[AccountSize], None] | None = None
 
 
 class ChangeStep(NamedTuple):

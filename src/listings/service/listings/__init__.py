@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias, TypeVar, cast
 import msgspec
 
 from listings.domain import timestamps, tokenizer
-from listings.domain.account_limits import AccountLimits
+from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Actor
 from listings.domain.listings import (
@@ -174,8 +174,14 @@ class Listings:
         listing = await self._store.get_listing(listing_id)
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
-    async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
-        """Create a listing for the caller. A dry run returns the id 0.
+    async def create(
+        self,
+        caller: Caller,
+        new: NewListing,
+        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
+        require_room: Callable[[AccountSize], None] | None = None,
+    ) -> AddResult:
+        """Create a listing for the caller. A dry run returns the id 0, and does not call `require_room` (`AddStep`).
 
         If an earlier request had the same idempotency key, the id of its listing is returned instead.
 
@@ -185,7 +191,7 @@ class Listings:
         record = build_idempotency_record(options, int(now))
         if not options.dry_run:
             actor = Actor(caller.key_id, int(now), options.group)
-            step = AddStep(new, timestamps.format_timestamp(now))
+            step = AddStep(new, timestamps.format_timestamp(now), require_room)
             return await self._store.add_listing(caller.bucket, caller.account_id, step, record, actor)
         result = await self._dry_run(caller, self.steps.create(new), record)
         return AddResult(int(result), replayed=True) if isinstance(result, str) else AddResult(0, replayed=False)

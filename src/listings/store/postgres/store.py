@@ -357,7 +357,7 @@ class PostgresStore(PostgresIndexStore, Store):
 
     async def _add(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult:
         is_grouped = options.actor is not None and options.actor.group is not None
-        added = None if is_grouped else await self._create(partition, step, options)
+        added = None if is_grouped or step.require_room is not None else await self._create(partition, step, options)
         if added is None:  # also if it is rejected, or the account's listings are indexed, or must be now
             added = await self._transact(
                 lambda session: writes.add(writes.PostgresTransaction(session), self.engine, partition, step, options)

@@ -123,8 +123,8 @@ def build_row(
 
 def build_new(step: AddStep) -> ImportedListing:
     """Return the listing that a step creates."""
-    new, created_at = step
-    return ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
+    moment = step.created_at
+    return ImportedListing(step.new, view_count=0, created_at=moment, updated_at=moment, deleted_at=None)
 
 
 async def _add_new(
@@ -135,11 +135,14 @@ async def _add_new(
     With an `actor`, the create is an audit event and a change set of its own. While a large account is being indexed,
     the listing may be left to the index steps.
 
-    Raises Problem: account_full, external_id_taken.
+    Raises Problem: account_full, external_id_taken, and that of `step.require_room`.
     """
     new = step.new
     if new.external_id is not None:
         await require_free(tx, partition, new.external_id)
+    if step.require_room is not None:
+        rows = await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+        step.require_room(AccountSize(*rows[0][:2]))
     size = measure_new(new)
     values = (*partition, size.text_bytes, *engine.limits[:2], int(actor is not None))
     rows = await tx.fetch(sql.COUNT_ONE_MORE, values)
