@@ -16,13 +16,7 @@ async def find_id(tx: Transaction, partition: Partition, group: ChangeGroup, edi
 
 
 async def add(  # noqa: PLR0913, PLR0917 - the columns
-    tx: Transaction,
-    partition: Partition,
-    group_id: int,
-    kind: str,
-    actor: Actor,
-    edit_revision: int,
-    changes: int,
+    tx: Transaction, partition: Partition, group_id: int, kind: str, actor: Actor, edit_revision: int, changes: int
 ) -> None:
     """Add a change set to its group, which has the actor's name unless it is an import or a revert."""
     group = actor.group if kind not in {"import", "reverted"} else None

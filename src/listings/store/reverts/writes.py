@@ -136,13 +136,7 @@ async def _lock(tx: Transaction, engine: Engine, partition: Partition, ids: Sequ
 
 
 async def _write_step(  # noqa: PLR0913, PLR0917 - the state of the revert
-    tx: Transaction,
-    engine: Engine,
-    revert: Revert,
-    step: RevertStep,
-    plans: Plans,
-    now: int,
-    revision: int,
+    tx: Transaction, engine: Engine, revert: Revert, step: RevertStep, plans: Plans, now: int, revision: int
 ) -> Revert:
     """Write the changes of a step, its conflicts, the progress, and the audit event, which the first change adds."""
     partition, group_id, planned = revert.key[:2], revert.group_id, plans.planned

@@ -68,14 +68,7 @@ async def record_revert(
 
 
 async def record_bulk(  # noqa: PLR0913 - the columns
-    tx: Transaction,
-    partition: Partition,
-    revision: int,
-    actor: Actor,
-    group_id: int,
-    detail: str,
-    *,
-    is_first: bool,
+    tx: Transaction, partition: Partition, revision: int, actor: Actor, group_id: int, detail: str, *, is_first: bool
 ) -> None:
     """Store the event of a bulk action, or new details in it."""
     if is_first:
@@ -97,13 +90,7 @@ def choose_kind(changes: ListingChange) -> EventKind:
 
 
 async def _record_edit(  # noqa: PLR0913, PLR0917 - the columns
-    tx: Transaction,
-    partition: Partition,
-    revision: int,
-    actor: Actor,
-    kind: EventKind,
-    detail: str,
-    subject: int,
+    tx: Transaction, partition: Partition, revision: int, actor: Actor, kind: EventKind, detail: str, subject: int
 ) -> None:
     await tx.fetch(member_sql.ADD_EVENT, (*partition, revision, 0, actor.moment, actor.key_id, kind, subject, detail))
 

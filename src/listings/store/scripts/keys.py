@@ -11,12 +11,7 @@ from listings.domain.model import Account, ApiKey, bucket_of
 from listings.store import mail_queue, sql
 from listings.store.scripts.accounts import lock_not_erased
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import (
-    ScriptedStore,
-    Transaction,
-    caller_transaction,
-    transaction,
-)
+from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
 
 class ScriptedKeyStore(ScriptedStore):

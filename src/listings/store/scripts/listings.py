@@ -8,12 +8,7 @@ from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growt
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.history import Actor
-from listings.domain.listings import (
-    AddResult,
-    AddStep,
-    Decide,
-    IdempotencyRecord,
-)
+from listings.domain.listings import AddResult, AddStep, Decide, IdempotencyRecord
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.domain.revisions import Revisions
 from listings.store import search_sql, sql

@@ -117,11 +117,7 @@ TABLES = (
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
     Table("sign_in_devices", ("account_id", "digest", "used_at"), keys=2),
     Table("plan_requests", ("account_id", "requested_at", "declined_at", "reason"), keys=1),
-    Table(
-        "mails",
-        ("id", "kind", "recipient", "account_id", "detail", "created_at", "next_at", "attempts"),
-        keys=1,
-    ),
+    Table("mails", ("id", "kind", "recipient", "account_id", "detail", "created_at", "next_at", "attempts"), keys=1),
     Table("email_tokens", ("digest", "account_id", "email", "expires_at"), keys=1),
     Table("confirmed_emails", ("account_id", "email", "confirmed_at"), keys=1),
     Table("closed_accounts", ("account_id", "closed_at"), keys=1),
@@ -183,10 +179,7 @@ TABLES = (
     Table("usage_hours", ("bucket", "account_id", "hour", "key_id", "status", "count"), keys=5),
     Table(
         "refusals",
-        (
-            *("bucket", "account_id", "moment", "request_id"),
-            *("key_id", "code", "status", "method", "path", "reason"),
-        ),
+        (*("bucket", "account_id", "moment", "request_id"), *("key_id", "code", "status", "method", "path", "reason")),
         keys=4,
     ),
 )
