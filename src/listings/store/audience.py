@@ -81,11 +81,11 @@ class ScriptedAudienceStore(ScriptedStore):
 
     async def page_messages(self, partition: Partition, before: tuple[int, str], count: int) -> list[Message]:
         """Return at most `count` messages to an account, newest first, before the time and id in `before`."""
-        return [Message(*row) for row in await self._fetch(PAGE_MESSAGES, *partition, *before, count)]
+        return await self._list(Message, PAGE_MESSAGES, *partition, *before, count)
 
     async def list_account_days(self, partition: Partition, since: int) -> list[AccountDay]:
         """Return the days of an account from `since` on that have views or messages, oldest first."""
-        return [AccountDay(*row) for row in await self._fetch(LIST_DAYS, *partition, since)]
+        return await self._list(AccountDay, LIST_DAYS, *partition, since)
 
     @transaction
     async def add_listing_report(self, tx: Transaction, report: ListingReport, mail: NewMail | None) -> None:
@@ -95,7 +95,7 @@ class ScriptedAudienceStore(ScriptedStore):
 
     async def list_listing_reports(self, count: int) -> list[ListingReport]:
         """Return at most `count` reports, oldest first."""
-        return [ListingReport(*row) for row in await self._fetch(LIST_LISTING_REPORTS, count)]
+        return await self._list(ListingReport, LIST_LISTING_REPORTS, count)
 
     async def delete_listing_report(self, report_id: str) -> bool:
         """Delete a report. Return False if there is none with this id."""

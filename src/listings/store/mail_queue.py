@@ -84,7 +84,7 @@ class ScriptedMailStore(ScriptedStore):
         if not await self._fetch(IS_MAIL_DUE, now):  # a read, which does not wait for the write lock
             return None
         rows = await self._write(CLAIM_MAIL, now, retry_at)
-        return QueuedMail(NewMail(*rows[0][:-1]), rows[0][-1]) if rows else None
+        return next((QueuedMail(NewMail(*mail), attempts) for *mail, attempts in rows), None)
 
     async def delete_mail(self, mail_id: str) -> None:
         """Delete an email that was sent or is no longer needed."""
@@ -99,7 +99,7 @@ class ScriptedMailStore(ScriptedStore):
 
     async def list_given_up_mails(self) -> list[NewMail]:
         """Return the emails that were given up, oldest first, without their detail."""
-        return [NewMail(*row) for row in await self._fetch(LIST_GIVEN_UP_MAILS)]
+        return await self._list(NewMail, LIST_GIVEN_UP_MAILS)
 
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.
@@ -107,7 +107,7 @@ class ScriptedMailStore(ScriptedStore):
         `days` identifies the reminder: 7 is the one for seven days before the end. Disabled accounts are left out,
         and those with a stored reminder of as many or fewer days for the same end of the plan.
         """
-        return [Account(*row) for row in await self._fetch(LIST_ACCOUNTS_TO_REMIND, days, after, until, count)]
+        return await self._list(Account, LIST_ACCOUNTS_TO_REMIND, days, after, until, count)
 
     @transaction
     async def add_plan_reminder(

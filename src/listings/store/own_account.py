@@ -1,5 +1,7 @@
 """Changes that the owner of an account makes to it: statements, scripts and methods."""
 
+from typing import Any
+
 from listings.domain.accounts import require_enabled
 from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE, Actor
@@ -71,8 +73,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
         """Return the account and the email address of a token, or None if it is unknown or has expired."""
-        rows = await self._fetch(FIND_TOKEN, digest, now)
-        return (Account(*tuple(rows[0])[1:]), rows[0][0]) if rows else None
+        return await self._find(_build_token, FIND_TOKEN, digest, now)
 
     @transaction
     async def confirm_email(
@@ -87,10 +88,10 @@ class ScriptedOwnAccountStore(ScriptedStore):
         Raises Problem("account_disabled") if the address would change and the account is disabled.
         """
         await tx.fetch(LOCK_TOKEN, (digest,), locks=True)  # setting a new password deletes the token
-        rows = await tx.fetch(FIND_TOKEN, (digest, now))
-        if not rows:
+        found = await tx.find(_build_token, FIND_TOKEN, (digest, now))
+        if found is None:
             return None
-        email, account = rows[0][0], Account(*tuple(rows[0])[1:])
+        account, email = found
         if email != account.email:
             changed = await _change(tx, account.id, email, Actor(CONSOLE, now))
             if changed is None:
@@ -148,19 +149,17 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     async def list_closed_accounts(self) -> list[int]:
         """Return the ids of closed accounts that are not erased yet, in ascending order."""
-        return [int(row[0]) for row in await self._fetch(LIST_CLOSED_ACCOUNTS)]
+        return await self._list(int, LIST_CLOSED_ACCOUNTS)
 
 
 async def _change(tx: Transaction, account_id: int, email: str, actor: Actor) -> Account | None:
     """Change the address. Return None if another account has it. Raises Problem("account_disabled")."""
-    rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-    require_enabled(Account(*rows[0]))
+    require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True))
     if await tx.fetch(sql.FIND_ACCOUNT, (email,)):
         return None
-    rows = await tx.fetch(sql.build_account_update(("email",)), (account_id, email))
     await tx.fetch(member_sql.DELETE_INVITATIONS, (account_id,))
     await record_event(tx, account_id, actor, "account_changed", detail={"email": email})
-    return Account(*rows[0])
+    return await tx.get(Account, sql.build_account_update(("email",)), (account_id, email))
 
 
 async def _require_password(tx: Transaction, account_id: int, password_hash: str | None) -> None:
@@ -171,5 +170,8 @@ async def _require_password(tx: Transaction, account_id: int, password_hash: str
 
 async def is_password(tx: Transaction, account_id: int, password_hash: str) -> bool:
     """Return whether this is the stored hash, and lock it until the transaction ends."""
-    rows = await tx.fetch(member_sql.GET_PASSWORD, (account_id,), locks=True)
-    return bool(rows) and rows[0][0] == password_hash
+    return await tx.find(str, member_sql.GET_PASSWORD, (account_id,), locks=True) == password_hash
+
+
+def _build_token(email: str, *account: Any) -> tuple[Account, str]:  # noqa: ANN401 - the columns of an account
+    return Account(*account), email

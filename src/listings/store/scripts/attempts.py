@@ -19,8 +19,8 @@ class ScriptedAttemptStore(ScriptedStore):
         pass the kinds of subjects in the same order, because concurrent attempts could otherwise deadlock.
         """
         for limit in limits:
-            rows = await tx.fetch(member_sql.COUNT_ATTEMPT, (limit.subject, moment, moment - limit.seconds))
-            count, started_at = rows[0]
+            counted = await tx.fetch(member_sql.COUNT_ATTEMPT, (limit.subject, moment, moment - limit.seconds))
+            ((count, started_at),) = counted
             if count > limit.max_attempts:
                 return int(started_at) + limit.seconds
         return None

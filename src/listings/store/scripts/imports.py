@@ -44,8 +44,7 @@ class ScriptedImportStore(ScriptedStore):
 
     async def list_edits(self, listing_id: int, count: int) -> list[Edit]:
         """Return the stored edits of a listing, newest first, at most `count`."""
-        rows = await self._fetch(change_sql.LIST_EDITS, bucket_of(listing_id), listing_id, count)
-        return [Edit(*row) for row in rows]
+        return await self._list(Edit, change_sql.LIST_EDITS, bucket_of(listing_id), listing_id, count)
 
     @transaction
     async def begin_import(

@@ -214,8 +214,7 @@ async def find_holder(tx: Transaction, partition: Partition, external_id: str, *
     """
     if locks:
         await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=True)
-    rows = await tx.fetch(sql.FIND_EXTERNAL_ID, (*partition, external_id))
-    return int(rows[0][0]) if rows else None
+    return await tx.find(lambda listing_id, _: int(listing_id), sql.FIND_EXTERNAL_ID, (*partition, external_id))
 
 
 # Idempotency records
