@@ -43,11 +43,8 @@ PURGE_DAYS = "DELETE FROM account_days WHERE day < $1"
 _REPORT_COLUMNS = ", ".join(ListingReport._fields)
 
 ADD_LISTING_REPORT = f"INSERT INTO listing_reports ({_REPORT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"
-
 LIST_LISTING_REPORTS = f"SELECT {_REPORT_COLUMNS} FROM listing_reports ORDER BY created_at, id LIMIT $1"
-
 DELETE_LISTING_REPORT = "DELETE FROM listing_reports WHERE id = $1 RETURNING id"
-
 PURGE_LISTING_REPORTS = "DELETE FROM listing_reports WHERE created_at < $1"
 
 ERASE_FOR_OPERATORS = tuple(

@@ -110,7 +110,6 @@ ORDER BY edit_revision DESC, number DESC LIMIT $3
 """
 
 GET_CREATED = f"SELECT {LISTING_COLUMNS}, author FROM listings WHERE bucket = $1 AND id = $2"
-
 GET_CREATION = "SELECT account_id, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
 
 MEASURE_LISTING_CHANGES = f"""
@@ -144,5 +143,4 @@ UPDATE account_state SET history_bytes = history_bytes + $3, edited_at = $4 WHER
 """
 
 SET_BACK_CHANGES = "UPDATE changes SET moment = $3 WHERE bucket = $1 AND account_id = $2 AND moment > $3"
-
 SET_EDITED_AT = "UPDATE account_state SET edited_at = $3 WHERE bucket = $1 AND account_id = $2"

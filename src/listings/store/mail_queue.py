@@ -24,15 +24,10 @@ RETURNING {MAIL_COLUMNS}, attempts
 """
 
 FIND_MAIL = "SELECT id FROM mails WHERE id = $1"
-
 DELETE_MAIL = "DELETE FROM mails WHERE id = $1"
-
 POSTPONE_MAIL = "UPDATE mails SET next_at = $2 WHERE id = $1"
-
 GIVE_UP_MAIL = "UPDATE mails SET next_at = NULL, detail = '{}' WHERE id = $1"
-
 LIST_GIVEN_UP_MAILS = f"SELECT {MAIL_COLUMNS} FROM mails WHERE next_at IS NULL ORDER BY created_at, id"
-
 PURGE_MAILS = "DELETE FROM mails WHERE created_at < $1"
 
 LIST_ACCOUNTS_TO_REMIND = f"""
@@ -51,7 +46,6 @@ RETURNING account_id
 """
 
 DELETE_PLAN_REMINDER = "DELETE FROM plan_reminders WHERE account_id = $1"
-
 DELETE_CONFIRMATIONS = "DELETE FROM mails WHERE account_id = $1 AND kind = 'confirm_email'"
 
 ERASE_MAILS = """

@@ -42,15 +42,10 @@ SELECT {SESSION_COLUMNS} FROM sessions WHERE account_id = $1 ORDER BY created_at
 """
 
 TOUCH_SESSION = "UPDATE sessions SET seen_at = $3 WHERE account_id = $1 AND handle = $2 AND seen_at < $3"
-
 CONFIRM_SESSION = "UPDATE sessions SET digest = $3, confirmed_at = $4 WHERE account_id = $1 AND handle = $2"
-
 DELETE_SESSION = "DELETE FROM sessions WHERE account_id = $1 AND handle = $2 RETURNING handle"
-
 DELETE_SESSIONS = "DELETE FROM sessions WHERE account_id = $1 AND handle <> $2 RETURNING handle"
-
 PURGE_IDLE_SESSIONS = "DELETE FROM sessions WHERE seen_at < $1"
-
 PURGE_OLD_SESSIONS = "DELETE FROM sessions WHERE created_at < $1"
 
 COUNT_ATTEMPT = """
@@ -64,9 +59,7 @@ RETURNING count, started_at
 """
 
 DECREMENT_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
-
 PURGE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
-
 PURGE_FUTURE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at > $1"
 
 IS_DEVICE = """
@@ -86,7 +79,6 @@ WHERE account_id = $1 AND digest NOT IN (
 """
 
 DELETE_DEVICES = "DELETE FROM sign_in_devices WHERE account_id = $1"
-
 ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
 
 FIND_INVITATION = f"""
@@ -96,9 +88,7 @@ WHERE i.digest = $1 AND i.expires_at > $2
 """
 
 ACCEPT_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > $2 RETURNING account_id"
-
 DELETE_EXPIRED_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1 AND expires_at <= $2"
-
 DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
 
 ERASE_ACCOUNT = """
@@ -115,11 +105,8 @@ UPDATE listings SET external_id = NULL WHERE bucket = $1 AND account_id = $2 AND
 """
 
 DELETE_ACTIVITY = "DELETE FROM activity WHERE bucket = $1 AND account_id = $2"
-
 DELETE_USAGE = "DELETE FROM usage_hours WHERE bucket = $1 AND account_id = $2"
-
 DELETE_REJECTED_REQUESTS = "DELETE FROM refusals WHERE bucket = $1 AND account_id = $2"
-
 DELETE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
 
 

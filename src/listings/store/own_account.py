@@ -12,7 +12,6 @@ from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
 ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
-
 LOCK_TOKEN = "SELECT account_id FROM email_tokens WHERE digest = $1"  # noqa: S105 - SQL
 
 FIND_TOKEN = f"""
@@ -22,7 +21,6 @@ WHERE t.digest = $1 AND t.expires_at > $2
 """
 
 DELETE_EXPIRED_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1 AND expires_at <= $2"
-
 DELETE_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1"
 
 SET_CONFIRMED_EMAIL = """
@@ -44,9 +42,7 @@ INSERT INTO closed_accounts (account_id, closed_at) VALUES ($1, $2) ON CONFLICT 
 """
 
 DISABLE_ACCOUNT = "UPDATE accounts SET disabled_at = COALESCE(disabled_at, $2) WHERE id = $1"
-
 LIST_CLOSED_ACCOUNTS = "SELECT account_id FROM closed_accounts ORDER BY account_id"
-
 DELETE_CLOSED_ACCOUNT = "DELETE FROM closed_accounts WHERE account_id = $1"
 
 ERASE = (DELETE_TOKENS, DELETE_CONFIRMED_EMAIL, DELETE_CLOSED_ACCOUNT)

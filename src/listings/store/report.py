@@ -31,7 +31,6 @@ SELECT status, CAST(SUM(count) AS bigint) FROM usage_hours WHERE bucket = $1 AND
 """
 
 COUNT_REJECTIONS = "SELECT code, count(*) FROM refusals WHERE bucket = $1 AND moment >= $2 GROUP BY code"
-
 COUNT_MARKET = "SELECT count(*) FROM market_listings WHERE state = 1"
 
 LIST_STORED = """

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from listings.domain.account_limits import DELETED_BYTES, UNLIMITED
 from listings.domain.model import MAX_ID
-from listings.store import change_sql, member_sql
-from listings.store.change_sets import group_sql
+from listings.store import change_groups, change_sql, member_sql
 from listings.store.mapping import Partition
 from listings.store.market import stamps
 from listings.store.reverts import sql as revert_sql
@@ -142,7 +141,7 @@ async def forget(tx: Transaction, engine: Engine, partition: Partition, count: i
     if not erased:
         for statement in (revert_sql.ERASE_REVERTS, revert_sql.ERASE_CONFLICTS, change_sql.ERASE_CHANGES):
             erased += await tx.fetch(statement, partition)
-        for statement in (group_sql.ERASE_GROUPS, member_sql.DELETE_IDEMPOTENCY_RECORDS):
+        for statement in (change_groups.ERASE_GROUPS, member_sql.DELETE_IDEMPOTENCY_RECORDS):
             await tx.fetch(statement, partition)
     await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased if row[0] is not None)))
     return bool(await _remove_listings(tx, engine, partition, MAX_ID, MAX_ID)) or bool(erased)
@@ -188,7 +187,7 @@ async def _remove_sets(tx: Transaction, partition: Partition, sets: Sequence[_St
     last, moment = sets[-1][:2]
     await tx.fetch(_DELETE_CHANGES, (*partition, last))
     await tx.fetch(_SET_PURGED, (*partition, last, max(one.last_serial for one in sets), moment))
-    await tx.fetch(group_sql.PURGE_GROUPS, (*partition, last))
+    await tx.fetch(change_groups.PURGE_GROUPS, (*partition, last))
     await tx.fetch(change_sql.ADD_HISTORY_BYTES, (*partition, -sum(one.bytes for one in sets)))
 
 

@@ -49,7 +49,6 @@ def build_page(columns: str, *, descending: bool = False) -> str:
 
 
 GET_DATABASE_ID = "SELECT id FROM database_id"
-
 GET_RESTORE_ID = "SELECT restore_id FROM database_id"
 
 FIND_CALLER = """
@@ -190,9 +189,7 @@ WHERE bucket = $1 AND account_id = $2
 """
 
 IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
-
 IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
-
 INDEX_ACCOUNT = "UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2"
 
 INDEX_ACTIVE, INDEX_HIDDEN = (
@@ -219,9 +216,7 @@ RETURNING bucket
 """
 
 GET_VIEW_SALT = "SELECT salt FROM view_salts WHERE day = $1"
-
 ADD_VIEW_SALT = "INSERT INTO view_salts (day, salt) VALUES ($1, $2) ON CONFLICT (day) DO NOTHING"
-
 PURGE_VIEW_SALTS = "DELETE FROM view_salts WHERE day < $1"
 
 ADD_VIEW = """
@@ -249,19 +244,12 @@ RETURNING {ACCOUNT_COLUMNS}
 """
 
 SET_BUCKET = "UPDATE accounts SET bucket = $1 WHERE id = $2"
-
 ADD_ACCOUNT_STATE = "INSERT INTO account_state (bucket, account_id, revision) VALUES ($1, $2, 0)"
-
 GET_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id = $1"
-
 FIND_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1"
-
 PAGE_ACCOUNTS = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 AND test_of IS NULL ORDER BY id LIMIT $2"
-
 FIND_TEST_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE test_of = $1"
-
 SET_TEST_OF = f"UPDATE accounts SET test_of = $2, disabled_at = $3 WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
-
 SET_TEST_DISABLED = "UPDATE accounts SET disabled_at = $2 WHERE test_of = $1"
 
 LIST_IDLE_TEST_ACCOUNTS = f"""
@@ -279,7 +267,6 @@ RETURNING {KEY_COLUMNS}
 """
 
 LIST_KEYS = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id"
-
 GET_KEY = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE id = $1"
 
 FIND_SUCCESSOR = """

@@ -18,7 +18,6 @@ from listings.store.pictures import ScriptedPictureStore
 from listings.store.report import ScriptedReportStore
 from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts.accounts import ScriptedAccountStore
-from listings.store.scripts.attempts import ScriptedAttemptStore
 from listings.store.scripts.history import ScriptedHistoryStore
 from listings.store.scripts.imports import ScriptedImportStore
 from listings.store.scripts.keys import ScriptedKeyStore
@@ -38,7 +37,6 @@ class Store(
     ScriptedAccountStore,
     ScriptedKeyStore,
     ScriptedMemberStore,
-    ScriptedAttemptStore,
     ScriptedHistoryStore,
     ScriptedMailStore,
     ScriptedAudienceStore,

@@ -201,5 +201,4 @@ RETURNING {CONFLICT_BYTES}
 PURGE_REVERTS = _build_purge("DELETE FROM")
 
 ERASE_REVERTS = "DELETE FROM reverts WHERE bucket = $1 AND account_id = $2"
-
 ERASE_CONFLICTS = f"DELETE FROM revert_conflicts WHERE bucket = $1 AND account_id = $2 RETURNING {CONFLICT_BYTES}"

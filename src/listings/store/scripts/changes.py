@@ -10,8 +10,7 @@ from listings.domain.account_limits import CHANGE_BYTES, count_bytes
 from listings.domain.history import Actor, EventKind
 from listings.domain.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange, Value
-from listings.store import change_sql, member_sql, sql
-from listings.store.change_sets import groups
+from listings.store import change_groups, change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Transaction
@@ -200,7 +199,7 @@ class ChangeSet:
         await tx.fetch(change_sql.FINISH_CHANGE_SET, (*self._partition, self._bytes, moment))
         if self._group_id is not None:
             actor, changes = self._actor._replace(moment=moment), self._number + len(self._created)
-            await groups.add(tx, self._partition, self._group_id, self._kind, actor, self.edit_revision, changes)
+            await change_groups.add(tx, self._partition, self._group_id, self._kind, actor, self.edit_revision, changes)
 
     async def _write_pending(self, tx: Transaction, actor: Actor) -> int:
         """Store the changes that are in memory. Return the time of the change set."""
@@ -209,7 +208,7 @@ class ChangeSet:
         if self._import_key is not None and self._group_id is None:
             self._group_id = await self._find_import_id(tx, self._import_key)
         elif actor.group is not None and self._group_id is None and self.edit_revision is not None:
-            self._group_id = await groups.find_id(tx, self._partition, actor.group, self.edit_revision)
+            self._group_id = await change_groups.find_id(tx, self._partition, actor.group, self.edit_revision)
         pending, self._pending, self._pending_characters = self._pending, [], 0
         if pending:
             first, self._number = self._number + 1, self._number + len(pending)

@@ -11,8 +11,7 @@ from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, Decide, IdempotencyRecord
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.domain.revisions import Revisions
-from listings.store import search_sql, sql
-from listings.store.change_sets import groups
+from listings.store import change_groups, search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts import audit, changes
 from listings.store.scripts.engine import Engine, SingleEdit
@@ -90,7 +89,7 @@ async def change(tx: Transaction, engine: Engine, listing_id: int, decide: Decid
         single = SingleEdit(actor, audit.choose_kind(edit.changes), listing_id, *values)
         stored = edit.growth.history_bytes + changes.measure_change(single.detail)
         await engine.record_edit(tx, partition, edit.growth._replace(history_bytes=stored), single)
-        await groups.add_single(tx, partition, actor)
+        await change_groups.add_single(tx, partition, actor)
     return edit.listing
 
 
@@ -153,7 +152,7 @@ async def _add_new(
     await tx.fetch(sql.ADD_LISTING, build_row(listing_id, partition, build_new(step), indexed=index_now, event=event))
     if actor is not None and edit_revision is not None and (actor.group or not edit_revision % changes.MARKER_INTERVAL):
         await changes.add_marker(tx, partition, edit_revision, actor, listing_id, edited_at)
-        await groups.add_single(tx, partition, actor)
+        await change_groups.add_single(tx, partition, actor)
     if index_now:
         await engine.index_words(tx, partition[1], [(listing_id, new.title, new.content)])
     return _Created(listing_id, revisions, count >= search_sql.MIN_INDEXED_LISTINGS and not indexed)

@@ -1,15 +1,15 @@
-"""The methods of the store for members."""
+"""The methods of the store for members, and for attempts to sign in."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import astuple
 
 from listings.domain.history import CONSOLE, Actor
 from listings.domain.mail import NewMail
-from listings.domain.members import NewSession, Session, SessionCutoffs
+from listings.domain.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import audience, change_sql, mail_queue, member_sql, own_account, pictures, sql
-from listings.store.change_sets import group_sql
+from listings.store import audience, change_groups, change_sql, mail_queue, member_sql, own_account, pictures, sql
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
@@ -20,7 +20,7 @@ _NO_HANDLE = ""  # matches no session
 
 
 class ScriptedMemberStore(ScriptedStore):
-    """Stores members, their sessions and invitations."""
+    """Stores members, their sessions and invitations, and counts attempts, such as sign-ins, to limit them."""
 
     @transaction
     async def add_member(
@@ -202,6 +202,33 @@ class ScriptedMemberStore(ScriptedStore):
         await tx.fetch(own_account.SET_CONFIRMED_EMAIL, (account.id, account.email, now))
         return account
 
+    @transaction
+    async def count_attempt(self, tx: Transaction, limits: Sequence[AttemptLimit], moment: int) -> int | None:
+        """Count one attempt for each subject in turn, until one is beyond its limit.
+
+        Return the Unix time at which the exceeded limit ends, or None if none was exceeded. A period begins with the
+        first attempt that is counted; the count restarts at 1 after it, or if its start lies in the future. Always
+        pass the kinds of subjects in the same order, because concurrent attempts could otherwise deadlock.
+        """
+        for limit in limits:
+            counted = await tx.fetch(member_sql.COUNT_ATTEMPT, (limit.subject, moment, moment - limit.seconds))
+            ((count, started_at),) = counted
+            if count > limit.max_attempts:
+                return int(started_at) + limit.seconds
+        return None
+
+    @transaction
+    async def decrement_attempts(self, tx: Transaction, subjects: Sequence[bytes]) -> None:
+        """Lower the count of each subject by one. Pass the subjects in the order of `count_attempt`."""
+        for subject in subjects:
+            await tx.fetch(member_sql.DECREMENT_ATTEMPTS, (subject,))
+
+    @transaction
+    async def purge_attempts(self, tx: Transaction, oldest: int, now: int) -> None:
+        """Delete subjects whose first attempt was before `oldest` or lies after `now`."""
+        await tx.fetch(member_sql.PURGE_ATTEMPTS, (oldest,))
+        await tx.fetch(member_sql.PURGE_FUTURE_ATTEMPTS, (now,))  # stored while a clock was ahead
+
     async def erase_rows(self, account_id: int, count: int, disabled_at: int) -> None:
         """Erase most of what `erase_account` erases, in transactions of `count` rows.
 
@@ -267,7 +294,7 @@ class ScriptedMemberStore(ScriptedStore):
             member_sql.DELETE_IDEMPOTENCY_RECORDS,
             member_sql.DELETE_ACTIVITY,
             revert_sql.ERASE_REVERTS,
-            group_sql.ERASE_GROUPS,
+            change_groups.ERASE_GROUPS,
             member_sql.DELETE_USAGE,
             member_sql.DELETE_REJECTED_REQUESTS,
             *audience.ERASE,
