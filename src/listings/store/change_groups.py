@@ -5,6 +5,7 @@ See `sql` for the conventions of the statements.
 
 from listings.domain.changes import GroupOfChanges, GroupPage
 from listings.domain.history import Actor, ChangeGroup
+from listings.domain.revisions import Revisions
 from listings.store import change_sql, sql
 from listings.store.mapping import Partition
 from listings.store.scripts import audit
@@ -44,7 +45,7 @@ ERASE_GROUPS = "DELETE FROM change_groups WHERE bucket = $1 AND account_id = $2"
 async def find_id(tx: Transaction, partition: Partition, group: ChangeGroup, edit_revision: int) -> int:
     """Return the id of a group, whose first change set is `edit_revision` if it is new. The account must be locked."""
     rows = await tx.fetch(FIND_GROUP, (*partition, group.name))
-    return int(rows[0][0]) if rows else edit_revision
+    return next((int(group_id) for group_id, *_ in rows), edit_revision)
 
 
 async def add(  # noqa: PLR0913, PLR0917 - the columns
@@ -53,7 +54,7 @@ async def add(  # noqa: PLR0913, PLR0917 - the columns
     """Add a change set to its group, which has the actor's name unless it is an import or a revert."""
     group = actor.group if kind not in {"import", "reverted"} else None
     name, is_bulk = (None, False) if group is None else (group.name, group.is_bulk)
-    revision = int((await tx.fetch(sql.GET_REVISIONS, partition))[0][0]) if is_bulk else None
+    revision = (await tx.get(Revisions, sql.GET_REVISIONS, partition)).revision if is_bulk else None
     kind = kind if group is None else "bulk" if is_bulk else "named"
     row = (group_id, kind, name, actor.key_id, actor.moment, edit_revision, changes, revision)
     sets, total, revision = (await tx.fetch(ADD_TO_GROUP, (*partition, *row)))[0]
@@ -75,5 +76,5 @@ async def add_single(tx: Transaction, partition: Partition, actor: Actor) -> Non
         return
     edit_revision = int((await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0][0])
     group_id = await find_id(tx, partition, actor.group, edit_revision)
-    moment = int((await tx.fetch(SET_GROUP_OF_CHANGE, (*partition, edit_revision, group_id)))[0][0])
+    moment = await tx.get(int, SET_GROUP_OF_CHANGE, (*partition, edit_revision, group_id))
     await add(tx, partition, group_id, "single", actor._replace(moment=moment), edit_revision, 1)

@@ -72,7 +72,10 @@ async def read_page(
     if len(kept) < len(entries):
         last, has_more_rows = kept[-1].edit_revision, True
     entries, end = _cut(kept, last, is_complete=not has_more_rows)
-    return ChangePage((await _read_changes(tx, partition, entries)), end, edit_revision)
+    changes: list[Change] = []
+    for start in range(0, len(entries), _MAX_BUILT):
+        changes += await _read_slice(tx, partition, entries[start : start + _MAX_BUILT])
+    return ChangePage(changes, end, edit_revision)
 
 
 def _arrange(
@@ -122,8 +125,8 @@ async def find_single_creates(
     if not gaps:
         return []
     found, missing = [], set(gaps)
-    start = await tx.fetch(change_sql.FIND_START, (*partition, gaps[0] - 1))
-    position = (start[0][0] if start else purged_serial) * BUCKETS + partition[0]
+    start = await tx.find(int, change_sql.FIND_START, (*partition, gaps[0] - 1))
+    position = (purged_serial if start is None else start) * BUCKETS + partition[0]
     while missing:
         page = await tx.fetch(page_creates, (*partition, position, _MAX_ROWS))
         for row in page:
@@ -204,16 +207,9 @@ def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_
     return kept, ChangePosition(split, kept[-1].number)
 
 
-async def _read_changes(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[Change]:
-    changes: list[Change] = []
-    for start in range(0, len(entries), _MAX_BUILT):
-        changes += await _read_slice(tx, partition, entries[start : start + _MAX_BUILT])
-    return changes
-
-
 async def _read_slice(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[Change]:
     first, last = entries[0], entries[-1]
-    span = (*first[:2], last.edit_revision, max(last.number, 0))
+    span = (first.edit_revision, first.number, last.edit_revision, max(last.number, 0))
     rows = {tuple(row[:2]): row for row in (await tx.fetch(change_sql.LIST_CHANGES, (*partition, *span)))}
     created = [(partition[0], entry.listing_id) for entry in entries if entry.is_create]
     listings = {}
@@ -279,8 +275,8 @@ def _build_create(
         *_, moment, author, kind, group_id = described[:7]
         name = described[-1]
     group = read_group(kind, group_id, name)
-    edit_revision, number, listing_id = entry[:3]
-    return Change(edit_revision, number, listing_id, moment, author, kind, *group, listing.external_id, None, after)
+    edit_revision, number = entry.edit_revision, entry.number
+    return Change(edit_revision, number, listing.id, moment, author, kind, *group, listing.external_id, None, after)
 
 
 async def convert_first(

@@ -120,7 +120,7 @@ async def purge(tx: Transaction, engine: Engine, partition: Partition, cutoffs: 
     Finished reverts of that time are deleted, too.
     """
     await tx.fetch(_LOCK_MARKET, (), locks=True)  # before the account, as an index step locks them
-    purged, edited_at = (await tx.fetch(_GET_STATE, partition, locks=True))[0][:2]
+    ((purged, edited_at, *_),) = await tx.fetch(_GET_STATE, partition, locks=True)
     if edited_at > cutoffs.latest:
         await settle_moment(tx, partition, cutoffs.latest - MAX_AHEAD_SECONDS, edited_at)
     await tx.fetch(_SET_BACK_DELETIONS, (*partition, cutoffs.latest))
@@ -155,7 +155,7 @@ async def shrink(tx: Transaction, engine: Engine, partition: Partition) -> bool:
     Return False if nothing can be deleted for now.
     """
     await tx.fetch(_LOCK_MARKET, (), locks=True)
-    purged, _, text_bytes, history_bytes, *own = (await tx.fetch(_GET_STATE, partition, locks=True))[0]
+    ((purged, _, text_bytes, history_bytes, *own),) = await tx.fetch(_GET_STATE, partition, locks=True)
     excess = text_bytes + history_bytes - engine.limits.override(own).compute_budget(text_bytes)
     if excess <= 0:
         return False
@@ -184,9 +184,9 @@ async def _list_sets(tx: Transaction, partition: Partition, count: int) -> list[
 
 
 async def _remove_sets(tx: Transaction, partition: Partition, sets: Sequence[_StoredSet]) -> None:
-    last, moment = sets[-1][:2]
+    last = sets[-1].edit_revision
     await tx.fetch(_DELETE_CHANGES, (*partition, last))
-    await tx.fetch(_SET_PURGED, (*partition, last, max(one.last_serial for one in sets), moment))
+    await tx.fetch(_SET_PURGED, (*partition, last, max(one.last_serial for one in sets), sets[-1].moment))
     await tx.fetch(change_groups.PURGE_GROUPS, (*partition, last))
     await tx.fetch(change_sql.ADD_HISTORY_BYTES, (*partition, -sum(one.bytes for one in sets)))
 

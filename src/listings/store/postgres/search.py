@@ -226,7 +226,8 @@ async def _find_collect_index(session: Session, partition: Partition, query: Lis
     """Return the index of external ids, or one whose matches are few enough to be sorted, or ""."""
     for index in search_sql.list_collect_indexes(query):
         statement, values = search_sql.build_count(partition, query, index)
-        if (await session.fetch_one(statement, *values))[0] < search_sql.MAX_COLLECTED:
+        (found,) = await session.fetch_one(statement, *values)
+        if found < search_sql.MAX_COLLECTED:
             return index
     return search_sql.find_only_index(query)
 

@@ -362,7 +362,9 @@ class PostgresStore(PostgresIndexStore, Store):
             added = await self._transact(
                 lambda session: writes.add(writes.PostgresTransaction(session), self.engine, partition, step, options)
             )
-            self._record_indexed(partition[1])
+            if len(self._indexed) >= _MAX_CACHED:
+                self._indexed.clear()
+            self._indexed.add(partition[1])
         return added
 
     async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:
@@ -395,11 +397,6 @@ class PostgresStore(PostgresIndexStore, Store):
         self._callers.clear()
         self._indexed.clear()
         self._on_reset()
-
-    def _record_indexed(self, account_id: int) -> None:
-        if len(self._indexed) >= _MAX_CACHED:
-            self._indexed.clear()
-        self._indexed.add(account_id)
 
 
 def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> FairQueue:

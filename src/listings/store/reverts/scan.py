@@ -60,7 +60,6 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
 async def _find_group(
     tx: Transaction, partition: Partition, kind: str, group_id: int, purged: int, lost: Sequence[Row]
 ) -> list[Row]:
-    """Return the row of an import, a revert or a bulk action, if there is one."""
     _require_retained(group_id, purged, lost)
     rows: list[Row] = await tx.fetch(change_groups.GET_GROUP, (*partition, group_id))
     return [row for row in rows if row[1] == kind]
@@ -82,8 +81,8 @@ async def _find_key_scope(
     kind, subject, since, until, overwrite = request
     before = await find_last_row_before(tx, partition, last, since - _CLOCK_SECONDS)
     values = (*partition, subject, timestamps.format_timestamp(since), before)
-    earlier = await tx.fetch(revert_sql.FIND_FIRST_CREATE, values)  # its time may be that of a clock that was ahead
-    first = max(purged + 1, before + 1 if earlier[0][0] is None else earlier[0][0])
+    ((earlier,),) = await tx.fetch(revert_sql.FIND_FIRST_CREATE, values)  # with a clock that was ahead
+    first = max(purged + 1, before + 1 if earlier is None else earlier)
     if until is None:
         return RevertScope(kind, int(subject), first, last, since, overwrite=overwrite)
     row = await find_last_row_before(tx, partition, last, until + 1 + _CLOCK_SECONDS)

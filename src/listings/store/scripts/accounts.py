@@ -93,7 +93,8 @@ class ScriptedAccountStore(ScriptedStore):
             await tx.fetch(sql.SET_TEST_DISABLED, (account_id, changes["disabled_at"]))
         if "disabled_at" in changes and changes["disabled_at"] is None:
             await tx.fetch(own_account.DELETE_CLOSED_ACCOUNT, (account_id,))
-        if actor is not None and _is_extended(account, changes, actor.moment):
+        end = changes.get("plan_expires_at")
+        if actor is not None and isinstance(end, int) and end > max(actor.moment, account.plan_expires_at or 0):
             await tx.fetch(member_sql.DELETE_PLAN_REQUEST, (account_id,))
             await mail_queue.add(tx, None if on_plan is None else on_plan(changed))
         if actor is not None:
@@ -149,8 +150,3 @@ async def lock_not_erased(tx: Transaction, account_id: int) -> None:
     account = await tx.find(Account, sql.GET_ACCOUNT, (account_id,), locks=True)
     if account is not None:
         require_not_erased(account)
-
-
-def _is_extended(account: Account, changes: AccountChange, now: int) -> bool:
-    end = changes.get("plan_expires_at")
-    return isinstance(end, int) and end > max(now, account.plan_expires_at or 0)

@@ -143,7 +143,7 @@ class ChangeSet:
         self._actor = actor
         self._import_key = import_key
         self._group_id = revert_id
-        self._kind = _choose_set_kind(import_key, revert_id)
+        self._kind: EventKind = "import" if import_key else "reverted" if revert_id is not None else "batch"
         self._created: dict[int, str | None] = {}  # as in `encode_created`
         self._pending: list[tuple[tuple[int, str, str], int | None]] = []
         self._pending_characters = 0
@@ -193,8 +193,8 @@ class ChangeSet:
         if self._actor is None or self.edit_revision is None or self.is_empty:
             return
         moment = await self._write_pending(tx, self._actor)
-        rows = await tx.fetch(sql.GET_LAST_SERIAL, self._partition[:1])
-        row = self._build_row(self._actor, 0, 0, "", encode_created(self._created), int(rows[0][0]) if rows else 0)
+        last_serial = await tx.find(int, sql.GET_LAST_SERIAL, self._partition[:1]) or 0
+        row = self._build_row(self._actor, 0, 0, "", encode_created(self._created), last_serial)
         await tx.fetch(change_sql.ADD_CHANGE, (*row, None))
         await tx.fetch(change_sql.FINISH_CHANGE_SET, (*self._partition, self._bytes, moment))
         if self._group_id is not None:
@@ -221,7 +221,7 @@ class ChangeSet:
 
     async def _find_import_id(self, tx: Transaction, key: ImportKey) -> int:
         """Return the id of the import: the edit revision of its first change set."""
-        import_id = (await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key)))[0][1]
+        ((_, import_id),) = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
         if import_id is None:
             import_id = self.edit_revision
             await tx.fetch(change_sql.SET_IMPORT_EDIT_REVISION, (*astuple(key), import_id))
@@ -240,9 +240,3 @@ class ChangeSet:
 def measure_change(detail: str) -> int:
     """Return the bytes that are counted for a change."""
     return CHANGE_BYTES + count_bytes(detail)
-
-
-def _choose_set_kind(import_key: ImportKey | None, revert_id: int | None) -> EventKind:
-    if import_key is not None:
-        return "import"
-    return "batch" if revert_id is None else "reverted"

@@ -12,7 +12,7 @@ from listings.domain.listings import AddResult, AddStep, Decide, IdempotencyReco
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.domain.revisions import Revisions
 from listings.store import change_groups, search_sql, sql
-from listings.store.mapping import Partition, Row, build_listing
+from listings.store.mapping import AccountState, Partition, Row, build_listing
 from listings.store.scripts import audit, changes
 from listings.store.scripts.engine import Engine, SingleEdit
 from listings.store.scripts.script import Transaction
@@ -37,7 +37,7 @@ class _Created(NamedTuple):
     """A new listing's id, the account's revisions after it, and whether the account has become large."""
 
     listing_id: int
-    revisions: Revisions | None
+    revisions: Revisions
     must_index: bool
 
 
@@ -100,10 +100,8 @@ async def update(
     key = (bucket_of(listing_id), listing_id)
     rows = await tx.fetch(sql.build_listing_update(tuple(change)), (*key, *change.values()))
     changed = build_listing(rows[0])
-    if may_be_indexed and change.keys() & {"title", "content"}:
-        rows = await tx.fetch(sql.IS_LISTING_INDEXED, key)
-        if rows[0][0]:
-            await engine.index_words(tx, changed.account_id, [(listing_id, changed.title, changed.content)])
+    if may_be_indexed and change.keys() & {"title", "content"} and await tx.get(bool, sql.IS_LISTING_INDEXED, key):
+        await engine.index_words(tx, changed.account_id, [(listing_id, changed.title, changed.content)])
     return changed
 
 
@@ -135,27 +133,28 @@ async def _add_new(
     if new.external_id is not None:
         await require_free(tx, partition, new.external_id)
     if step.require_room is not None:
-        rows = await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=True)
-        step.require_room(AccountSize(*rows[0][:2]))
+        state = await tx.get(AccountState, sql.GET_ACCOUNT_SIZE, partition, locks=True)
+        step.require_room(state.size)
     size = measure_new(new)
     values = (*partition, size.text_bytes, *engine.limits[:2], int(actor is not None))
     rows = await tx.fetch(sql.COUNT_ONE_MORE, values)
     if not rows:
         await require_room(tx, engine, partition, size)  # with a lock, so there is room now
         rows = await tx.fetch(sql.COUNT_ONE_MORE, values)
-    count, indexed, revision, edit_revision, edited_at = rows[0] if rows else (0, 0, None, None, 0)
-    revisions = Revisions(*rows[0][2:4]) if rows else None
-    rows = await tx.fetch(sql.NEXT_SERIAL, partition[:1])
-    listing_id = int(rows[0][0]) * BUCKETS + partition[0]
+    # Without the account, the foreign key makes the insert fail.
+    count, indexed, revision, edit_revision, edited_at = rows[0] if rows else (0,) * 5
+    listing_id = await tx.get(int, sql.NEXT_SERIAL, partition[:1]) * BUCKETS + partition[0]
     event = NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
     index_now = engine.is_indexed_on_create(indexed, count)
     await tx.fetch(sql.ADD_LISTING, build_row(listing_id, partition, build_new(step), indexed=index_now, event=event))
-    if actor is not None and edit_revision is not None and (actor.group or not edit_revision % changes.MARKER_INTERVAL):
+    if actor is not None and (actor.group or not edit_revision % changes.MARKER_INTERVAL):
         await changes.add_marker(tx, partition, edit_revision, actor, listing_id, edited_at)
         await change_groups.add_single(tx, partition, actor)
     if index_now:
         await engine.index_words(tx, partition[1], [(listing_id, new.title, new.content)])
-    return _Created(listing_id, revisions, count >= search_sql.MIN_INDEXED_LISTINGS and not indexed)
+    return _Created(
+        listing_id, Revisions(revision, edit_revision), count >= search_sql.MIN_INDEXED_LISTINGS and not indexed
+    )
 
 
 async def _edit(tx: Transaction, engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> _Edit:
@@ -189,9 +188,9 @@ async def require_room(
     tx: Transaction, engine: Engine, partition: Partition, growth: AccountSize, *, locks: bool = True
 ) -> None:
     """Raise Problem("account_full") if the account may not grow by `growth`. Locks the account's state if `locks`."""
-    rows = await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=locks)
-    if rows:
-        engine.limits.override(rows[0][4:]).require_room(AccountSize(*rows[0][:2]), growth)
+    state = await tx.find(AccountState, sql.GET_ACCOUNT_SIZE, partition, locks=locks)
+    if state is not None:
+        engine.limits.override((state.max_listings, state.max_text_bytes)).require_room(state.size, growth)
 
 
 # External ids

@@ -163,7 +163,8 @@ class ScriptedListingStore(ScriptedStore):
 
     async def get_database_id(self) -> str:
         """Return the database's id: 32 random hexadecimal digits. Rate limits and exports refer to it."""
-        return str((await self._fetch(sql.GET_DATABASE_ID))[0][0])
+        ((database_id,),) = await self._fetch(sql.GET_DATABASE_ID)
+        return str(database_id)
 
     # Listings
 

@@ -148,15 +148,12 @@ class Database:
         try:
             return read()
         except LargeListError:
-            self._record_slow(account_id)
+            if len(self._slow_until) >= _MAX_SLOW_ACCOUNTS:
+                self._slow_until.clear()
+            self._slow_until[account_id] = perf_counter() + _SLOW_SECONDS
             raise
         finally:
             self.reader.set_progress_handler(None)
-
-    def _record_slow(self, account_id: int) -> None:
-        if len(self._slow_until) >= _MAX_SLOW_ACCOUNTS:
-            self._slow_until.clear()
-        self._slow_until[account_id] = perf_counter() + _SLOW_SECONDS
 
     def _convert_read_error(self, error: apsw.Error) -> Exception:
         # Only the progress handler of `read_quickly` interrupts.
@@ -193,7 +190,7 @@ class DatabaseStore(ScriptedStore):
         require_safe_sqlite()
         try:
             self._database = Database(self.path, self._on_batch)
-            self.restore_id = str(self._database.read(sql.GET_RESTORE_ID, ())[0][0])
+            ((self.restore_id,),) = self._database.read(sql.GET_RESTORE_ID, ())
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
 

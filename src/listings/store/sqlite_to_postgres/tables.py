@@ -225,8 +225,7 @@ def read(connection: apsw.Connection, table: Table) -> Iterator[Row]:
 def count(connection: apsw.Connection, table: Table) -> int:
     """Return the number of rows in the SQLite file."""
     statement = "SELECT sum(listings) FROM account_state" if table.has_words else f"SELECT count(*) FROM {table.name}"
-    found: Row = connection.execute(statement).fetchall()[0]
-    return int(found[0] or 0)
+    return int(connection.execute(statement).get or 0)
 
 
 def get_last_id(connection: apsw.Connection, table: Table) -> int:
@@ -235,5 +234,4 @@ def get_last_id(connection: apsw.Connection, table: Table) -> int:
         SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{table.name}'), 0),
                    coalesce((SELECT max(id) FROM {table.name}), 0))
     """
-    found: Row = connection.execute(statement).fetchall()[0]
-    return int(found[0])
+    return int(connection.execute(statement).get)

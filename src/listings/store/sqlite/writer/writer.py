@@ -245,5 +245,4 @@ class Writer:
 
 def _rewrite_header(connection: apsw.Connection) -> None:
     """Write a page without changing its content."""
-    version = connection.execute("PRAGMA user_version").fetchall()[0][0]
-    connection.execute(f"PRAGMA user_version = {version}").fetchall()
+    connection.pragma("user_version", connection.pragma("user_version"))
