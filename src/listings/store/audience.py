@@ -47,17 +47,6 @@ LIST_LISTING_REPORTS = f"SELECT {_REPORT_COLUMNS} FROM listing_reports ORDER BY 
 DELETE_LISTING_REPORT = "DELETE FROM listing_reports WHERE id = $1 RETURNING id"
 PURGE_LISTING_REPORTS = "DELETE FROM listing_reports WHERE created_at < $1"
 
-ERASE_FOR_OPERATORS = tuple(
-    f"DELETE FROM {table} WHERE account_id = $1" for table in ("listing_reports", "takedowns", "operators")
-)
-"""The statements that erase what operators have about an account, and whether its owner is one."""
-
-ERASE = (
-    "DELETE FROM messages WHERE bucket = $1 AND account_id = $2",
-    "DELETE FROM account_days WHERE bucket = $1 AND account_id = $2",
-)
-"""The statements that erase what an account has in these tables."""
-
 
 class ScriptedAudienceStore(ScriptedStore):
     """Stores buyers' messages and daily counts."""

@@ -45,7 +45,6 @@ WHERE plan_reminders.plan_expires_at <> excluded.plan_expires_at OR plan_reminde
 RETURNING account_id
 """
 
-DELETE_PLAN_REMINDER = "DELETE FROM plan_reminders WHERE account_id = $1"
 DELETE_CONFIRMATIONS = "DELETE FROM mails WHERE account_id = $1 AND kind = 'confirm_email'"
 
 ERASE_MAILS = """

@@ -21,7 +21,6 @@ REPLACE_PASSWORD = """
 UPDATE members SET password = $3 WHERE account_id = $1 AND password = $2 RETURNING account_id
 """  # noqa: S105 - a statement
 
-DELETE_MEMBER = "DELETE FROM members WHERE account_id = $1"
 
 ADD_SESSION = """
 INSERT INTO sessions (account_id, digest, handle, csrf_secret, created_at, seen_at, confirmed_at, agent)
@@ -104,10 +103,24 @@ ERASE_EXTERNAL_IDS = """
 UPDATE listings SET external_id = NULL WHERE bucket = $1 AND account_id = $2 AND external_id IS NOT NULL
 """
 
-DELETE_ACTIVITY = "DELETE FROM activity WHERE bucket = $1 AND account_id = $2"
-DELETE_USAGE = "DELETE FROM usage_hours WHERE bucket = $1 AND account_id = $2"
-DELETE_REJECTED_REQUESTS = "DELETE FROM refusals WHERE bucket = $1 AND account_id = $2"
 DELETE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
+
+ERASE_BY_ID = [
+    f"DELETE FROM {table} WHERE account_id = $1"
+    for table in (
+        *("members", "invitations", "sign_in_devices", "plan_requests", "plan_reminders", "email_tokens"),
+        *("confirmed_emails", "closed_accounts", "listing_reports", "takedowns", "operators"),
+    )
+]
+ERASE_PICTURES = [f"DELETE FROM {table} WHERE account_id = $1" for table in ("pictures", "picture_usage")]
+ERASE_BY_PARTITION = [
+    f"DELETE FROM {table} WHERE bucket = $1 AND account_id = $2"
+    for table in (
+        *("idempotency", "activity", "reverts", "change_groups", "usage_hours", "refusals"),
+        *("messages", "account_days"),
+    )
+]
+"""The statements that erase what an account has in these tables."""
 
 
 def _build_limited(

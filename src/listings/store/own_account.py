@@ -35,7 +35,6 @@ SELECT c.confirmed_at FROM confirmed_emails c JOIN accounts a ON a.id = c.accoun
 WHERE c.account_id = $1
 """
 
-DELETE_CONFIRMED_EMAIL = "DELETE FROM confirmed_emails WHERE account_id = $1"
 
 ADD_CLOSED_ACCOUNT = """
 INSERT INTO closed_accounts (account_id, closed_at) VALUES ($1, $2) ON CONFLICT (account_id) DO NOTHING
@@ -44,9 +43,6 @@ INSERT INTO closed_accounts (account_id, closed_at) VALUES ($1, $2) ON CONFLICT 
 DISABLE_ACCOUNT = "UPDATE accounts SET disabled_at = COALESCE(disabled_at, $2) WHERE id = $1"
 LIST_CLOSED_ACCOUNTS = "SELECT account_id FROM closed_accounts ORDER BY account_id"
 DELETE_CLOSED_ACCOUNT = "DELETE FROM closed_accounts WHERE account_id = $1"
-
-ERASE = (DELETE_TOKENS, DELETE_CONFIRMED_EMAIL, DELETE_CLOSED_ACCOUNT)
-"""The statements that erase what an account has in these tables."""
 
 
 class ScriptedOwnAccountStore(ScriptedStore):

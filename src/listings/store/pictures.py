@@ -51,9 +51,6 @@ SET_UNUSED = "UPDATE pictures SET unused_since = $2 WHERE name = $1"
 DELETE_PICTURE = "DELETE FROM pictures WHERE name = $1 RETURNING account_id, size, digest"
 BLOCK = "INSERT INTO blocked_pictures (digest, blocked_at) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING"
 IS_BLOCKED = "SELECT blocked_at FROM blocked_pictures WHERE digest = $1"
-ERASE = ("DELETE FROM pictures WHERE account_id = $1", "DELETE FROM picture_usage WHERE account_id = $1")
-"""The statements that erase what an account has in these tables."""
-
 PAGE_IMAGES = sql.build_page("id, images, deleted_at IS NOT NULL, is_active")
 
 

@@ -31,6 +31,7 @@ STATEMENTS = {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
     "change_account": sql.build_account_update(("name", "plan_expires_at")),
     **{f"ERASE_ROWS[{number}]": statement for number, statement in enumerate(member_sql.ERASE_ROWS)},
+    **{f"ERASE_BY_PARTITION[{number}]": text for number, text in enumerate(member_sql.ERASE_BY_PARTITION)},
 }
 HOT_TABLES = ("listings", "listing_ids", "account_state", "imports", "activity", "changes", "usage_hours", "refusals")
 

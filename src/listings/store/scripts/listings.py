@@ -152,9 +152,8 @@ async def _add_new(
         await change_groups.add_single(tx, partition, actor)
     if index_now:
         await engine.index_words(tx, partition[1], [(listing_id, new.title, new.content)])
-    return _Created(
-        listing_id, Revisions(revision, edit_revision), count >= search_sql.MIN_INDEXED_LISTINGS and not indexed
-    )
+    must_index = count >= search_sql.MIN_INDEXED_LISTINGS and not indexed
+    return _Created(listing_id, Revisions(revision, edit_revision), must_index)
 
 
 async def _edit(tx: Transaction, engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> _Edit:

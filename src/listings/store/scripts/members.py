@@ -9,7 +9,7 @@ from listings.domain.history import CONSOLE, Actor
 from listings.domain.mail import NewMail
 from listings.domain.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import audience, change_groups, change_sql, mail_queue, member_sql, own_account, pictures, sql
+from listings.store import change_sql, mail_queue, member_sql, own_account, sql
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
@@ -274,33 +274,16 @@ class ScriptedMemberStore(ScriptedStore):
         await tx.fetch(mail_queue.ERASE_MAILS, (account_id,))  # while the account still has its address
         await tx.fetch(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
         await tx.fetch(member_sql.ERASE_KEYS, (account_id, name, now))
-        for statement in (
-            member_sql.DELETE_MEMBER,
-            member_sql.DELETE_INVITATIONS,
-            member_sql.DELETE_DEVICES,
-            member_sql.DELETE_PLAN_REQUEST,
-            mail_queue.DELETE_PLAN_REMINDER,
-            *audience.ERASE_FOR_OPERATORS,
-            *own_account.ERASE,
-        ):
+        for statement in member_sql.ERASE_BY_ID:
             await tx.fetch(statement, (account_id,))
         await tx.fetch(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))
         partition = (bucket_of(account_id), account_id)
         erased = await tx.fetch(change_sql.ERASE_CHANGES, partition)
         erased += await tx.fetch(revert_sql.ERASE_CONFLICTS, partition)
         await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased)))
-        for statement in (
-            member_sql.ERASE_EXTERNAL_IDS,
-            member_sql.DELETE_IDEMPOTENCY_RECORDS,
-            member_sql.DELETE_ACTIVITY,
-            revert_sql.ERASE_REVERTS,
-            change_groups.ERASE_GROUPS,
-            member_sql.DELETE_USAGE,
-            member_sql.DELETE_REJECTED_REQUESTS,
-            *audience.ERASE,
-        ):
+        for statement in (member_sql.ERASE_EXTERNAL_IDS, *member_sql.ERASE_BY_PARTITION):
             await tx.fetch(statement, partition)
-        for statement in pictures.ERASE:  # last, because a sweep of pictures locks the account's state first
+        for statement in member_sql.ERASE_PICTURES:  # last, because a sweep of pictures locks the account's state first
             await tx.fetch(statement, (account_id,))
         return True
 
