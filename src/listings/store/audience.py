@@ -14,30 +14,24 @@ _COLUMNS = ", ".join(Message._fields)
 ADD_MESSAGE = f"""
 INSERT INTO messages (bucket, account_id, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
-
 TRIM_MESSAGES = f"""
 DELETE FROM messages WHERE bucket = $1 AND account_id = $2 AND (created_at, id) <= (
     SELECT created_at, id FROM messages WHERE bucket = $1 AND account_id = $2
     ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET {MAX_MESSAGES})
 """
-
 PAGE_MESSAGES = f"""
 SELECT {_COLUMNS} FROM messages WHERE bucket = $1 AND account_id = $2 AND (created_at, id) < ($3, $4)
 ORDER BY created_at DESC, id DESC LIMIT $5
 """
-
 PURGE_MESSAGES = "DELETE FROM messages WHERE created_at < $1"
-
 COUNT_ON_DAY = """
 INSERT INTO account_days (bucket, account_id, day, views, messages) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (bucket, account_id, day) DO UPDATE
 SET views = account_days.views + excluded.views, messages = account_days.messages + excluded.messages
 """
-
 LIST_DAYS = """
 SELECT day, views, messages FROM account_days WHERE bucket = $1 AND account_id = $2 AND day >= $3 ORDER BY day
 """
-
 PURGE_DAYS = "DELETE FROM account_days WHERE day < $1"
 
 _REPORT_COLUMNS = ", ".join(ListingReport._fields)

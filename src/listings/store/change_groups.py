@@ -21,15 +21,12 @@ SET ended_at = excluded.ended_at, last_id = excluded.last_id, sets = change_grou
     changes = change_groups.changes + excluded.changes
 RETURNING sets, changes, revision
 """
-
 SET_GROUP_OF_CHANGE = """
 UPDATE changes SET import_id = $4 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = 0
 RETURNING moment
 """
-
 GET_GROUP = f"SELECT {GROUP_COLUMNS} FROM change_groups WHERE bucket = $1 AND account_id = $2 AND id = $3"
 FIND_GROUP = f"SELECT {GROUP_COLUMNS} FROM change_groups WHERE bucket = $1 AND account_id = $2 AND name = $3"
-
 PAGE_GROUPS = f"""
 SELECT {GROUP_COLUMNS}, CASE change_groups.kind WHEN 'reverted' THEN (
     SELECT reverts.id FROM reverts
@@ -37,7 +34,6 @@ SELECT {GROUP_COLUMNS}, CASE change_groups.kind WHEN 'reverted' THEN (
 FROM change_groups WHERE bucket = $1 AND account_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
 """
-
 PURGE_GROUPS = "DELETE FROM change_groups WHERE bucket = $1 AND account_id = $2 AND last_id <= $3"
 ERASE_GROUPS = "DELETE FROM change_groups WHERE bucket = $1 AND account_id = $2"
 

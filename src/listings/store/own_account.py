@@ -13,23 +13,18 @@ from listings.store.scripts.script import ScriptedStore, Transaction, caller_tra
 
 ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
 LOCK_TOKEN = "SELECT account_id FROM email_tokens WHERE digest = $1"  # noqa: S105 - SQL
-
 FIND_TOKEN = f"""
 SELECT t.email, {member_sql.QUALIFIED_ACCOUNT_COLUMNS}
 FROM email_tokens t JOIN accounts a ON a.id = t.account_id
 WHERE t.digest = $1 AND t.expires_at > $2
 """
-
 DELETE_EXPIRED_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1 AND expires_at <= $2"
 DELETE_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1"
-
 SET_CONFIRMED_EMAIL = """
 INSERT INTO confirmed_emails (account_id, email, confirmed_at) VALUES ($1, $2, $3)
 ON CONFLICT (account_id) DO UPDATE SET email = excluded.email, confirmed_at = excluded.confirmed_at
 """
-
 GET_CONFIRMED_EMAIL = "SELECT email FROM confirmed_emails WHERE account_id = $1"
-
 GET_CONFIRMATION_TIME = """
 SELECT c.confirmed_at FROM confirmed_emails c JOIN accounts a ON a.id = c.account_id AND a.email = c.email
 WHERE c.account_id = $1
@@ -39,7 +34,6 @@ WHERE c.account_id = $1
 ADD_CLOSED_ACCOUNT = """
 INSERT INTO closed_accounts (account_id, closed_at) VALUES ($1, $2) ON CONFLICT (account_id) DO NOTHING
 """
-
 DISABLE_ACCOUNT = "UPDATE accounts SET disabled_at = COALESCE(disabled_at, $2) WHERE id = $1"
 LIST_CLOSED_ACCOUNTS = "SELECT account_id FROM closed_accounts ORDER BY account_id"
 DELETE_CLOSED_ACCOUNT = "DELETE FROM closed_accounts WHERE account_id = $1"

@@ -39,45 +39,36 @@ WHERE bucket = $1 AND (edited_at > $4 OR (
     WHERE bucket = $1 AND reverts.account_id = state.account_id AND group_id IS NULL AND finished_at > 0
         AND started_at < $2))
 """
-
 _SET_BACK_DELETIONS = """
 UPDATE listings SET deleted_at = $3 WHERE bucket = $1 AND account_id = $2 AND deleted_at > 0 AND deleted_at > $3
 """
-
 LIST_LARGE_ACCOUNTS = """
 SELECT bucket, account_id, text_bytes, text_bytes + history_bytes, max_listings, max_text_bytes, max_stored_bytes
 FROM account_state
 WHERE history_bytes > 0
     AND (text_bytes + history_bytes > $1 OR max_text_bytes IS NOT NULL OR max_stored_bytes IS NOT NULL)
 """
-
 _LOCK_MARKET = "SELECT id FROM market_indexer WHERE id = 1"
-
 _GET_STATE = """
 SELECT purged_revision, edited_at, text_bytes, history_bytes, max_listings, max_text_bytes, max_stored_bytes
 FROM account_state WHERE bucket = $1 AND account_id = $2
 """
-
 OLDEST_SETS = f"""
 SELECT edit_revision, max(moment), max(last_serial), count(*), sum({change_sql.STORED_BYTES}) FROM changes
 WHERE bucket = $1 AND account_id = $2
 GROUP BY edit_revision ORDER BY edit_revision LIMIT $3
 """
-
 _DELETE_CHANGES = "DELETE FROM changes WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3"
-
 _DELETE_BATCH_EVENTS = f"""
 DELETE FROM activity WHERE bucket = $1 AND account_id = $2 AND kind = 'batch' AND subject <= $3 AND revision <= (
     SELECT max(revision) FROM (
         SELECT revision FROM activity WHERE bucket = $1 AND account_id = $2 AND kind = 'batch'
         ORDER BY revision LIMIT {_MAX_SETS}) AS oldest)
 """
-
 _SET_PURGED = """
 UPDATE account_state SET purged_revision = $3, purged_serial = $4, purged_at = $5
 WHERE bucket = $1 AND account_id = $2 AND purged_revision < $3
 """
-
 LIST_DELETED = f"""
 SELECT id, version, bytes FROM (
     SELECT id, version, edit_revision, deleted_at, {DELETED_BYTES} + {TEXT_BYTES} AS bytes FROM listings
@@ -87,11 +78,9 @@ WHERE COALESCE(edit_revision, 0) <= $4 AND NOT EXISTS (
     SELECT 1 FROM changes WHERE changes.bucket = $1 AND listing_id = oldest.id AND listing_id <> 0)
 ORDER BY deleted_at, id
 """
-
 _REMOVE_LISTING = f"""
 DELETE FROM listings WHERE bucket = $1 AND id = $2 AND version = $3 RETURNING id, {DELETED_BYTES} + {TEXT_BYTES}
 """
-
 _COUNT_REMOVED = """
 UPDATE account_state SET revision = revision + 1, listings = listings - $3, history_bytes = history_bytes - $4
 WHERE bucket = $1 AND account_id = $2
