@@ -14,7 +14,8 @@
 --
 -- Run on Citus 13.2 with a coordinator and two workers, where the black-box tests of the API passed. Not run there: the
 -- numbering of changes for the market, whose statements have changed, multi_shard_modify_mode for the role, the
--- contract tests, and the tables of pictures, messages, reports of listings, takedowns, operators and daily counts.
+-- contract tests, the call with the function's name only, and the tables of pictures, messages, reports of listings,
+-- takedowns, operators and daily counts.
 -- tests/deploy/test_citus.py checks every name, column and signature against a migrated PostgreSQL database, and
 -- `make test-citus` runs the contract and API tests on a cluster (docs/testing.md).
 --
@@ -115,10 +116,7 @@ SELECT truncate_local_data_after_distributing_table('accounts');
 
 -- Outside a transaction block, a create is one call to the worker that has the bucket. Inside one, the coordinator runs
 -- the function and sends each statement to the worker, with the same result.
-SELECT create_distributed_function(
-    'create_listing(smallint, bigint, bigint, bigint, bigint, text, text, text, text, text, bigint, text, text, text, text, double precision, double precision, boolean, text, text, text[], text, bytea, bigint, bigint, bigint)',
-    'of_bucket',
-    colocate_with => 'listings');
+SELECT create_distributed_function(CAST('create_listing' AS regproc), 'of_bucket', colocate_with => 'listings');
 
 -- Citus passes a column's statistics target to the shards, but not its options. Each row of the result is a shard where
 -- the statement failed. A shard that is moved or split loses the option: run this statement again after a rebalance.

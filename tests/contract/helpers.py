@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_new_listing
-from listings.domain.listings import AddStep, Found
+from listings.domain.listings import AddStep, ListResult
 from listings.domain.mail import NewMail
 from listings.domain.model import Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
 from listings.store.store import Store
@@ -41,10 +41,10 @@ async def erase(store: Store, account_id: int, email: str, now: int) -> None:
     assert await store.erase_account(account_id, "Erased", email, now, now)
 
 
-async def search_all(store: Store, account_id: int, query: ListingQuery) -> Found:
+async def search_all(store: Store, account_id: int, query: ListingQuery) -> ListResult:
     """Return the result of a search, however large."""
     async with store.read_listings(bucket_of(account_id), account_id, query) as found:
-        return Found([listing async for piece in found.pieces for listing in piece][: query.limit], found.total)
+        return ListResult([listing async for piece in found.pieces for listing in piece][: query.limit], found.total)
 
 
 async def find_all(store: Store, account_id: int, query: ListingQuery) -> list[Listing]:

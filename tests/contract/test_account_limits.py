@@ -1,5 +1,6 @@
 """The limits of an account: guarantees of every store (`listings.store.store.Store`)."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.domain.account_limits import AccountLimits
+from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.errors import Problem
 from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
-from listings.domain.listings import AddStep, Batch, ChangeStep, StepResult
+from listings.domain.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, StepResult
 from listings.domain.model import Account, ImportedListing, ListingCounts, NewListing, bucket_of
 from listings.store.store import Store
 from tests.contract.conftest import ENGINES, Run, open_store
@@ -90,6 +91,32 @@ def test_a_create_beyond_the_number_is_rejected(make_seller: Callable[..., Selle
     seller.change(first, DELETED)
     seller.add()
     assert seller.states == (2, 0, 1)
+
+
+@pytest.mark.decision("G62")
+def test_concurrent_creates_do_not_pass_their_own_limit_together(make_seller: Callable[..., Seller]) -> None:
+    seller = make_seller()
+
+    def require_room(size: AccountSize) -> None:
+        if size.listings >= 20:
+            raise Problem("plan_expired", "That is enough")
+
+    async def create(number: int) -> str:
+        record = IdempotencyRecord(str(number), b"d" * 32, 1_000, 0) if number % 2 else None
+        try:
+            await seller.store.add_listing(*seller.partition, AddStep(MINIMAL, CREATED, require_room), record)
+        except Problem as problem:
+            return problem.code
+        return "done"
+
+    async def create_concurrently() -> list[str]:
+        return sorted(await asyncio.gather(*map(create, range(60))))
+
+    first = seller.add()
+    assert seller.run(create_concurrently()) == ["done"] * 19 + ["plan_expired"] * 41
+    seller.change(first, DELETED)
+    seller.run(create_concurrently())
+    assert seller.states == (20, 0, 1)
 
 
 def test_a_restore_beyond_the_number_is_rejected(make_seller: Callable[..., Seller]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from listings.domain import market, tokenizer
 from listings.domain.errors import Unavailable
-from listings.domain.listings import AddStep, Decide, Found, LargeListError
+from listings.domain.listings import AddStep, Decide, LargeListError, ListResult
 from listings.domain.model import SORTED_BY, Account, Listing, ListingChange, ListingQuery, NewListing, bucket_of
 from listings.queues import FairQueue
 from listings.service.listings import find_of_any_size
@@ -36,7 +36,7 @@ class Stock(NamedTuple):
     """An account's listings and their search."""
 
     listings: list[Listing]
-    search: Callable[[ListingQuery], Found]
+    search: Callable[[ListingQuery], ListResult]
 
     def find(self, query: ListingQuery) -> list[Listing]:
         """Return the listings that a search finds."""
@@ -123,9 +123,9 @@ def _fill(store: Store, run: Run, account: Account, counts: tuple[int, int], cha
     return run_all(run, [store.get_listing(listing_id) for listing_id in ids])
 
 
-def _search(store: Store, run: Run, account: Account, query: ListingQuery) -> Found:
+def _search(store: Store, run: Run, account: Account, query: ListingQuery) -> ListResult:
     """Search in pieces and, unless the result is too large, at once."""
-    found: Found = run(search_all(store, account.id, query))
+    found: ListResult = run(search_all(store, account.id, query))
     with suppress(LargeListError):
         assert run(store.find_listings(bucket_of(account.id), account.id, query))[:2] == found[:2]
     return found
@@ -442,7 +442,7 @@ def test_a_cursor_of_another_type_is_before_or_after_all_listings(
     for descending in (True, False):
         found = run(store.find_listings(1, 1, ListingQuery(sort=sort, descending=descending, after=(value, 7))))
         assert len(found.listings) == (descending == is_last), descending
-    assert run(store.find_listings(1, 1, ListingQuery(category="\0", count=True))) == Found([], 0)
+    assert run(store.find_listings(1, 1, ListingQuery(category="\0", count=True))) == ListResult([], 0)
 
 
 def test_image_urls_count_towards_the_size_of_a_list(store: Store, run: Run, account: Account) -> None:

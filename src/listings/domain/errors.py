@@ -67,14 +67,7 @@ Code: TypeAlias = Literal[
 ]
 
 _CODES: Mapping[int, tuple[Code, ...]] = {
-    400: (
-        "account_full",
-        "invalid_image",
-        "invalid_request",
-        "malformed_json",
-        "malformed_request",
-        "payment_refused",
-    ),
+    400: ("account_full", "invalid_image", "invalid_request", "malformed_json", "malformed_request", "payment_refused"),
     401: ("api_key_required", "invalid_api_key"),
     403: (
         "account_disabled",

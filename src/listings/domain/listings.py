@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from listings.domain.account_limits import AccountSize
 from listings.domain.errors import Problem
 from listings.domain.model import Listing, ListingChange, NewListing
 from listings.domain.revisions import Revisions
@@ -30,10 +31,15 @@ class AddResult(NamedTuple):
 
 
 class AddStep(NamedTuple):
-    """Create a listing."""
+    """Create a listing.
+
+    `require_room` is pure. For a single create, it receives the size that the account has inside the transaction, and
+    raises a Problem unless it accepts a further listing.
+    """
 
     new: NewListing
     created_at: str
+    require_room: Callable[[AccountSize], None] | None = None
 
 
 class ChangeStep(NamedTuple):
@@ -106,7 +112,7 @@ MAX_COUNTED = 1000
 """Number of listings up to which a count is exact. A higher number is reported as `MAX_COUNTED + 1`."""
 
 
-class Found(NamedTuple):
+class ListResult(NamedTuple):
     """The listings that a query finds, and how many match its filters, if it counts them.
 
     `revisions` are those of the account in the same snapshot. None: those read before are at most a moment older.
@@ -121,8 +127,8 @@ Pieces: TypeAlias = AsyncIterator[list[Listing]]
 """A list in pieces of limited size. A piece can exceed it by up to the size of its first listing."""
 
 
-class FoundPieces(NamedTuple):
-    """Like `Found`, with the listings in pieces."""
+class ListStream(NamedTuple):
+    """Like `ListResult`, with the listings as a stream of pieces."""
 
     pieces: Pieces
     total: int | None = None

@@ -14,52 +14,32 @@ _COLUMNS = ", ".join(Message._fields)
 ADD_MESSAGE = f"""
 INSERT INTO messages (bucket, account_id, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
-
 TRIM_MESSAGES = f"""
 DELETE FROM messages WHERE bucket = $1 AND account_id = $2 AND (created_at, id) <= (
     SELECT created_at, id FROM messages WHERE bucket = $1 AND account_id = $2
     ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET {MAX_MESSAGES})
 """
-
 PAGE_MESSAGES = f"""
 SELECT {_COLUMNS} FROM messages WHERE bucket = $1 AND account_id = $2 AND (created_at, id) < ($3, $4)
 ORDER BY created_at DESC, id DESC LIMIT $5
 """
-
 PURGE_MESSAGES = "DELETE FROM messages WHERE created_at < $1"
-
 COUNT_ON_DAY = """
 INSERT INTO account_days (bucket, account_id, day, views, messages) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (bucket, account_id, day) DO UPDATE
 SET views = account_days.views + excluded.views, messages = account_days.messages + excluded.messages
 """
-
 LIST_DAYS = """
 SELECT day, views, messages FROM account_days WHERE bucket = $1 AND account_id = $2 AND day >= $3 ORDER BY day
 """
-
 PURGE_DAYS = "DELETE FROM account_days WHERE day < $1"
 
 _REPORT_COLUMNS = ", ".join(ListingReport._fields)
 
 ADD_LISTING_REPORT = f"INSERT INTO listing_reports ({_REPORT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"
-
 LIST_LISTING_REPORTS = f"SELECT {_REPORT_COLUMNS} FROM listing_reports ORDER BY created_at, id LIMIT $1"
-
 DELETE_LISTING_REPORT = "DELETE FROM listing_reports WHERE id = $1 RETURNING id"
-
 PURGE_LISTING_REPORTS = "DELETE FROM listing_reports WHERE created_at < $1"
-
-ERASE_FOR_OPERATORS = tuple(
-    f"DELETE FROM {table} WHERE account_id = $1" for table in ("listing_reports", "takedowns", "operators")
-)
-"""The statements that erase what operators have about an account, and whether its owner is one."""
-
-ERASE = (
-    "DELETE FROM messages WHERE bucket = $1 AND account_id = $2",
-    "DELETE FROM account_days WHERE bucket = $1 AND account_id = $2",
-)
-"""The statements that erase what an account has in these tables."""
 
 
 class ScriptedAudienceStore(ScriptedStore):
@@ -81,11 +61,11 @@ class ScriptedAudienceStore(ScriptedStore):
 
     async def page_messages(self, partition: Partition, before: tuple[int, str], count: int) -> list[Message]:
         """Return at most `count` messages to an account, newest first, before the time and id in `before`."""
-        return [Message(*row) for row in await self._fetch(PAGE_MESSAGES, *partition, *before, count)]
+        return await self._list(Message, PAGE_MESSAGES, *partition, *before, count)
 
     async def list_account_days(self, partition: Partition, since: int) -> list[AccountDay]:
         """Return the days of an account from `since` on that have views or messages, oldest first."""
-        return [AccountDay(*row) for row in await self._fetch(LIST_DAYS, *partition, since)]
+        return await self._list(AccountDay, LIST_DAYS, *partition, since)
 
     @transaction
     async def add_listing_report(self, tx: Transaction, report: ListingReport, mail: NewMail | None) -> None:
@@ -95,7 +75,7 @@ class ScriptedAudienceStore(ScriptedStore):
 
     async def list_listing_reports(self, count: int) -> list[ListingReport]:
         """Return at most `count` reports, oldest first."""
-        return [ListingReport(*row) for row in await self._fetch(LIST_LISTING_REPORTS, count)]
+        return await self._list(ListingReport, LIST_LISTING_REPORTS, count)
 
     async def delete_listing_report(self, report_id: str) -> bool:
         """Delete a report. Return False if there is none with this id."""

@@ -9,6 +9,7 @@ import msgspec
 
 from listings.domain import timestamps
 from listings.domain.changes import END, Change, ChangePage, ChangePosition, EditState, ListingChangePage
+from listings.domain.errors import Problem
 from listings.domain.fields import FIELDS
 from listings.domain.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain.model import BUCKETS, ListingChange, Value, bucket_of
@@ -71,7 +72,10 @@ async def read_page(
     if len(kept) < len(entries):
         last, has_more_rows = kept[-1].edit_revision, True
     entries, end = _cut(kept, last, is_complete=not has_more_rows)
-    return ChangePage((await _read_changes(tx, partition, entries)), end, edit_revision)
+    changes: list[Change] = []
+    for start in range(0, len(entries), _MAX_BUILT):
+        changes += await _read_slice(tx, partition, entries[start : start + _MAX_BUILT])
+    return ChangePage(changes, end, edit_revision)
 
 
 def _arrange(
@@ -121,8 +125,8 @@ async def find_single_creates(
     if not gaps:
         return []
     found, missing = [], set(gaps)
-    start = await tx.fetch(change_sql.FIND_START, (*partition, gaps[0] - 1))
-    position = (start[0][0] if start else purged_serial) * BUCKETS + partition[0]
+    start = await tx.find(int, change_sql.FIND_START, (*partition, gaps[0] - 1))
+    position = (purged_serial if start is None else start) * BUCKETS + partition[0]
     while missing:
         page = await tx.fetch(page_creates, (*partition, position, _MAX_ROWS))
         for row in page:
@@ -203,16 +207,9 @@ def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_
     return kept, ChangePosition(split, kept[-1].number)
 
 
-async def _read_changes(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[Change]:
-    changes: list[Change] = []
-    for start in range(0, len(entries), _MAX_BUILT):
-        changes += await _read_slice(tx, partition, entries[start : start + _MAX_BUILT])
-    return changes
-
-
 async def _read_slice(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[Change]:
     first, last = entries[0], entries[-1]
-    span = (*first[:2], last.edit_revision, max(last.number, 0))
+    span = (first.edit_revision, first.number, last.edit_revision, max(last.number, 0))
     rows = {tuple(row[:2]): row for row in (await tx.fetch(change_sql.LIST_CHANGES, (*partition, *span)))}
     created = [(partition[0], entry.listing_id) for entry in entries if entry.is_create]
     listings = {}
@@ -278,8 +275,8 @@ def _build_create(
         *_, moment, author, kind, group_id = described[:7]
         name = described[-1]
     group = read_group(kind, group_id, name)
-    edit_revision, number, listing_id = entry[:3]
-    return Change(edit_revision, number, listing_id, moment, author, kind, *group, listing.external_id, None, after)
+    edit_revision, number = entry.edit_revision, entry.number
+    return Change(edit_revision, number, listing.id, moment, author, kind, *group, listing.external_id, None, after)
 
 
 async def convert_first(
@@ -355,3 +352,40 @@ async def _read_creation(tx: Transaction, key: tuple[int, int], before: int) -> 
     (entry,) = await _find_first_edits(tx, partition, [entry])
     values = await _read_values(tx, partition, [entry])
     return [_build_create(entry, rows[0], described[0] if described else None, values)]
+
+
+def require_time(moment: int, purged: int, purged_at: int) -> None:
+    """Raise Problem("changes_gone") if change sets since `moment` were deleted: `purged` and those before it."""
+    if purged and moment <= purged_at:
+        oldest = timestamps.format_timestamp(purged_at + 1)
+        raise Problem("changes_gone", f"Changes before {oldest} are no longer stored: give a later time")
+
+
+async def find_last_row_before(tx: Transaction, partition: Partition, last: int, moment: int) -> int:
+    """Return the last change set that has a row and is older than `moment`, or 0, by binary search."""
+    low, high = 0, last
+    while low < high:
+        middle = (low + high + 1) // 2
+        rows = await tx.fetch(change_sql.FIND_SET_BEFORE, (*partition, middle))
+        if not rows or rows[0][1] < moment:
+            low = middle
+        else:
+            high = rows[0][0] - 1
+    rows = await tx.fetch(change_sql.FIND_SET_BEFORE, (*partition, low))
+    return int(rows[0][0]) if rows else 0
+
+
+async def find_last_before(tx: Transaction, partition: Partition, moment: int, page_creates: str) -> int:
+    """Return the last change set that is older than `moment`. Raises Problem("changes_gone")."""
+    last, purged, _, purged_serial, purged_at = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0]
+    require_time(moment, purged, purged_at)
+    row = max((await find_last_row_before(tx, partition, last, moment)), purged)
+    following = await tx.fetch(change_sql.FIND_SET_AFTER, (*partition, row))
+    end = int(following[0][0]) if following else last + 1
+    gaps = list_used(row + 1, end - 1, (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)))
+    creates = await find_single_creates(tx, partition, gaps, purged_serial, page_creates)
+    times = await tx.fetch_many(change_sql.GET_CREATION_TIME, [(partition[0], create[0]) for create in creates])
+    for create, (created_at,) in zip(creates, times, strict=True):
+        if timestamps.parse_timestamp(created_at) >= moment:
+            return int(create[2] or 0) - 1
+    return end - 1

@@ -28,41 +28,34 @@ ADD_CHANGE = f"""
 INSERT INTO changes (bucket, account_id, {CHANGE_COLUMNS}, last_serial, base_version)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 """
-
 SET_IMPORT_EDIT_REVISION = """
 UPDATE imports SET edit_revision = $6
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
-
 GET_EDIT_STATE = """
 SELECT edit_revision, purged_revision, COALESCE((
     SELECT max(last_revision) FROM lost_changes AS l WHERE l.bucket = $1 AND l.account_id = $2), 0),
     purged_serial, purged_at
 FROM account_state WHERE bucket = $1 AND account_id = $2
 """
-
 LIST_LOST_CHANGES = """
 SELECT first_revision, last_revision FROM lost_changes WHERE bucket = $1 AND account_id = $2 ORDER BY last_revision
 """
-
 FIND_START = """
 SELECT last_serial FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND number = 0
 ORDER BY edit_revision DESC, number DESC LIMIT 1
 """
-
 FIND_SET_BEFORE = """
 SELECT edit_revision, moment FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND number = 0
 ORDER BY edit_revision DESC, number DESC LIMIT 1
 """
-
 FIND_SET_AFTER = """
 SELECT edit_revision FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision > $3 AND number = 0
 ORDER BY edit_revision, number LIMIT 1
 """
-
 GET_CREATION_TIME = "SELECT created_at FROM listings WHERE bucket = $1 AND id = $2"
 
 _VALUE_BYTES = "2 * octet_length(detail)"  # at most, because a new value may be stored as what differs
@@ -72,19 +65,16 @@ SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) > ($3, $4) AND edit_revision <= $5
 ORDER BY edit_revision, number LIMIT $6
 """
-
 LIST_CHANGES = f"""
 SELECT {_CHANGES_WITH_ID_COLUMNS} FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) >= ($3, $4) AND (edit_revision, number) <= ($5, $6)
 ORDER BY edit_revision, number
 """
-
 MEASURE_FIRST_CHANGES = """
 SELECT edit_revision, number, octet_length(detail) FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3
 ORDER BY edit_revision, number LIMIT $4
 """
-
 GET_CHANGE = f"""
 SELECT {_CHANGES_WITH_ID_COLUMNS} FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = $4
@@ -108,41 +98,31 @@ SELECT moment, kind, base_version, fields FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0
 ORDER BY edit_revision DESC, number DESC LIMIT $3
 """
-
 GET_CREATED = f"SELECT {LISTING_COLUMNS}, author FROM listings WHERE bucket = $1 AND id = $2"
-
 GET_CREATION = "SELECT account_id, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
-
 MEASURE_LISTING_CHANGES = f"""
 SELECT edit_revision, number, {_VALUE_BYTES} FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3
 ORDER BY edit_revision DESC, number DESC LIMIT $4
 """
-
 LIST_LISTING_CHANGES = f"""
 SELECT {_CHANGES_WITH_ID_COLUMNS} FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3 AND edit_revision >= $4
 ORDER BY edit_revision DESC, number DESC
 """
-
 STORED_BYTES = f"CASE kind WHEN 'created' THEN 0 ELSE {CHANGE_BYTES} + octet_length(detail) END"
 """The bytes that are counted for a change. A single create that has a row is not counted."""
 
 ERASE_CHANGES = f"DELETE FROM changes WHERE bucket = $1 AND account_id = $2 RETURNING {STORED_BYTES}"
-
 FORGET_CHANGES = """
 UPDATE account_state SET purged_revision = edit_revision, history_bytes = history_bytes - $3
 WHERE bucket = $1 AND account_id = $2
 """
-
 ADD_HISTORY_BYTES = """
 UPDATE account_state SET history_bytes = history_bytes + $3 WHERE bucket = $1 AND account_id = $2
 """
-
 FINISH_CHANGE_SET = """
 UPDATE account_state SET history_bytes = history_bytes + $3, edited_at = $4 WHERE bucket = $1 AND account_id = $2
 """
-
 SET_BACK_CHANGES = "UPDATE changes SET moment = $3 WHERE bucket = $1 AND account_id = $2 AND moment > $3"
-
 SET_EDITED_AT = "UPDATE account_state SET edited_at = $3 WHERE bucket = $1 AND account_id = $2"

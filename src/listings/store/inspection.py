@@ -10,13 +10,10 @@ FROM plan_requests r JOIN accounts a ON a.id = r.account_id
 WHERE r.declined_at IS NULL
 ORDER BY r.requested_at, r.account_id
 """
-
 _COUNT_PLAN_REQUESTS = "SELECT count(*), min(requested_at) FROM plan_requests WHERE declined_at IS NULL"
-
 _COUNT_MAILS = """
 SELECT count(next_at), min(CASE WHEN next_at IS NOT NULL THEN created_at END), count(*) - count(next_at) FROM mails
 """
-
 COUNT_PENDING = f"SELECT * FROM ({_COUNT_PLAN_REQUESTS}) AS requests, ({_COUNT_MAILS}) AS mail"
 
 

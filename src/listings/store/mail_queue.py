@@ -15,26 +15,18 @@ INSERT INTO mails ({MAIL_COLUMNS}, next_at, attempts) VALUES ($1, $2, $3, $4, $5
 _IS_DUE = "(next_at <= $1 OR next_at > $1 + 60 AND (attempts = 0 OR next_at > $1 + 4 * 3600 + 60))"
 
 IS_MAIL_DUE = f"SELECT 1 FROM mails WHERE {_IS_DUE} LIMIT 1"
-
 CLAIM_MAIL = f"""
 UPDATE mails
 SET next_at = $2, attempts = attempts + 1, created_at = CASE WHEN created_at > $1 THEN $1 ELSE created_at END
 WHERE {_IS_DUE} AND id = (SELECT id FROM mails WHERE {_IS_DUE} ORDER BY next_at LIMIT 1)
 RETURNING {MAIL_COLUMNS}, attempts
 """
-
 FIND_MAIL = "SELECT id FROM mails WHERE id = $1"
-
 DELETE_MAIL = "DELETE FROM mails WHERE id = $1"
-
 POSTPONE_MAIL = "UPDATE mails SET next_at = $2 WHERE id = $1"
-
 GIVE_UP_MAIL = "UPDATE mails SET next_at = NULL, detail = '{}' WHERE id = $1"
-
 LIST_GIVEN_UP_MAILS = f"SELECT {MAIL_COLUMNS} FROM mails WHERE next_at IS NULL ORDER BY created_at, id"
-
 PURGE_MAILS = "DELETE FROM mails WHERE created_at < $1"
-
 LIST_ACCOUNTS_TO_REMIND = f"""
 SELECT {QUALIFIED_ACCOUNT_COLUMNS}
 FROM accounts a LEFT JOIN plan_reminders r ON r.account_id = a.id AND r.plan_expires_at = a.plan_expires_at
@@ -42,18 +34,13 @@ WHERE a.plan_expires_at > $2 AND a.plan_expires_at <= $3 AND a.disabled_at IS NU
     AND (r.days IS NULL OR r.days > $1)
 ORDER BY a.plan_expires_at LIMIT $4
 """
-
 ADD_PLAN_REMINDER = """
 INSERT INTO plan_reminders (account_id, plan_expires_at, days) VALUES ($1, $2, $3)
 ON CONFLICT (account_id) DO UPDATE SET plan_expires_at = excluded.plan_expires_at, days = excluded.days
 WHERE plan_reminders.plan_expires_at <> excluded.plan_expires_at OR plan_reminders.days > excluded.days
 RETURNING account_id
 """
-
-DELETE_PLAN_REMINDER = "DELETE FROM plan_reminders WHERE account_id = $1"
-
 DELETE_CONFIRMATIONS = "DELETE FROM mails WHERE account_id = $1 AND kind = 'confirm_email'"
-
 ERASE_MAILS = """
 DELETE FROM mails WHERE account_id = $1 OR recipient = (SELECT email FROM accounts WHERE id = $1)
 """
@@ -84,7 +71,7 @@ class ScriptedMailStore(ScriptedStore):
         if not await self._fetch(IS_MAIL_DUE, now):  # a read, which does not wait for the write lock
             return None
         rows = await self._write(CLAIM_MAIL, now, retry_at)
-        return QueuedMail(NewMail(*rows[0][:-1]), rows[0][-1]) if rows else None
+        return next((QueuedMail(NewMail(*mail), attempts) for *mail, attempts in rows), None)
 
     async def delete_mail(self, mail_id: str) -> None:
         """Delete an email that was sent or is no longer needed."""
@@ -99,7 +86,7 @@ class ScriptedMailStore(ScriptedStore):
 
     async def list_given_up_mails(self) -> list[NewMail]:
         """Return the emails that were given up, oldest first, without their detail."""
-        return [NewMail(*row) for row in await self._fetch(LIST_GIVEN_UP_MAILS)]
+        return await self._list(NewMail, LIST_GIVEN_UP_MAILS)
 
     async def list_accounts_to_remind(self, days: int, after: int, until: int, count: int) -> list[Account]:
         """Return at most `count` accounts whose plan ends after `after` and not after `until`.
@@ -107,7 +94,7 @@ class ScriptedMailStore(ScriptedStore):
         `days` identifies the reminder: 7 is the one for seven days before the end. Disabled accounts are left out,
         and those with a stored reminder of as many or fewer days for the same end of the plan.
         """
-        return [Account(*row) for row in await self._fetch(LIST_ACCOUNTS_TO_REMIND, days, after, until, count)]
+        return await self._list(Account, LIST_ACCOUNTS_TO_REMIND, days, after, until, count)
 
     @transaction
     async def add_plan_reminder(

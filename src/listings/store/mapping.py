@@ -1,15 +1,29 @@
 """Build listings from database rows."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from listings.domain.account_limits import AccountSize
 from listings.domain.model import Listing
 
 Row: TypeAlias = tuple[Any, ...]
-
-
 Partition: TypeAlias = tuple[int, int]
 """Bucket and account id."""
+
+
+class AccountState(NamedTuple):
+    """A row of `sql.GET_ACCOUNT_SIZE`. `max_listings` and `max_text_bytes` are the account's own limits."""
+
+    listings: int
+    text_bytes: int
+    edit_revision: int
+    edited_at: int
+    max_listings: int | None
+    max_text_bytes: int | None
+
+    @property
+    def size(self) -> AccountSize:
+        return AccountSize(self.listings, self.text_bytes)
 
 
 _IS_ACTIVE = Listing.__struct_fields__.index("is_active")

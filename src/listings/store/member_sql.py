@@ -14,14 +14,11 @@ SET_PASSWORD = """
 INSERT INTO members (account_id, password, changed_at) VALUES ($1, $2, $3)
 ON CONFLICT (account_id) DO UPDATE SET password = excluded.password, changed_at = excluded.changed_at
 """  # noqa: S105 - a statement
-
 GET_PASSWORD = "SELECT password FROM members WHERE account_id = $1"  # noqa: S105 - a statement
-
 REPLACE_PASSWORD = """
 UPDATE members SET password = $3 WHERE account_id = $1 AND password = $2 RETURNING account_id
 """  # noqa: S105 - a statement
 
-DELETE_MEMBER = "DELETE FROM members WHERE account_id = $1"
 
 ADD_SESSION = """
 INSERT INTO sessions (account_id, digest, handle, csrf_secret, created_at, seen_at, confirmed_at, agent)
@@ -36,23 +33,15 @@ SELECT {QUALIFIED_SESSION_COLUMNS}, {QUALIFIED_ACCOUNT_COLUMNS}
 FROM sessions s JOIN accounts a ON a.id = s.account_id
 WHERE s.digest = $1
 """
-
 LIST_SESSIONS = f"""
 SELECT {SESSION_COLUMNS} FROM sessions WHERE account_id = $1 ORDER BY created_at DESC, handle
 """
-
 TOUCH_SESSION = "UPDATE sessions SET seen_at = $3 WHERE account_id = $1 AND handle = $2 AND seen_at < $3"
-
 CONFIRM_SESSION = "UPDATE sessions SET digest = $3, confirmed_at = $4 WHERE account_id = $1 AND handle = $2"
-
 DELETE_SESSION = "DELETE FROM sessions WHERE account_id = $1 AND handle = $2 RETURNING handle"
-
 DELETE_SESSIONS = "DELETE FROM sessions WHERE account_id = $1 AND handle <> $2 RETURNING handle"
-
 PURGE_IDLE_SESSIONS = "DELETE FROM sessions WHERE seen_at < $1"
-
 PURGE_OLD_SESSIONS = "DELETE FROM sessions WHERE created_at < $1"
-
 COUNT_ATTEMPT = """
 INSERT INTO sign_in_attempts (subject, started_at, count) VALUES ($1, $2, 1)
 ON CONFLICT (subject) DO UPDATE
@@ -62,65 +51,60 @@ SET count = CASE WHEN sign_in_attempts.started_at > $3 AND sign_in_attempts.star
                  THEN sign_in_attempts.started_at ELSE excluded.started_at END
 RETURNING count, started_at
 """
-
 DECREMENT_ATTEMPTS = "UPDATE sign_in_attempts SET count = count - 1 WHERE subject = $1 AND count > 0"
-
 PURGE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at < $1"
-
 PURGE_FUTURE_ATTEMPTS = "DELETE FROM sign_in_attempts WHERE started_at > $1"
-
 IS_DEVICE = """
 SELECT 1 FROM accounts a JOIN sign_in_devices d ON d.account_id = a.id WHERE a.email = $1 AND d.digest = $2
 """
-
 SET_DEVICE = """
 INSERT INTO sign_in_devices (account_id, digest, used_at) VALUES ($1, $2, $3)
 ON CONFLICT (account_id, digest) DO UPDATE SET used_at = excluded.used_at
 """
-
 TRIM_DEVICES = """
 DELETE FROM sign_in_devices
 WHERE account_id = $1 AND digest NOT IN (
     SELECT digest FROM sign_in_devices WHERE account_id = $1 ORDER BY used_at DESC, digest LIMIT $2
 )
 """
-
 DELETE_DEVICES = "DELETE FROM sign_in_devices WHERE account_id = $1"
-
 ADD_INVITATION = "INSERT INTO invitations (account_id, digest, created_at, expires_at) VALUES ($1, $2, $3, $4)"
-
 FIND_INVITATION = f"""
 SELECT {QUALIFIED_ACCOUNT_COLUMNS}
 FROM invitations i JOIN accounts a ON a.id = i.account_id
 WHERE i.digest = $1 AND i.expires_at > $2
 """
-
 ACCEPT_INVITATION = "DELETE FROM invitations WHERE digest = $1 AND expires_at > $2 RETURNING account_id"
-
 DELETE_EXPIRED_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1 AND expires_at <= $2"
-
 DELETE_INVITATIONS = "DELETE FROM invitations WHERE account_id = $1"
-
 ERASE_ACCOUNT = """
 UPDATE accounts
 SET name = $2, email = $3, plan_expires_at = NULL, disabled_at = COALESCE(disabled_at, $4), public_contact = '',
     messages_off_at = NULL, about = ''
 WHERE id = $1
 """
-
 ERASE_KEYS = "UPDATE api_keys SET name = $2, revoked_at = COALESCE(revoked_at, $3) WHERE account_id = $1"
-
 ERASE_EXTERNAL_IDS = """
 UPDATE listings SET external_id = NULL WHERE bucket = $1 AND account_id = $2 AND external_id IS NOT NULL
 """
-
-DELETE_ACTIVITY = "DELETE FROM activity WHERE bucket = $1 AND account_id = $2"
-
-DELETE_USAGE = "DELETE FROM usage_hours WHERE bucket = $1 AND account_id = $2"
-
-DELETE_REJECTED_REQUESTS = "DELETE FROM refusals WHERE bucket = $1 AND account_id = $2"
-
 DELETE_IDEMPOTENCY_RECORDS = "DELETE FROM idempotency WHERE bucket = $1 AND account_id = $2"
+
+ERASE_BY_ID = [
+    f"DELETE FROM {table} WHERE account_id = $1"
+    for table in (
+        *("members", "invitations", "sign_in_devices", "plan_requests", "plan_reminders", "email_tokens"),
+        *("confirmed_emails", "closed_accounts", "listing_reports", "takedowns", "operators"),
+    )
+]
+ERASE_PICTURES = [f"DELETE FROM {table} WHERE account_id = $1" for table in ("pictures", "picture_usage")]
+ERASE_BY_PARTITION = [
+    f"DELETE FROM {table} WHERE bucket = $1 AND account_id = $2"
+    for table in (
+        *("idempotency", "activity", "reverts", "change_groups", "usage_hours", "refusals"),
+        *("messages", "account_days"),
+    )
+]
+"""The statements that erase what an account has in these tables."""
 
 
 def _build_limited(
@@ -166,26 +150,21 @@ ERASE_HISTORY = ERASE_ROWS[:3]
 ADD_EVENT = f"""
 INSERT INTO activity (bucket, account_id, {EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
-
 GET_LAST_NUMBER = (
     "SELECT COALESCE(MAX(number), 0) FROM activity WHERE bucket = $1 AND account_id = $2 AND revision = $3"
 )
-
 SET_EVENT_DETAIL = """
 UPDATE activity SET detail = $4 WHERE bucket = $1 AND account_id = $2 AND revision = $3 AND number = 0
 RETURNING number
 """
-
 SET_IMPORT_REVISION = """
 UPDATE imports SET revision = $6
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
-
 GET_IMPORT_REVISION = """
 SELECT revision, edit_revision FROM imports
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
-
 PAGE_EVENTS = f"""
 SELECT {EVENT_COLUMNS}, COALESCE(CASE WHEN kind IN ('batch', 'bulk', 'import') THEN subject
     WHEN kind = 'reverted' THEN (
@@ -208,9 +187,7 @@ SELECT k.id FROM activity e CROSS JOIN api_keys k
 WHERE bucket = $1 AND e.account_id = $2 AND kind IN ('key_added', 'key_rotated') AND author = -1 AND k.id = subject
     AND k.revoked_at IS NULL AND COALESCE(k.expires_at > $3, TRUE)
 """
-
 SET_BACK_EVENTS = "UPDATE activity SET moment = $2 WHERE bucket = $1 AND moment > $2"
-
 PURGE_EVENTS = """
 DELETE FROM activity WHERE bucket = $1 AND (account_id, revision, number) IN (
     SELECT account_id, revision, number FROM activity
@@ -231,41 +208,34 @@ ADD_USAGE = """
 INSERT INTO usage_hours (bucket, account_id, hour, key_id, status, count) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (bucket, account_id, hour, key_id, status) DO UPDATE SET count = usage_hours.count + excluded.count
 """
-
 LIST_USAGE_BY_HOUR = """
 SELECT hour, key_id, status, count FROM usage_hours
 WHERE bucket = $1 AND account_id = $2 AND hour >= $3
 ORDER BY hour, key_id, status
 """
-
 LIST_USAGE_BY_DAY = """
 SELECT hour / 24, key_id, status, CAST(SUM(count) AS bigint) FROM usage_hours
 WHERE bucket = $1 AND account_id = $2 AND hour >= $3
 GROUP BY hour / 24, key_id, status
 ORDER BY hour / 24, key_id, status
 """
-
 PURGE_USAGE = """
 DELETE FROM usage_hours WHERE bucket = $1 AND (account_id, hour, key_id, status) IN (
     SELECT account_id, hour, key_id, status FROM usage_hours WHERE bucket = $1 AND hour < $2 ORDER BY hour LIMIT $3)
 RETURNING hour
 """
-
 ADD_REJECTED_REQUEST = f"""
 INSERT INTO refusals (bucket, {REJECTED_REQUEST_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (bucket, account_id, moment, request_id) DO NOTHING
 """
-
 TRIM_REJECTED_REQUESTS = """
 DELETE FROM refusals WHERE bucket = $1 AND account_id = $2 AND moment <= (
     SELECT moment FROM refusals WHERE bucket = $1 AND account_id = $2 ORDER BY moment DESC LIMIT 1 OFFSET $3)
 """
-
 LIST_REJECTED_REQUESTS = f"""
 SELECT {REJECTED_REQUEST_COLUMNS} FROM refusals WHERE bucket = $1 AND account_id = $2
 ORDER BY moment DESC, request_id DESC LIMIT $3
 """
-
 PURGE_REJECTED_REQUESTS = """
 DELETE FROM refusals WHERE bucket = $1 AND (account_id, moment, request_id) IN (
     SELECT account_id, moment, request_id FROM refusals WHERE bucket = $1 AND moment < $2 ORDER BY moment LIMIT $3)
@@ -280,27 +250,22 @@ ON CONFLICT (account_id) DO UPDATE SET requested_at = excluded.requested_at, dec
 WHERE plan_requests.declined_at IS NOT NULL
 RETURNING account_id
 """
-
 GET_PLAN_REQUEST = "SELECT requested_at, declined_at, reason FROM plan_requests WHERE account_id = $1"
-
 DECLINE_PLAN_REQUEST = """
 UPDATE plan_requests SET declined_at = $2, reason = $3 WHERE account_id = $1 AND declined_at IS NULL
 RETURNING requested_at
 """
-
 DELETE_PLAN_REQUEST = "DELETE FROM plan_requests WHERE account_id = $1"
 
 # Payments
 
 FIND_PAYMENT = "SELECT 1 FROM payments WHERE provider = $1 AND payment_id = $2"
-
 ADD_PAYMENT = """
 INSERT INTO payments (provider, payment_id, account_id, months, invoice, plan_expires_at, received_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (provider, payment_id) DO NOTHING
 RETURNING payment_id
 """
-
 LIST_PAYMENTS = """
 SELECT provider, payment_id, account_id, months, invoice, received_at FROM payments WHERE account_id = $1
 ORDER BY received_at DESC, payment_id DESC LIMIT $2

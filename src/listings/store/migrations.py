@@ -104,13 +104,11 @@ def count_known(applied: Sequence[Any], migrations: list[Migration]) -> int:
         raise Problem("schema_mismatch", "The database is an unfinished copy: run `listings copy` again to finish it")
     if len(applied) > len(migrations):
         raise Problem(
-            "schema_mismatch",
-            "The database has a newer schema than this program: install a newer version of Listings",
+            "schema_mismatch", "The database has a newer schema than this program: install a newer version of Listings"
         )
     for (version, name, checksum), migration in zip(applied, migrations, strict=False):
         if (version, checksum) != (migration.version, migration.checksum):
             raise Problem(
-                "schema_mismatch",
-                f"Migration {version:04}_{name} in the database differs from the one in this program",
+                "schema_mismatch", f"Migration {version:04}_{name} in the database differs from the one in this program"
             )
     return len(applied)

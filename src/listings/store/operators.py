@@ -42,7 +42,7 @@ class ScriptedOperatorStore(ScriptedStore):
 
     async def list_operators(self) -> list[Operator]:
         """Return all operators, by account id."""
-        return [Operator(*row) for row in await self._fetch(LIST_OPERATORS)]
+        return await self._list(Operator, LIST_OPERATORS)
 
     async def get_operator_session(self, account_id: int, handle: str) -> int | None:
         """Return when a code was last used in a session (a Unix time in seconds), or None."""

@@ -1,5 +1,7 @@
 """Changes that the owner of an account makes to it: statements, scripts and methods."""
 
+from typing import Any
+
 from listings.domain.accounts import require_enabled
 from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE, Actor
@@ -10,45 +12,31 @@ from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
 ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
-
 LOCK_TOKEN = "SELECT account_id FROM email_tokens WHERE digest = $1"  # noqa: S105 - SQL
-
 FIND_TOKEN = f"""
 SELECT t.email, {member_sql.QUALIFIED_ACCOUNT_COLUMNS}
 FROM email_tokens t JOIN accounts a ON a.id = t.account_id
 WHERE t.digest = $1 AND t.expires_at > $2
 """
-
 DELETE_EXPIRED_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1 AND expires_at <= $2"
-
 DELETE_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1"
-
 SET_CONFIRMED_EMAIL = """
 INSERT INTO confirmed_emails (account_id, email, confirmed_at) VALUES ($1, $2, $3)
 ON CONFLICT (account_id) DO UPDATE SET email = excluded.email, confirmed_at = excluded.confirmed_at
 """
-
 GET_CONFIRMED_EMAIL = "SELECT email FROM confirmed_emails WHERE account_id = $1"
-
 GET_CONFIRMATION_TIME = """
 SELECT c.confirmed_at FROM confirmed_emails c JOIN accounts a ON a.id = c.account_id AND a.email = c.email
 WHERE c.account_id = $1
 """
 
-DELETE_CONFIRMED_EMAIL = "DELETE FROM confirmed_emails WHERE account_id = $1"
 
 ADD_CLOSED_ACCOUNT = """
 INSERT INTO closed_accounts (account_id, closed_at) VALUES ($1, $2) ON CONFLICT (account_id) DO NOTHING
 """
-
 DISABLE_ACCOUNT = "UPDATE accounts SET disabled_at = COALESCE(disabled_at, $2) WHERE id = $1"
-
 LIST_CLOSED_ACCOUNTS = "SELECT account_id FROM closed_accounts ORDER BY account_id"
-
 DELETE_CLOSED_ACCOUNT = "DELETE FROM closed_accounts WHERE account_id = $1"
-
-ERASE = (DELETE_TOKENS, DELETE_CONFIRMED_EMAIL, DELETE_CLOSED_ACCOUNT)
-"""The statements that erase what an account has in these tables."""
 
 
 class ScriptedOwnAccountStore(ScriptedStore):
@@ -71,8 +59,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     async def find_email_token(self, digest: bytes, now: int) -> tuple[Account, str] | None:
         """Return the account and the email address of a token, or None if it is unknown or has expired."""
-        rows = await self._fetch(FIND_TOKEN, digest, now)
-        return (Account(*tuple(rows[0])[1:]), rows[0][0]) if rows else None
+        return await self._find(_build_token, FIND_TOKEN, digest, now)
 
     @transaction
     async def confirm_email(
@@ -87,10 +74,10 @@ class ScriptedOwnAccountStore(ScriptedStore):
         Raises Problem("account_disabled") if the address would change and the account is disabled.
         """
         await tx.fetch(LOCK_TOKEN, (digest,), locks=True)  # setting a new password deletes the token
-        rows = await tx.fetch(FIND_TOKEN, (digest, now))
-        if not rows:
+        found = await tx.find(_build_token, FIND_TOKEN, (digest, now))
+        if found is None:
             return None
-        email, account = rows[0][0], Account(*tuple(rows[0])[1:])
+        account, email = found
         if email != account.email:
             changed = await _change(tx, account.id, email, Actor(CONSOLE, now))
             if changed is None:
@@ -148,19 +135,17 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     async def list_closed_accounts(self) -> list[int]:
         """Return the ids of closed accounts that are not erased yet, in ascending order."""
-        return [int(row[0]) for row in await self._fetch(LIST_CLOSED_ACCOUNTS)]
+        return await self._list(int, LIST_CLOSED_ACCOUNTS)
 
 
 async def _change(tx: Transaction, account_id: int, email: str, actor: Actor) -> Account | None:
     """Change the address. Return None if another account has it. Raises Problem("account_disabled")."""
-    rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-    require_enabled(Account(*rows[0]))
+    require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True))
     if await tx.fetch(sql.FIND_ACCOUNT, (email,)):
         return None
-    rows = await tx.fetch(sql.build_account_update(("email",)), (account_id, email))
     await tx.fetch(member_sql.DELETE_INVITATIONS, (account_id,))
     await record_event(tx, account_id, actor, "account_changed", detail={"email": email})
-    return Account(*rows[0])
+    return await tx.get(Account, sql.build_account_update(("email",)), (account_id, email))
 
 
 async def _require_password(tx: Transaction, account_id: int, password_hash: str | None) -> None:
@@ -171,5 +156,8 @@ async def _require_password(tx: Transaction, account_id: int, password_hash: str
 
 async def is_password(tx: Transaction, account_id: int, password_hash: str) -> bool:
     """Return whether this is the stored hash, and lock it until the transaction ends."""
-    rows = await tx.fetch(member_sql.GET_PASSWORD, (account_id,), locks=True)
-    return bool(rows) and rows[0][0] == password_hash
+    return await tx.find(str, member_sql.GET_PASSWORD, (account_id,), locks=True) == password_hash
+
+
+def _build_token(email: str, *account: Any) -> tuple[Account, str]:  # noqa: ANN401 - the columns of an account
+    return Account(*account), email

@@ -51,9 +51,6 @@ SET_UNUSED = "UPDATE pictures SET unused_since = $2 WHERE name = $1"
 DELETE_PICTURE = "DELETE FROM pictures WHERE name = $1 RETURNING account_id, size, digest"
 BLOCK = "INSERT INTO blocked_pictures (digest, blocked_at) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING"
 IS_BLOCKED = "SELECT blocked_at FROM blocked_pictures WHERE digest = $1"
-ERASE = ("DELETE FROM pictures WHERE account_id = $1", "DELETE FROM picture_usage WHERE account_id = $1")
-"""The statements that erase what an account has in these tables."""
-
 PAGE_IMAGES = sql.build_page("id, images, deleted_at IS NOT NULL, is_active")
 
 
@@ -68,11 +65,10 @@ class ScriptedPictureStore(ScriptedStore):
         (the account is erased).
         """
         await lock_not_erased(tx, picture.account_id)
-        rows = await tx.fetch(FIND_BY_DIGEST, (picture.account_id, digest))
-        if rows:
-            return await _renew(tx, Picture(*rows[0]), picture.created_at, picture.file_name)
-        usage = await tx.fetch(GET_USAGE, (picture.account_id,))
-        used, own = usage[0] if usage else (0, None)
+        same = await tx.find(Picture, FIND_BY_DIGEST, (picture.account_id, digest))
+        if same is not None:
+            return await _renew(tx, same, picture.created_at, picture.file_name)
+        used, own = await tx.find(_build_usage, GET_USAGE, (picture.account_id,)) or (0, None)
         limit = max_bytes if own is None else own
         if used + picture.size > limit:
             raise Problem(
@@ -90,8 +86,8 @@ class ScriptedPictureStore(ScriptedStore):
 
         Return None if there is no such picture.
         """
-        rows = await tx.fetch(GET_PICTURE, (name,), locks=True)
-        return await _renew(tx, Picture(*rows[0]), now, file_name) if rows else None
+        picture = await tx.find(Picture, GET_PICTURE, (name,), locks=True)
+        return None if picture is None else await _renew(tx, picture, now, file_name)
 
     async def get_picture(self, name: str) -> Picture | None:
         """Return the picture with this name, or None."""
@@ -111,7 +107,7 @@ class ScriptedPictureStore(ScriptedStore):
 
     async def page_pictures(self, account_id: int, before: tuple[int, str], count: int) -> list[Picture]:
         """Return at most `count` pictures of an account before a time and name, the last upload first."""
-        return [Picture(*row) for row in await self._fetch(PAGE_PICTURES, account_id, *before, count)]
+        return await self._list(Picture, PAGE_PICTURES, account_id, *before, count)
 
     async def get_picture_sizes(
         self, names: Sequence[str], *, is_public: bool = False
@@ -127,7 +123,7 @@ class ScriptedPictureStore(ScriptedStore):
 
     async def page_picture_names(self, after: str, count: int) -> list[str]:
         """Return at most `count` names of pictures after `after`, in order."""
-        return [name for (name,) in await self._fetch(PAGE_NAMES, after, count)]
+        return await self._list(str, PAGE_NAMES, after, count)
 
     async def list_picture_names(self, account_id: int) -> list[str]:
         """Return the names of all pictures of an account."""
@@ -135,8 +131,7 @@ class ScriptedPictureStore(ScriptedStore):
 
     async def get_picture_usage(self, account_id: int) -> tuple[int, int | None]:
         """Return the bytes of an account's pictures, and its own limit, or None."""
-        rows = await self._fetch(GET_USAGE, account_id)
-        return (rows[0][0], rows[0][1]) if rows else (0, None)
+        return await self._find(_build_usage, GET_USAGE, account_id) or (0, None)
 
     async def set_picture_limit(self, account_id: int, max_bytes: int | None) -> None:
         """Set an existing account's own limit. None: the limit of all accounts."""
@@ -144,7 +139,7 @@ class ScriptedPictureStore(ScriptedStore):
 
     async def page_picture_accounts(self, after: int, count: int) -> list[int]:
         """Return at most `count` ids of accounts with pictures, above `after`, in ascending order."""
-        return [account_id for (account_id,) in await self._fetch(PAGE_ACCOUNTS, after, count)]
+        return await self._list(int, PAGE_ACCOUNTS, after, count)
 
     async def find_used_pictures(
         self, bucket: int, account_id: int, *, only_active: bool = False
@@ -162,8 +157,7 @@ class ScriptedPictureStore(ScriptedStore):
 
         Return None and write nothing if the account's listings have changed since they were read.
         """
-        rows = await tx.fetch(LOCK_STATE, (bucket, account_id), locks=True)
-        if not rows or rows[0][0] != sweep.edit_revision:
+        if await tx.find(int, LOCK_STATE, (bucket, account_id), locks=True) != sweep.edit_revision:
             return None
         pictures = sorted(await tx.fetch(LIST_OF_ACCOUNT, (account_id,)), key=lambda row: row[2] or sweep.now)
         deleted, freed = [], 0
@@ -197,7 +191,11 @@ class ScriptedPictureStore(ScriptedStore):
 async def _renew(tx: Transaction, picture: Picture, now: int, file_name: str) -> Picture:
     file_name = file_name or picture.file_name
     await tx.fetch(RENEW, (picture.name, now, file_name, file_name.casefold()))
-    return Picture(*(await tx.fetch(GET_PICTURE, (picture.name,)))[0])
+    return await tx.get(Picture, GET_PICTURE, (picture.name,))
+
+
+def _build_usage(used: int, max_bytes: int | None) -> tuple[int, int | None]:
+    return used, max_bytes
 
 
 async def _delete(tx: Transaction, name: str) -> bytes | None:
@@ -213,7 +211,7 @@ async def _delete(tx: Transaction, name: str) -> bytes | None:
 async def _find_used(
     tx: Transaction, partition: Partition, *, only_active: bool
 ) -> tuple[int, Mapping[str, list[int]]]:
-    revision = (await tx.fetch(LOCK_STATE, partition))[0][0]
+    revision = await tx.get(int, LOCK_STATE, partition)
     own = {name for name, *_ in await tx.fetch(LIST_OF_ACCOUNT, partition[1:])}
     used: dict[str, list[int]] = {}
     after = 0

@@ -25,27 +25,20 @@ SELECT
     count(*) FILTER (WHERE disabled_at IS NULL AND plan_expires_at <= $2)
 FROM accounts WHERE test_of IS NULL
 """
-
 SUM_USAGE = """
 SELECT status, CAST(SUM(count) AS bigint) FROM usage_hours WHERE bucket = $1 AND hour >= $2 GROUP BY status
 """
-
 COUNT_REJECTIONS = "SELECT code, count(*) FROM refusals WHERE bucket = $1 AND moment >= $2 GROUP BY code"
-
 COUNT_MARKET = "SELECT count(*) FROM market_listings WHERE state = 1"
-
 LIST_STORED = """
 SELECT account_id, text_bytes + history_bytes FROM account_state WHERE bucket = $1 AND text_bytes + history_bytes > $2
 """
-
 READ_BACKLOG = """
 SELECT coalesce((SELECT min(created_at) FROM mails WHERE next_at IS NOT NULL), 0),
     CAST(coalesce((SELECT sum(text_bytes + history_bytes) FROM account_state), 0) AS bigint),
     CAST(coalesce((SELECT sum(bytes) FROM picture_usage), 0) AS bigint)
 """
-
 LIST_PICTURE_BYTES = "SELECT account_id, bytes FROM picture_usage WHERE bytes > 0"
-
 COUNT_NEWEST = """
 SELECT min(serial), count(*) FILTER (WHERE listed_at >= $3) FROM (
     SELECT serial, listed_at FROM market_listings WHERE serial < $1 ORDER BY serial DESC LIMIT $2) AS newest

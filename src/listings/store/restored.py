@@ -65,7 +65,4 @@ def list_statements(restore_id: str, reached: str) -> list[tuple[str, Row]]:
     """
     raising = (_ADD_LOST_CHANGES, _SKIP_LOST_CHANGES, _RAISE_REVISIONS, _RAISE_REVERTS)
     statements = (*_ENDED, *(statement.format(reached) for statement in raising))
-    return [
-        *((statement, ()) for statement in statements),
-        ("UPDATE database_id SET restore_id = $1", (restore_id,)),
-    ]
+    return [*((statement, ()) for statement in statements), ("UPDATE database_id SET restore_id = $1", (restore_id,))]

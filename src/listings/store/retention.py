@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from listings.domain.account_limits import DELETED_BYTES, UNLIMITED
 from listings.domain.model import MAX_ID
-from listings.store import change_sql, member_sql
-from listings.store.change_sets import group_sql
+from listings.store import change_groups, change_sql, member_sql
 from listings.store.mapping import Partition
 from listings.store.market import stamps
 from listings.store.reverts import sql as revert_sql
@@ -40,45 +39,36 @@ WHERE bucket = $1 AND (edited_at > $4 OR (
     WHERE bucket = $1 AND reverts.account_id = state.account_id AND group_id IS NULL AND finished_at > 0
         AND started_at < $2))
 """
-
 _SET_BACK_DELETIONS = """
 UPDATE listings SET deleted_at = $3 WHERE bucket = $1 AND account_id = $2 AND deleted_at > 0 AND deleted_at > $3
 """
-
 LIST_LARGE_ACCOUNTS = """
 SELECT bucket, account_id, text_bytes, text_bytes + history_bytes, max_listings, max_text_bytes, max_stored_bytes
 FROM account_state
 WHERE history_bytes > 0
     AND (text_bytes + history_bytes > $1 OR max_text_bytes IS NOT NULL OR max_stored_bytes IS NOT NULL)
 """
-
 _LOCK_MARKET = "SELECT id FROM market_indexer WHERE id = 1"
-
 _GET_STATE = """
 SELECT purged_revision, edited_at, text_bytes, history_bytes, max_listings, max_text_bytes, max_stored_bytes
 FROM account_state WHERE bucket = $1 AND account_id = $2
 """
-
 OLDEST_SETS = f"""
 SELECT edit_revision, max(moment), max(last_serial), count(*), sum({change_sql.STORED_BYTES}) FROM changes
 WHERE bucket = $1 AND account_id = $2
 GROUP BY edit_revision ORDER BY edit_revision LIMIT $3
 """
-
 _DELETE_CHANGES = "DELETE FROM changes WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3"
-
 _DELETE_BATCH_EVENTS = f"""
 DELETE FROM activity WHERE bucket = $1 AND account_id = $2 AND kind = 'batch' AND subject <= $3 AND revision <= (
     SELECT max(revision) FROM (
         SELECT revision FROM activity WHERE bucket = $1 AND account_id = $2 AND kind = 'batch'
         ORDER BY revision LIMIT {_MAX_SETS}) AS oldest)
 """
-
 _SET_PURGED = """
 UPDATE account_state SET purged_revision = $3, purged_serial = $4, purged_at = $5
 WHERE bucket = $1 AND account_id = $2 AND purged_revision < $3
 """
-
 LIST_DELETED = f"""
 SELECT id, version, bytes FROM (
     SELECT id, version, edit_revision, deleted_at, {DELETED_BYTES} + {TEXT_BYTES} AS bytes FROM listings
@@ -88,11 +78,9 @@ WHERE COALESCE(edit_revision, 0) <= $4 AND NOT EXISTS (
     SELECT 1 FROM changes WHERE changes.bucket = $1 AND listing_id = oldest.id AND listing_id <> 0)
 ORDER BY deleted_at, id
 """
-
 _REMOVE_LISTING = f"""
 DELETE FROM listings WHERE bucket = $1 AND id = $2 AND version = $3 RETURNING id, {DELETED_BYTES} + {TEXT_BYTES}
 """
-
 _COUNT_REMOVED = """
 UPDATE account_state SET revision = revision + 1, listings = listings - $3, history_bytes = history_bytes - $4
 WHERE bucket = $1 AND account_id = $2
@@ -121,7 +109,7 @@ async def purge(tx: Transaction, engine: Engine, partition: Partition, cutoffs: 
     Finished reverts of that time are deleted, too.
     """
     await tx.fetch(_LOCK_MARKET, (), locks=True)  # before the account, as an index step locks them
-    purged, edited_at = (await tx.fetch(_GET_STATE, partition, locks=True))[0][:2]
+    ((purged, edited_at, *_),) = await tx.fetch(_GET_STATE, partition, locks=True)
     if edited_at > cutoffs.latest:
         await settle_moment(tx, partition, cutoffs.latest - MAX_AHEAD_SECONDS, edited_at)
     await tx.fetch(_SET_BACK_DELETIONS, (*partition, cutoffs.latest))
@@ -142,7 +130,7 @@ async def forget(tx: Transaction, engine: Engine, partition: Partition, count: i
     if not erased:
         for statement in (revert_sql.ERASE_REVERTS, revert_sql.ERASE_CONFLICTS, change_sql.ERASE_CHANGES):
             erased += await tx.fetch(statement, partition)
-        for statement in (group_sql.ERASE_GROUPS, member_sql.DELETE_IDEMPOTENCY_RECORDS):
+        for statement in (change_groups.ERASE_GROUPS, member_sql.DELETE_IDEMPOTENCY_RECORDS):
             await tx.fetch(statement, partition)
     await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased if row[0] is not None)))
     return bool(await _remove_listings(tx, engine, partition, MAX_ID, MAX_ID)) or bool(erased)
@@ -156,7 +144,7 @@ async def shrink(tx: Transaction, engine: Engine, partition: Partition) -> bool:
     Return False if nothing can be deleted for now.
     """
     await tx.fetch(_LOCK_MARKET, (), locks=True)
-    purged, _, text_bytes, history_bytes, *own = (await tx.fetch(_GET_STATE, partition, locks=True))[0]
+    ((purged, _, text_bytes, history_bytes, *own),) = await tx.fetch(_GET_STATE, partition, locks=True)
     excess = text_bytes + history_bytes - engine.limits.override(own).compute_budget(text_bytes)
     if excess <= 0:
         return False
@@ -185,10 +173,10 @@ async def _list_sets(tx: Transaction, partition: Partition, count: int) -> list[
 
 
 async def _remove_sets(tx: Transaction, partition: Partition, sets: Sequence[_StoredSet]) -> None:
-    last, moment = sets[-1][:2]
+    last = sets[-1].edit_revision
     await tx.fetch(_DELETE_CHANGES, (*partition, last))
-    await tx.fetch(_SET_PURGED, (*partition, last, max(one.last_serial for one in sets), moment))
-    await tx.fetch(group_sql.PURGE_GROUPS, (*partition, last))
+    await tx.fetch(_SET_PURGED, (*partition, last, max(one.last_serial for one in sets), sets[-1].moment))
+    await tx.fetch(change_groups.PURGE_GROUPS, (*partition, last))
     await tx.fetch(change_sql.ADD_HISTORY_BYTES, (*partition, -sum(one.bytes for one in sets)))
 
 

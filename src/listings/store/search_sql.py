@@ -1,9 +1,9 @@
 """The statements that search an account's listings (decision G17).
 
 A small account is scanned: all listings with a status are filtered and sorted. The listings of a large account are
-indexed, and a search uses one of two plans. A walk follows an index in the requested order until the page is full. A
-gather plan first collects all listings that match one selective filter, and then sorts them. External ids are looked up
-in their index, whatever the size of the account.
+indexed, and a search uses one of two plans. An index scan reads an index in the requested order until the page is full.
+Collect and sort first reads all listings that match one selective filter, and then sorts them. External ids are looked
+up in their index, whatever the size of the account.
 
 The index is named in a comment. `sql.to_sqlite` turns it into an INDEXED BY clause; other engines ignore it.
 """
@@ -22,8 +22,8 @@ from listings.store.sql import TEXT_BYTES
 MIN_INDEXED_LISTINGS = 1000
 """An account with at least this many listings is indexed."""
 
-MAX_GATHERED = 2000
-"""A filter is selective enough for a gather plan if it matches fewer listings than this."""
+MAX_COLLECTED = 2000
+"""A filter is selective enough to collect and sort if it matches fewer listings than this."""
 
 PIECE_BYTES = 128 * 1024
 """Size of the pieces in which many or long listings are read. A piece has at least one listing."""
@@ -109,8 +109,8 @@ def find_only_index(query: ListingQuery) -> str:
     return BY_EXTERNAL_ID if query.external_ids is not None else ""
 
 
-def find_walk_index(query: ListingQuery) -> str:
-    """Return the index with the requested order. A search by external ids keeps its own index."""
+def find_scan_index(query: ListingQuery) -> str:
+    """Return the index to scan in the requested order. A search by external ids keeps its own index."""
     if query.external_ids is not None:
         return BY_EXTERNAL_ID
     if query.sort not in {"id", "views"}:  # by views, all listings are sorted
@@ -124,15 +124,15 @@ def find_served_filters(query: ListingQuery, index: str) -> list[str]:
     return [name for name in _list_filters(query) if _INDEXES.get(name) == index]
 
 
-def list_gather_indexes(query: ListingQuery) -> Iterator[str]:
-    """Return the index of each filter and of the status, unless the walk already follows it."""
+def list_collect_indexes(query: ListingQuery) -> Iterator[str]:
+    """Return the index of each filter and of the status, unless an index scan already reads it."""
     if query.external_ids is not None:
         return
     indexes = [_INDEXES[name] for name in _list_filters(query) if name in _INDEXES]
     if query.status != "all":
         indexes.append(STATUS_INDEX[query.status])
-    walked = find_walk_index(query)
-    yield from (index for index in dict.fromkeys(indexes) if index != walked)
+    scanned = find_scan_index(query)
+    yield from (index for index in dict.fromkeys(indexes) if index != scanned)
 
 
 # Parts of statements
@@ -201,13 +201,13 @@ def build_pieces(found: str, query: ListingQuery, aggregate: str) -> str:
 
 
 def build_count(partition: Partition, query: ListingQuery, index: str) -> Statement:
-    """Return the statement that counts the listings that a gather plan would collect, up to MAX_GATHERED."""
+    """Return the statement that counts the listings to collect and sort, up to MAX_COLLECTED."""
     builder = Builder(partition)
     served = find_served_filters(query, index)
     conditions = [CONDITIONS[name].format(builder.add(_get_value(query, name))) for name in served]
     counted = replace(query, status="all") if served else query
     inner = build_select(counted, index, conditions, "1")
-    return builder.finish(f"SELECT count(*) FROM ({inner} LIMIT {MAX_GATHERED}) AS few")
+    return builder.finish(f"SELECT count(*) FROM ({inner} LIMIT {MAX_COLLECTED}) AS few")
 
 
 def _list_filters(query: ListingQuery) -> list[str]:

@@ -49,9 +49,7 @@ def build_page(columns: str, *, descending: bool = False) -> str:
 
 
 GET_DATABASE_ID = "SELECT id FROM database_id"
-
 GET_RESTORE_ID = "SELECT restore_id FROM database_id"
-
 FIND_CALLER = """
 SELECT k.digest, k.id, k.account_id, a.bucket,
     CASE WHEN live.plan_expires_at > COALESCE(a.plan_expires_at, -1) THEN live.plan_expires_at
@@ -60,13 +58,11 @@ SELECT k.digest, k.id, k.account_id, a.bucket,
 FROM api_keys k JOIN accounts a ON a.id = k.account_id LEFT JOIN accounts live ON live.id = a.test_of
 WHERE k.digest = $1
 """
-
 LIST_LISTINGS = f"""
 SELECT {LISTING_COLUMNS} FROM listings
 WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
 ORDER BY id DESC
 """
-
 COUNT_LISTINGS = """
 SELECT
     (SELECT count(*) FROM listings
@@ -77,9 +73,7 @@ SELECT
     (SELECT text_bytes + history_bytes FROM account_state WHERE bucket = $1 AND account_id = $2)
 FROM listings WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
 """
-
 GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = $2"
-
 GET_LISTING_AND_REVISION = f"""
 SELECT {LISTING_COLUMNS}, (
     SELECT revision FROM account_state
@@ -92,12 +86,10 @@ GET_LISTING_BY_EXTERNAL_ID = f"""
 SELECT {LISTING_COLUMNS} FROM listings
 WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND CASE WHEN deleted_at IS NULL THEN 0 ELSE id END = 0
 """
-
 FIND_EXTERNAL_ID = """
 SELECT id, external_id FROM listings
 WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND CASE WHEN deleted_at IS NULL THEN 0 ELSE id END = 0
 """
-
 NEXT_SERIAL = """
 INSERT INTO listing_ids (bucket, last) VALUES ($1, 1)
 ON CONFLICT (bucket) DO UPDATE SET last = listing_ids.last + 1
@@ -119,12 +111,10 @@ SKIP_SERIALS = """
 INSERT INTO listing_ids (bucket, last) VALUES ($1, $2)
 ON CONFLICT (bucket) DO UPDATE SET last = excluded.last WHERE excluded.last > listing_ids.last
 """
-
 GET_IMPORT = f"""
 SELECT {IMPORT_COLUMNS} FROM imports
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
-
 BEGIN_IMPORT = """
 INSERT INTO imports (bucket, account_id, digest, format, new_ids, started_at, name)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -133,7 +123,6 @@ SET bytes_done = 0, lines_done = 0, made = 0, changed = 0, unchanged = 0, refuse
     restored = 0, deleted = 0, conflicts = 0, started_at = excluded.started_at, finished_at = NULL, revision = NULL,
     edit_revision = NULL, name = excluded.name
 """
-
 ADVANCE_IMPORT = """
 UPDATE imports
 SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, unchanged = unchanged + $10,
@@ -141,17 +130,14 @@ SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, 
     finished_at = $15
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
 """
-
 LIST_IMPORTS = f"""
 SELECT {IMPORT_COLUMNS} FROM imports
 WHERE bucket = $1 AND account_id = $2 ORDER BY started_at DESC, digest LIMIT $3
 """
-
 GET_ACCOUNT_SIZE = """
 SELECT current_listings, text_bytes, edit_revision, edited_at, max_listings, max_text_bytes FROM account_state
 WHERE bucket = $1 AND account_id = $2
 """
-
 RAISE_REVISION = """
 UPDATE account_state
 SET revision = revision + 1, current_listings = current_listings + $3, text_bytes = text_bytes + $4,
@@ -160,9 +146,7 @@ SET revision = revision + 1, current_listings = current_listings + $3, text_byte
 WHERE bucket = $1 AND account_id = $2
 RETURNING revision, edit_revision, edited_at
 """
-
 GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
-
 COUNT_MORE = """
 UPDATE account_state
 SET revision = revision + 1, listings = listings + $3, current_listings = current_listings + $4,
@@ -170,7 +154,6 @@ SET revision = revision + 1, listings = listings + $3, current_listings = curren
 WHERE bucket = $1 AND account_id = $2
 RETURNING listings, indexed
 """
-
 COUNT_ONE_MORE = """
 UPDATE account_state
 SET revision = revision + 1, listings = listings + 1, current_listings = current_listings + 1,
@@ -179,20 +162,15 @@ WHERE bucket = $1 AND account_id = $2 AND current_listings < COALESCE(max_listin
     AND text_bytes + $3 <= COALESCE(max_text_bytes, $5)
 RETURNING listings, indexed, revision, edit_revision, edited_at
 """
-
 GET_ACCOUNT_LIMITS = """
 SELECT max_listings, max_text_bytes, max_stored_bytes FROM account_state WHERE bucket = $1 AND account_id = $2
 """
-
 SET_ACCOUNT_LIMITS = """
 UPDATE account_state SET max_listings = $3, max_text_bytes = $4, max_stored_bytes = $5
 WHERE bucket = $1 AND account_id = $2
 """
-
 IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
-
 IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
-
 INDEX_ACCOUNT = "UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2"
 
 INDEX_ACTIVE, INDEX_HIDDEN = (
@@ -200,106 +178,78 @@ INDEX_ACTIVE, INDEX_HIDDEN = (
 )
 
 GET_REVISIONS = "SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
-
 FIND_IDEMPOTENCY_RECORD = """
 SELECT digest, result FROM idempotency WHERE bucket = $1 AND account_id = $2 AND key = $3 AND created_at >= $4
 """
-
 STORE_IDEMPOTENCY_RECORD = """
 INSERT INTO idempotency (bucket, account_id, key, digest, result, created_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (bucket, account_id, key) DO UPDATE
 SET digest = excluded.digest, result = excluded.result, created_at = excluded.created_at
 """
-
 PURGE_IDEMPOTENCY_RECORDS = """
 DELETE FROM idempotency WHERE (bucket, account_id, key) IN (
     SELECT bucket, account_id, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
     AND created_at < $1
 RETURNING bucket
 """
-
 GET_VIEW_SALT = "SELECT salt FROM view_salts WHERE day = $1"
-
 ADD_VIEW_SALT = "INSERT INTO view_salts (day, salt) VALUES ($1, $2) ON CONFLICT (day) DO NOTHING"
-
 PURGE_VIEW_SALTS = "DELETE FROM view_salts WHERE day < $1"
-
 ADD_VIEW = """
 INSERT INTO views (bucket, listing_id, day, visitor) VALUES ($1, $2, $3, $4)
 ON CONFLICT (day, bucket, listing_id, visitor) DO NOTHING
 RETURNING bucket
 """
-
 PURGE_VIEWS = """
 DELETE FROM views WHERE (day, bucket, listing_id, visitor) IN (
     SELECT day, bucket, listing_id, visitor FROM views WHERE day < $1 LIMIT $2)
 RETURNING bucket
 """
-
 GET_VIEWED = "SELECT account_id FROM listings WHERE bucket = $1 AND id = $2 AND is_active AND deleted_at IS NULL"
-
 COUNT_VIEWS = """
 UPDATE listings SET view_count = view_count + $3, last_viewed_on = $4 WHERE bucket = $1 AND id = $2
 """
-
 ADD_ACCOUNT = f"""
 INSERT INTO accounts (bucket, name, email, plan_expires_at, created_at) VALUES (0, $1, $2, $3, $4)
 ON CONFLICT (email) DO NOTHING
 RETURNING {ACCOUNT_COLUMNS}
 """
-
 SET_BUCKET = "UPDATE accounts SET bucket = $1 WHERE id = $2"
-
 ADD_ACCOUNT_STATE = "INSERT INTO account_state (bucket, account_id, revision) VALUES ($1, $2, 0)"
-
 GET_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id = $1"
-
 FIND_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1"
-
 PAGE_ACCOUNTS = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 AND test_of IS NULL ORDER BY id LIMIT $2"
-
 FIND_TEST_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE test_of = $1"
-
 SET_TEST_OF = f"UPDATE accounts SET test_of = $2, disabled_at = $3 WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
-
 SET_TEST_DISABLED = "UPDATE accounts SET disabled_at = $2 WHERE test_of = $1"
-
 LIST_IDLE_TEST_ACCOUNTS = f"""
 SELECT {ACCOUNT_COLUMNS} FROM accounts
 WHERE test_of IS NOT NULL AND created_at < $1
     AND NOT EXISTS (SELECT 1 FROM api_keys k WHERE k.account_id = accounts.id AND COALESCE(k.last_used_at, 0) >= $1)
 ORDER BY id
 """
-
 ADD_KEY = f"""
 INSERT INTO api_keys (account_id, name, digest, hint, created_at, expires_at, access)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (digest) DO NOTHING
 RETURNING {KEY_COLUMNS}
 """
-
 LIST_KEYS = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id"
-
 GET_KEY = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE id = $1"
-
 FIND_SUCCESSOR = """
 SELECT subject FROM activity
 WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated' AND detail = $3
 ORDER BY revision, number LIMIT 1
 """
-
 LIST_SUCCESSORS = """
 SELECT detail, subject FROM activity
 WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated'
 ORDER BY revision, number
 """
-
 SET_KEY_EXPIRY = "UPDATE api_keys SET expires_at = $1 WHERE id = $2"
-
 RECORD_KEY_USE = """
 UPDATE api_keys SET last_used_at = $1 WHERE id = $2 AND (last_used_at IS NULL OR last_used_at < $1)
 """
-
 REVOKE_KEY = f"""
 UPDATE api_keys SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2
 RETURNING {KEY_COLUMNS}

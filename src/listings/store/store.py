@@ -5,13 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from listings.domain.history import Actor
-from listings.domain.listings import AddResult, AddStep, Found, FoundPieces, IdempotencyRecord
+from listings.domain.listings import AddResult, AddStep, IdempotencyRecord, ListResult, ListStream
 from listings.domain.market import IndexResult
-from listings.domain.model import (
-    Caller,
-    Listing,
-    ListingQuery,
-)
+from listings.domain.model import Caller, Listing, ListingQuery
 from listings.domain.revisions import Revisions
 from listings.store.audience import ScriptedAudienceStore
 from listings.store.mail_queue import ScriptedMailStore
@@ -22,7 +18,6 @@ from listings.store.pictures import ScriptedPictureStore
 from listings.store.report import ScriptedReportStore
 from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts.accounts import ScriptedAccountStore
-from listings.store.scripts.attempts import ScriptedAttemptStore
 from listings.store.scripts.history import ScriptedHistoryStore
 from listings.store.scripts.imports import ScriptedImportStore
 from listings.store.scripts.keys import ScriptedKeyStore
@@ -42,7 +37,6 @@ class Store(
     ScriptedAccountStore,
     ScriptedKeyStore,
     ScriptedMemberStore,
-    ScriptedAttemptStore,
     ScriptedHistoryStore,
     ScriptedMailStore,
     ScriptedAudienceStore,
@@ -130,7 +124,7 @@ class Store(
         """
 
     @abstractmethod
-    async def list_listings(self, bucket: int, account_id: int) -> Found:
+    async def list_listings(self, bucket: int, account_id: int) -> ListResult:
         """Return the account's active listings, newest (highest id) first. Raises LargeListError."""
 
     @abstractmethod
@@ -142,7 +136,7 @@ class Store(
         """Return the listing like `get_listing`, with the account's revision from the same snapshot."""
 
     @abstractmethod
-    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> ListResult:
         """Return the account's listings that match a query, in the order of the query and then by id.
 
         A count is from the same snapshot, and ignores the query's page. Raises LargeListError.
@@ -151,7 +145,7 @@ class Store(
     @abstractmethod
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
-    ) -> AbstractAsyncContextManager[FoundPieces]:
+    ) -> AbstractAsyncContextManager[ListStream]:
         """Read a list of any size like `find_listings`, in pieces, from a snapshot that the context keeps open.
 
         Other work can run between two pieces. With `query.words`, it may yield more listings than the query's limit.

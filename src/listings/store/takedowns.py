@@ -74,11 +74,11 @@ class ScriptedTakedownStore(ScriptedStore):
 
     async def list_takedowns(self, count: int) -> list[Takedown]:
         """Return at most `count` takedowns, newest first."""
-        return [Takedown(*row) for row in await self._fetch(LIST_TAKEDOWNS, count)]
+        return await self._list(Takedown, LIST_TAKEDOWNS, count)
 
     async def list_takedowns_of(self, account_id: int) -> list[Takedown]:
         """Return the takedowns of an account's listings."""
-        return [Takedown(*row) for row in await self._fetch(LIST_TAKEDOWNS_OF_ACCOUNT, account_id)]
+        return await self._list(Takedown, LIST_TAKEDOWNS_OF_ACCOUNT, account_id)
 
 
 async def _record(

@@ -1,16 +1,18 @@
 """Drafts: listings that a seller writes before the plan starts."""
 
+from asyncio import gather
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
 from listings.store.sqlite import database
 from listings.store.sqlite.store import SqliteStore
-from tests.harness import Harness
+from tests.harness import Harness, fetch
 from tests.mail_server import create_alice, deliver, mail_flags, read_text, run_mail_server
 from tests.site.market import get
-from tests.site.tab import Tab, create, open_console, open_harness
+from tests.site.tab import FORM_HEADERS, Tab, create, open_console, open_harness
 
 pytestmark = pytest.mark.decision("G62")
 
@@ -59,6 +61,24 @@ def test_there_are_at_most_20_drafts(harness: Harness) -> None:
     assert "Creating listings needs the Business plan" in tab.get(NEW).text
     assert tab.post(NEW, form_id="more", **FORM).reply.status == 403
     assert "Without a Business plan, you can have 20 listings." in tab.text
+
+
+def test_forms_that_are_sent_together_keep_to_20_drafts(harness: Harness) -> None:
+    tab = open_console(harness, months=0)
+    for number in range(15):
+        draft(tab, number)
+    tab.get(NEW)
+    cookie = "; ".join(f"{name}={value}" for name, value in tab.cookies.items())
+    headers = [
+        (name.encode(), value.encode()) for name, value in {**FORM_HEADERS, "host": tab.host, "cookie": cookie}.items()
+    ]
+
+    async def send_together() -> list[int]:
+        bodies = (urlencode({"token": tab.token, "form_id": f"more{n}", **FORM}).encode() for n in range(20))
+        sent = (fetch(harness.application, "POST", NEW, headers, [body]) for body in bodies)
+        return sorted(reply.status for reply in await gather(*sent))
+
+    assert harness.run(send_together()) == [303] * 5 + [403] * 15
 
 
 def test_listings_on_the_market_cannot_be_edited_without_a_plan(harness: Harness) -> None:

@@ -400,19 +400,19 @@ PARTITION = (1, 1)
 def list_searches() -> Iterator[str]:
     """Return the statements of the searches."""
     for query in list_queries():
-        yield postgres_search.build_scan(PARTITION, query, sql.LISTING_COLUMNS).text
-        yield build_walk(query)
+        yield postgres_search.build_account_scan(PARTITION, query, sql.LISTING_COLUMNS).text
+        yield build_index_scan(query)
         ids = postgres_search.build_id_search(PARTITION, query, [1], sql.LISTING_COLUMNS)
         yield postgres_search.add_revisions(ids.text)
         yield build_word_total(query)
-        for index in search_sql.list_gather_indexes(query):
-            gather = postgres_search.build_gather(PARTITION, query, index, sql.LISTING_COLUMNS)
-            yield postgres_search.add_revisions(gather.text)
+        for index in search_sql.list_collect_indexes(query):
+            collected = postgres_search.build_collect_and_sort(PARTITION, query, index, sql.LISTING_COLUMNS)
+            yield postgres_search.add_revisions(collected.text)
             yield search_sql.build_count(PARTITION, query, index).text
 
 
-def build_walk(query: ListingQuery, columns: str = sql.LISTING_COLUMNS) -> str:
-    return postgres_search.build_walk(PARTITION, query, columns).text
+def build_index_scan(query: ListingQuery, columns: str = sql.LISTING_COLUMNS) -> str:
+    return postgres_search.build_index_scan(PARTITION, query, columns).text
 
 
 def build_word_total(query: ListingQuery) -> str:
@@ -440,11 +440,11 @@ def list_queries() -> Iterator[ListingQuery]:
 
 
 @pytest.mark.uncovered
-def test_a_walk_follows_its_index_without_sorting(search_plans: Plans) -> None:
+def test_an_index_scan_does_not_sort(search_plans: Plans) -> None:
     for query in list_queries():
-        plan = search_plans.of(postgres_search.add_revisions(build_walk(query)))
+        plan = search_plans.of(postgres_search.add_revisions(build_index_scan(query)))
         if query.sort != "id":
-            assert f"using {search_sql.find_walk_index(query)} on" in plan, (query, plan)
+            assert f"using {search_sql.find_scan_index(query)} on" in plan, (query, plan)
         assert not re.search(r"Sort\b(?! Key)|Seq Scan|Bitmap", plan), (query, plan)
 
 
@@ -458,13 +458,13 @@ def is_by_account(plan: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.uncovered
-def test_a_gather_plan_uses_its_index(search_plans: Plans) -> None:
+def test_collect_and_sort_uses_its_index(search_plans: Plans) -> None:
     indexes = {
         statement.text: index
         for query in list_queries()
-        for index in search_sql.list_gather_indexes(query)
+        for index in search_sql.list_collect_indexes(query)
         for statement in (
-            postgres_search.build_gather(PARTITION, query, index, sql.LISTING_COLUMNS),
+            postgres_search.build_collect_and_sort(PARTITION, query, index, sql.LISTING_COLUMNS),
             search_sql.build_count(PARTITION, query, index),
         )
     }
@@ -484,8 +484,10 @@ def test_external_ids_are_found_by_their_index(plans: Plans, search_plans: Plans
         for status, sort in product(get_args(Status), get_args(SortKey))
     ]
     for query in queries:
-        gather = postgres_search.build_gather(PARTITION, query, search_sql.BY_EXTERNAL_ID, sql.LISTING_COLUMNS)
-        found = search_plans.of(gather.text)
+        collected = postgres_search.build_collect_and_sort(
+            PARTITION, query, search_sql.BY_EXTERNAL_ID, sql.LISTING_COLUMNS
+        )
+        found = search_plans.of(collected.text)
         assert re.search(r"using listings_external_id .*\n.*external_id = ANY", found), found
 
 
@@ -510,9 +512,9 @@ def test_ids_are_looked_up_one_by_one(search_plans: Plans) -> None:
 
 def test_totals_follow_an_index_without_sorting(search_plans: Plans) -> None:
     for query in {search_sql.remove_page(query): None for query in list_queries()}:
-        walk = search_plans.of(postgres_search.build_total(build_walk(query, "id")))
-        assert re.search("Index (Only )?Scan", walk), (query, walk)
-        assert not re.search(r"Sort\b(?! Key)|Seq Scan|Bitmap", walk), (query, walk)
+        scanned = search_plans.of(postgres_search.build_total(build_index_scan(query, "id")))
+        assert re.search("Index (Only )?Scan", scanned), (query, scanned)
+        assert not re.search(r"Sort\b(?! Key)|Seq Scan|Bitmap", scanned), (query, scanned)
         words = search_plans.of(build_word_total(query))
         assert "Bitmap Index Scan on listing_words_words" in words, (query, words)
         assert "Index Scan using listings_pkey" in words, (query, words)

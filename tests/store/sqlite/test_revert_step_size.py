@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from listings.store.sqlite.revert_step_size import RevertStepSize
+from listings.store.sqlite.database import RevertStepSize
 
 
 def test_steps_grow_while_nobody_else_writes() -> None:

@@ -50,7 +50,7 @@ def generate_queries() -> Iterator[ListingQuery]:
 
 
 def list_indexes(query: ListingQuery) -> list[str]:
-    return [search_sql.find_walk_index(query), *search_sql.list_gather_indexes(query)]
+    return [search_sql.find_scan_index(query), *search_sql.list_collect_indexes(query)]
 
 
 def explain(reader: apsw.Connection, query: ListingQuery, **plan: Any) -> str:
@@ -131,9 +131,9 @@ def test_an_external_id_is_found_by_all_columns_of_its_index(reader: apsw.Connec
         )
 
 
-def test_a_walk_does_not_sort(reader: apsw.Connection) -> None:
+def test_an_index_scan_does_not_sort(reader: apsw.Connection) -> None:
     for query in generate_queries():
-        assert "TEMP B-TREE" not in explain(reader, query, index=search_sql.find_walk_index(query)), query
+        assert "TEMP B-TREE" not in explain(reader, query, index=search_sql.find_scan_index(query)), query
 
 
 def test_a_small_account_is_scanned_by_status_only(reader: apsw.Connection) -> None:
@@ -145,7 +145,7 @@ def test_a_small_account_is_scanned_by_status_only(reader: apsw.Connection) -> N
 
 def test_every_count_uses_its_index(reader: apsw.Connection) -> None:
     for query in generate_queries():
-        for index in search_sql.list_gather_indexes(query):
+        for index in search_sql.list_collect_indexes(query):
             plan = get_plan(reader, search_sql.build_count((1, 1), query, index))
             assert f"INDEX {index} (bucket=? AND account_id=?" in plan, (query, plan)
 

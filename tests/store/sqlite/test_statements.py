@@ -8,8 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store import change_sql, member_sql, pictures, report, retention, sql
-from listings.store.change_sets import group_sql
+from listings.store import change_groups, change_sql, member_sql, pictures, report, retention, sql
 from listings.store.reverts import sql as revert_sql
 from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance import migrate
@@ -20,7 +19,7 @@ STATEMENTS = {
         vars(sql)
         | vars(change_sql)
         | vars(revert_sql)
-        | vars(group_sql)
+        | vars(change_groups)
         | vars(report)
         | vars(retention)
         | vars(member_sql)
@@ -32,6 +31,7 @@ STATEMENTS = {
     "change_listing": sql.build_listing_update(("title", "price_cents", "is_active")),
     "change_account": sql.build_account_update(("name", "plan_expires_at")),
     **{f"ERASE_ROWS[{number}]": statement for number, statement in enumerate(member_sql.ERASE_ROWS)},
+    **{f"ERASE_BY_PARTITION[{number}]": text for number, text in enumerate(member_sql.ERASE_BY_PARTITION)},
 }
 HOT_TABLES = ("listings", "listing_ids", "account_state", "imports", "activity", "changes", "usage_hours", "refusals")
 

@@ -219,7 +219,7 @@ def test_a_batch_ends_early_if_its_results_are_large(path: Path) -> None:
 
 
 def test_a_batch_starts_when_a_loop_iteration_queues_nothing_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_MAX_GATHER_SECONDS", TIMEOUT)
+    monkeypatch.setattr(writers, "_MAX_COLLECT_SECONDS", TIMEOUT)
 
     async def use(writer: Writer) -> None:
         tasks = []

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias, TypeVar, cast
 import msgspec
 
 from listings.domain import timestamps, tokenizer
-from listings.domain.account_limits import AccountLimits
+from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Actor
 from listings.domain.listings import (
@@ -16,10 +16,10 @@ from listings.domain.listings import (
     Batch,
     BatchOutcome,
     ChangeStep,
-    Found,
-    FoundPieces,
     IdempotencyRecord,
     LargeListError,
+    ListResult,
+    ListStream,
     Pieces,
     Preview,
     Step,
@@ -52,7 +52,7 @@ Item = TypeVar("Item")
 
 
 class Page(NamedTuple):
-    """A page of listings, the cursor of the next page, and `total` and `revisions` as in `Found`."""
+    """A page of listings, the cursor of the next page, and `total` and `revisions` as in `ListResult`."""
 
     listings: list[Listing]
     next_cursor: tuple[str | int, int] | None = None
@@ -63,7 +63,7 @@ class Page(NamedTuple):
 class LargePage:
     """A page of listings that is read in pieces. `next_cursor` is set when all of them were read."""
 
-    def __init__(self, found: FoundPieces, query: ListingQuery) -> None:
+    def __init__(self, found: ListStream, query: ListingQuery) -> None:
         """`found` includes the first listing of the next page, if there is one."""
         self._pieces, self.total, self.revisions = found
         self._query = query
@@ -95,7 +95,7 @@ class Listings:
         self._clock = clock
         self._large_pages = FairQueue(slots=2)  # each needs a connection, which takes about 1 MiB
 
-    async def list_active(self, caller: Caller) -> Found:
+    async def list_active(self, caller: Caller) -> ListResult:
         """Return the caller's active listings, newest first. Raises LargeListError."""
         return await self._store.list_listings(caller.bucket, caller.account_id)
 
@@ -143,7 +143,7 @@ class Listings:
         page = await self.find_page_of_any_size(caller, ListingQuery(status="all", ids=wanted, limit=len(wanted)))
         return {listing.id: listing.title for listing in page.listings}
 
-    async def _find_of_any_size(self, caller: Caller, query: ListingQuery) -> Found:
+    async def _find_of_any_size(self, caller: Caller, query: ListingQuery) -> ListResult:
         return await find_of_any_size(self._store, self._large_pages, caller.bucket, caller.account_id, query)
 
     @asynccontextmanager
@@ -174,8 +174,14 @@ class Listings:
         listing = await self._store.get_listing(listing_id)
         return listing if listing is not None and listing.account_id == caller.account_id else None
 
-    async def create(self, caller: Caller, new: NewListing, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> AddResult:
-        """Create a listing for the caller. A dry run returns the id 0.
+    async def create(
+        self,
+        caller: Caller,
+        new: NewListing,
+        options: WriteOptions = DEFAULT_WRITE_OPTIONS,
+        require_room: Callable[[AccountSize], None] | None = None,
+    ) -> AddResult:
+        """Create a listing for the caller. A dry run returns the id 0, and does not call `require_room` (`AddStep`).
 
         If an earlier request had the same idempotency key, the id of its listing is returned instead.
 
@@ -185,7 +191,7 @@ class Listings:
         record = build_idempotency_record(options, int(now))
         if not options.dry_run:
             actor = Actor(caller.key_id, int(now), options.group)
-            step = AddStep(new, timestamps.format_timestamp(now))
+            step = AddStep(new, timestamps.format_timestamp(now), require_room)
             return await self._store.add_listing(caller.bucket, caller.account_id, step, record, actor)
         result = await self._dry_run(caller, self.steps.create(new), record)
         return AddResult(int(result), replayed=True) if isinstance(result, str) else AddResult(0, replayed=False)
@@ -296,7 +302,9 @@ async def search_unpriced_last(
     return priced + await search(rest)
 
 
-async def find_of_any_size(store: Store, queue: FairQueue, bucket: int, account_id: int, query: ListingQuery) -> Found:
+async def find_of_any_size(
+    store: Store, queue: FairQueue, bucket: int, account_id: int, query: ListingQuery
+) -> ListResult:
     """Find listings like `Store.find_listings`.
 
     If the result is too large, the read waits in the queue, and no listing has content.
@@ -309,7 +317,7 @@ async def find_of_any_size(store: Store, queue: FairQueue, bucket: int, account_
             listings += [msgspec.structs.replace(one, content="") for one in piece]
             if query.limit is not None and len(listings) >= query.limit:  # a search for words may ignore the limit
                 break
-        return Found(listings[: query.limit], found.total)
+        return ListResult(listings[: query.limit], found.total)
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:
@@ -317,7 +325,7 @@ def _add_one(query: ListingQuery) -> ListingQuery:
     return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
 
 
-def _build_page(found: Found, query: ListingQuery) -> Page:
+def _build_page(found: ListResult, query: ListingQuery) -> Page:
     """Return the page of `query`, given the listings that `_add_one(query)` found."""
     if query.limit is None or len(found.listings) <= query.limit:
         return Page(found.listings, None, found.total, found.revisions)

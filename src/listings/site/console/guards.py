@@ -12,6 +12,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from listings.domain.account_limits import AccountSize
 from listings.domain.errors import Problem
 from listings.domain.model import is_plan_active
 from listings.http.large_bodies import LARGE_BODY_BYTES, ReceivedBody
@@ -264,15 +265,15 @@ def require_plan(request: Request, member: Member) -> None:
         raise Problem("plan_expired", "This needs an active Business plan. Subscribe or renew it under Plan")
 
 
-async def can_draft(request: Request, member: Member) -> bool:
-    """Return whether a member without a plan has room for a further draft, or a plan."""
+async def measure_account(request: Request, member: Member) -> AccountSize:
+    """Return the size of the member's account, which other requests may be changing."""
     counts = await site_of(request).counts.get(site_of(request).services, member)
-    return has_plan(request, member) or counts.active + counts.inactive < MAX_DRAFTS
+    return AccountSize(counts.active + counts.inactive, counts.text_bytes)
 
 
-async def require_draft_room(request: Request, member: Member) -> None:
-    """Raise Problem("plan_expired") if a further listing needs a plan."""
-    if not await can_draft(request, member):
+def require_draft_room(size: AccountSize) -> None:
+    """Raise Problem("plan_expired") if a further listing of an account of this size needs a plan."""
+    if size.listings >= MAX_DRAFTS:
         message = f"Without a Business plan, you can have {MAX_DRAFTS} listings. Subscribe or renew it under Plan"
         raise Problem("plan_expired", message)
 

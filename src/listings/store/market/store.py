@@ -93,7 +93,7 @@ class ScriptedMarketStore(ScriptedStore):
 
     async def list_hidden_accounts(self, since: float, count: int) -> list[int]:
         """Return accounts that are disabled, whose listings an index may still have, the latest ones first."""
-        return [row[0] for row in await self._fetch(LIST_HIDDEN_ACCOUNTS, int(since), count)]
+        return await self._list(int, LIST_HIDDEN_ACCOUNTS, int(since), count)
 
     async def get_market_entries(self, ids: Sequence[int], *, has_text: bool = False) -> list[MarketEntry]:
         """Return the visible ones of these listings, in their order. `has_text`: with the beginnings of their texts."""
@@ -116,13 +116,14 @@ class ScriptedMarketStore(ScriptedStore):
 
     async def count_seller_listings(self, account_id: int, limit: int) -> int:
         """Return the number of visible listings of an enabled account, at most `limit`."""
-        return int((await self._fetch(COUNT_SELLER, account_id, limit))[0][0])
+        ((count,),) = await self._fetch(COUNT_SELLER, account_id, limit)
+        return int(count)
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
         """Return visible listings of at most `count` entries with market serials above `after`, lowest first."""
         rows = await self._fetch(PAGE_SITEMAP, after, count)
-        cards = await self._read_by_id(GET_CARDS, [row[1] for row in rows])
-        return [SitemapEntry(row[0], row[1], cards[row[1]][-1] if row[1] in cards else "") for row in rows]
+        cards = await self._read_by_id(GET_CARDS, [listing_id for _, listing_id, _ in rows])
+        return [SitemapEntry(serial, it, cards[it][-1] if it in cards else "") for serial, it, _ in rows]
 
     async def purge_market(self, now: float) -> int:
         """Delete entries of removed listings after a week, at most 1,000, and return how many."""

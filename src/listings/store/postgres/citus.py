@@ -27,8 +27,7 @@ async def require_coordinator(connection: asyncpg.Connection) -> None:
     """Raise Problem("schema_mismatch") if the server is a worker, which lacks the local tables."""
     if await connection.fetchval(_GET_GROUP) != _COORDINATOR_GROUP:
         raise Problem(
-            "schema_mismatch",
-            "The server is a worker of a Citus cluster: set LISTINGS_DATABASE_URL to the coordinator",
+            "schema_mismatch", "The server is a worker of a Citus cluster: set LISTINGS_DATABASE_URL to the coordinator"
         )
 
 

@@ -11,13 +11,7 @@ from typing import TypeVar
 import asyncpg
 
 from listings.domain.errors import Unavailable
-from listings.store.migrations import (
-    APPLIED,
-    Migration,
-    build_older_schema_problem,
-    count_known,
-    shipped_migrations,
-)
+from listings.store.migrations import APPLIED, Migration, build_older_schema_problem, count_known, shipped_migrations
 from listings.store.postgres import errors
 from listings.store.postgres.pool import Rows, build_unreachable_error, connect, disconnect, format_reason
 

@@ -48,7 +48,7 @@ _UNINDEXED_STATUS = {
     "inactive": f"CAST(is_active AS integer) = 0 AND {_NOT_DELETED}",
     "deleted": f"NOT ({_NOT_DELETED})",
 }
-_FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_GATHERED}"
+_FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_COLLECTED}"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -84,7 +84,7 @@ class ListingPieces(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-class FoundRows(NamedTuple):
+class ListRows(NamedTuple):
     """The rows of the listings that match a query, None if they are too large, and their count if it counts them.
 
     `revisions` are those of the account when the rows were read, or None if no statement reads both.
@@ -95,11 +95,11 @@ class FoundRows(NamedTuple):
     revisions: Revisions | None = None
 
 
-async def find(session: Session, partition: Partition, query: ListingQuery) -> FoundRows:
+async def find(session: Session, partition: Partition, query: ListingQuery) -> ListRows:
     """Search. The rows are in the order of the query."""
     adapted = _adapt(query)
     if adapted is None:
-        return FoundRows([], 0)
+        return ListRows([], 0)
     if not query.words and not query.count:
         return await _find(session, partition, adapted)
     await session.execute(SNAPSHOT)
@@ -109,21 +109,21 @@ async def find(session: Session, partition: Partition, query: ListingQuery) -> F
     return found._replace(total=total)
 
 
-async def _find(session: Session, partition: Partition, query: ListingQuery) -> FoundRows:
+async def _find(session: Session, partition: Partition, query: ListingQuery) -> ListRows:
     plan = await _plan(session, partition, query)
     found, values = plan.build(search_sql.build_size_columns(query))
     if (await session.fetch_one(build_size(found), *values))[0] > MAX_LIST_BYTES:
-        return FoundRows(None)
+        return ListRows(None)
     statement, values = plan.build(LISTING_COLUMNS)
     rows = await session.fetch(add_revisions(statement), *values)
     if not rows:
-        return FoundRows([])
+        return ListRows([])
     revisions = Revisions(*rows[0][:2])
     if rows[0][2] is None:
-        return FoundRows([], None, revisions)
+        return ListRows([], None, revisions)
     if measure(rows) > MAX_LIST_BYTES:  # without a snapshot, it may have grown meanwhile
-        return FoundRows(None)
-    return FoundRows([row[2:] for row in rows], None, revisions)
+        return ListRows(None)
+    return ListRows([row[2:] for row in rows], None, revisions)
 
 
 def measure(rows: Rows) -> int:
@@ -131,7 +131,7 @@ def measure(rows: Rows) -> int:
     return sum(ROW_BYTES + len(row["title"]) + count_bytes(row["content"]) + len(row["images"]) for row in rows)
 
 
-async def _collect(session: Session, partition: Partition, query: ListingQuery) -> FoundRows:
+async def _collect(session: Session, partition: Partition, query: ListingQuery) -> ListRows:
     found: Rows = []
     pieces = await find_pieces(session, partition, query)
     for ids in pieces.ids:
@@ -140,8 +140,8 @@ async def _collect(session: Session, partition: Partition, query: ListingQuery) 
         if pieces.words and query.limit is not None and len(found) >= query.limit:
             break
         if measure(found) > MAX_LIST_BYTES:
-            return FoundRows(None)
-    return FoundRows(found[: query.limit])
+            return ListRows(None)
+    return ListRows(found[: query.limit])
 
 
 async def count(session: Session, partition: Partition, query: ListingQuery) -> int:
@@ -209,24 +209,25 @@ async def _plan(session: Session, partition: Partition, query: ListingQuery) -> 
     if query.words:
         words = _build_query_words(partition, query)
         ids = await session.fetch(_FIND_WORDS, partition[0], words) if indexed else []
-        if indexed and len(ids) < search_sql.MAX_GATHERED:
+        if indexed and len(ids) < search_sql.MAX_COLLECTED:
             return Plan(partial(build_id_search, partition, query, [row[0] for row in ids]))
         every = msgspec.structs.replace(query, words=(), limit=None)
         return (await _plan(session, partition, every))._replace(must_scan=True)
     if query.ids:
         return Plan(partial(build_id_search, partition, query, query.ids))
-    index = await _find_gather_index(session, partition, query) if indexed else search_sql.find_only_index(query)
+    index = await _find_collect_index(session, partition, query) if indexed else search_sql.find_only_index(query)
     if index:
-        return Plan(partial(build_gather, partition, query, index))
+        return Plan(partial(build_collect_and_sort, partition, query, index))
     has_order = indexed and query.sort != "views"
-    return Plan(partial(build_walk if has_order else build_scan, partition, query))
+    return Plan(partial(build_index_scan if has_order else build_account_scan, partition, query))
 
 
-async def _find_gather_index(session: Session, partition: Partition, query: ListingQuery) -> str:
+async def _find_collect_index(session: Session, partition: Partition, query: ListingQuery) -> str:
     """Return the index of external ids, or one whose matches are few enough to be sorted, or ""."""
-    for index in search_sql.list_gather_indexes(query):
+    for index in search_sql.list_collect_indexes(query):
         statement, values = search_sql.build_count(partition, query, index)
-        if (await session.fetch_one(statement, *values))[0] < search_sql.MAX_GATHERED:
+        (found,) = await session.fetch_one(statement, *values)
+        if found < search_sql.MAX_COLLECTED:
             return index
     return search_sql.find_only_index(query)
 
@@ -274,7 +275,7 @@ def build_total(found: str, limit: str = f" LIMIT {MAX_COUNTED + 1}") -> str:
     return f"SELECT count(*) FROM (SELECT 1 FROM ({found}) AS found{limit}) AS few"
 
 
-def build_scan(partition: Partition, query: ListingQuery, columns: str) -> Statement:
+def build_account_scan(partition: Partition, query: ListingQuery, columns: str) -> Statement:
     """Return the statement that filters all listings of an account that is not indexed."""
     builder = Builder(partition)
     conditions = search_sql.build_filters(builder, query) + search_sql.build_cursor_conditions(builder, query)
@@ -282,15 +283,15 @@ def build_scan(partition: Partition, query: ListingQuery, columns: str) -> State
     return builder.finish(f"{found} {search_sql.build_order(builder, query)}")
 
 
-def build_walk(partition: Partition, query: ListingQuery, columns: str) -> Statement:
+def build_index_scan(partition: Partition, query: ListingQuery, columns: str) -> Statement:
     """Return the statement that follows the index with the requested order."""
     builder = Builder(partition)
-    conditions = _build_conditions(builder, query, search_sql.find_walk_index(query))
+    conditions = _build_conditions(builder, query, search_sql.find_scan_index(query))
     where = " AND ".join([*conditions, *search_sql.build_cursor_conditions(builder, query)])
     return builder.finish(f"SELECT {columns} FROM listings WHERE {where} {search_sql.build_order(builder, query)}")
 
 
-def build_gather(partition: Partition, query: ListingQuery, index: str, columns: str) -> Statement:
+def build_collect_and_sort(partition: Partition, query: ListingQuery, index: str, columns: str) -> Statement:
     """Return the statement that collects rows by an index and then sorts them."""
     builder = Builder(partition)
     conditions = " AND ".join(_build_conditions(builder, query, index))

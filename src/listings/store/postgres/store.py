@@ -21,10 +21,10 @@ from listings.domain.listings import (
     Batch,
     BatchOutcome,
     Decide,
-    Found,
-    FoundPieces,
     IdempotencyRecord,
     LargeListError,
+    ListResult,
+    ListStream,
     Pieces,
 )
 from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
@@ -202,14 +202,16 @@ class PostgresStore(PostgresIndexStore, Store):
 
     # Listings
 
-    async def list_listings(self, bucket: int, account_id: int) -> Found:
+    async def list_listings(self, bucket: int, account_id: int) -> ListResult:
         rows = await self._read(LIST_LISTINGS, bucket, account_id)
         if not rows:
-            return Found([])
+            return ListResult([])
         size, *revisions, first_id = rows[0][:4]
         if size > MAX_LIST_BYTES:
             raise LargeListError
-        return Found([Listing(*row[3:]) for row in rows] if first_id is not None else [], None, Revisions(*revisions))
+        return ListResult(
+            [Listing(*row[3:]) for row in rows] if first_id is not None else [], None, Revisions(*revisions)
+        )
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         row = await self._listings.find(bucket_of(listing_id), listing_id)
@@ -222,7 +224,7 @@ class PostgresStore(PostgresIndexStore, Store):
         *values, revision = row
         return Listing(*values), int(revision)
 
-    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> ListResult:
         partition = (bucket, account_id)
         async with self._count_slots.acquire(account_id) if query.words and query.count else nullcontext():
             rows, total, revisions = await self._use(
@@ -230,10 +232,10 @@ class PostgresStore(PostgresIndexStore, Store):
             )
         if rows is None:
             raise LargeListError
-        return Found([Listing(*row) for row in rows], total, revisions)
+        return ListResult([Listing(*row) for row in rows], total, revisions)
 
     @asynccontextmanager
-    async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[FoundPieces]:
+    async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[ListStream]:
         session = await self._pool.acquire_usable(searching=True)
         partition = (bucket, account_id)
         try:
@@ -242,7 +244,7 @@ class PostgresStore(PostgresIndexStore, Store):
             total = await postgres_search.count(session, partition, query) if query.count else None
             states = await session.fetch(GET_REVISIONS, *partition)
             revisions = Revisions(*states[0][1:]) if states else None
-            yield FoundPieces(self._read_pieces(session, partition, pieces), total, revisions)
+            yield ListStream(self._read_pieces(session, partition, pieces), total, revisions)
         except BaseException as error:
             await self._give_back(session, keep=isinstance(error, Exception) and not errors.is_stale(error))
             if isinstance(error, errors.DRIVER_ERRORS):
@@ -355,12 +357,14 @@ class PostgresStore(PostgresIndexStore, Store):
 
     async def _add(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult:
         is_grouped = options.actor is not None and options.actor.group is not None
-        added = None if is_grouped else await self._create(partition, step, options)
+        added = None if is_grouped or step.require_room is not None else await self._create(partition, step, options)
         if added is None:  # also if it is rejected, or the account's listings are indexed, or must be now
             added = await self._transact(
                 lambda session: writes.add(writes.PostgresTransaction(session), self.engine, partition, step, options)
             )
-            self._record_indexed(partition[1])
+            if len(self._indexed) >= _MAX_CACHED:
+                self._indexed.clear()
+            self._indexed.add(partition[1])
         return added
 
     async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:
@@ -393,11 +397,6 @@ class PostgresStore(PostgresIndexStore, Store):
         self._callers.clear()
         self._indexed.clear()
         self._on_reset()
-
-    def _record_indexed(self, account_id: int) -> None:
-        if len(self._indexed) >= _MAX_CACHED:
-            self._indexed.clear()
-        self._indexed.add(account_id)
 
 
 def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> FairQueue:

@@ -179,7 +179,7 @@ async def create(
 
     Return None and write nothing if the create is left to `add`: it is rejected, or the account is or must be indexed.
     """
-    new, created_at = step
+    new = step.new
     words = build_account_words(partition[1], new.title, new.content) if with_words else None
     idempotency, actor = options
     values = (
@@ -187,7 +187,7 @@ async def create(
         search_sql.MIN_INDEXED_LISTINGS,
         *limits[:2],
         *astuple(new),
-        created_at,
+        step.created_at,
         words,
         *(idempotency or (None,) * 4),
         None if actor is None else actor.key_id,

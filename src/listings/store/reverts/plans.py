@@ -31,7 +31,7 @@ from listings.domain.reverts import (
 )
 from listings.store import sql
 from listings.store.change_reads import build_values
-from listings.store.mapping import Partition, build_listing
+from listings.store.mapping import AccountState, Partition, build_listing
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts.script import Transaction
 
@@ -309,7 +309,8 @@ async def _read_cases(
     rows = await tx.fetch_many(
         revert_sql.GET_EDIT_VALUES, [(*partition, *key) for key in sorted(needed - short.keys())]
     )
-    return cases, values | {(row[0], row[1]): build_values(*row[2:])[0] for row in rows}
+    values |= {(edit, number): build_values(*changed)[0] for edit, number, *changed in rows}
+    return cases, values
 
 
 async def _read_edits(
@@ -348,7 +349,7 @@ async def _read_scopes(tx: Transaction, partition: Partition, scopes: dict[Any, 
     """Add the scopes of reverts, by group, and of the reverts that these undid."""
     while groups:
         heads = await tx.fetch_many(revert_sql.GET_SCOPE_OF_GROUP, [(*partition, one) for one in sorted(groups)])
-        found = {head[0]: build_scope(head[1:]) for head in heads}
+        found = {group_id: build_scope(columns) for group_id, *columns in heads}
         scopes |= found
         groups = {one.subject for one in found.values() if one.kind == "revert"} - scopes.keys()
 
@@ -365,7 +366,6 @@ def _find_first(scope: RevertScope, scopes: Mapping[Any, RevertScope]) -> int:
 async def _find_holders(
     tx: Transaction, partition: Partition, names: Iterable[str], overlay: RevertOverlay | None
 ) -> dict[str, int]:
-    """Return the listings that have external ids."""
     rows = await tx.fetch_many(sql.FIND_EXTERNAL_ID, [(*partition, name) for name in sorted(names)])
     holders = {str(row[1]): int(row[0]) for row in rows}
     if overlay is None:
@@ -391,16 +391,20 @@ async def _resolve(
     holders = await _find_holders(tx, partition, names, options.overlay)
     if keep is not None and not keep.issuperset(set(holders.values()) - {one.listing.id for one in planned}):
         raise HoldersChangedError
-    state = await tx.fetch(sql.GET_ACCOUNT_SIZE, partition)
-    options = options._replace(limits=options.limits.override(state[0][4:]))
-    size = AccountSize(*state[0][:2]).add(NO_GROWTH if options.overlay is None else options.overlay.growth)
+    state = await tx.get(AccountState, sql.GET_ACCOUNT_SIZE, partition)
+    options = options._replace(limits=options.limits.override((state.max_listings, state.max_text_bytes)))
+    overlay = options.overlay
+    size = state.size if overlay is None else state.size.add(overlay.growth)
     resolved, growth = _check_plans(ordered, holders, size, options)
     while resolved != ordered:  # a listing that is left out keeps the external id that another one takes
         ordered = resolved
         resolved, growth = _check_plans(ordered, holders, size, options)
-    if options.overlay is not None:
-        _add_to_overlay(options.overlay, resolved, growth)
-    return Plans(resolved, done, growth, int(state[0][2]))
+    if overlay is not None:
+        overlay.growth = overlay.growth.add(growth)
+        overlay.handled |= {one.listing.id for one in resolved if not one.is_ahead}
+        overlay.freed |= {one.listing.id for one in resolved if one.frees}
+        overlay.taken |= {one.claimed: one.listing.id for one in resolved if one.claimed is not None}
+    return Plans(resolved, done, growth, state.edit_revision)
 
 
 def _check_plans(
@@ -415,7 +419,7 @@ def _check_plans(
     checked: list[Planned] = []
     total = NO_GROWTH
     for one in planned:
-        listing, plan, claimed = one[:3]
+        listing, plan, claimed = one.listing, one.plan, one.claimed
         if claimed is not None and taken.get(claimed, listing.id) != listing.id:
             plan = leave_external_id(plan, listing, taken[claimed], options.now)
         growth = measure_growth(listing, plan.changes)
@@ -429,10 +433,3 @@ def _check_plans(
         if claimed is not None:
             taken[claimed] = listing.id
     return checked, total
-
-
-def _add_to_overlay(overlay: RevertOverlay, planned: Sequence[Planned], growth: AccountSize) -> None:
-    overlay.growth = overlay.growth.add(growth)
-    overlay.handled |= {one.listing.id for one in planned if not one.is_ahead}
-    overlay.freed |= {one.listing.id for one in planned if one.frees}
-    overlay.taken |= {one.claimed: one.listing.id for one in planned if one.claimed is not None}

@@ -14,10 +14,8 @@ from listings.domain.reverts import (
     RevertScope,
     RevertStep,
 )
-from listings.store import change_sql
-from listings.store.change_reads import find_single_creates, list_used
-from listings.store.change_sets import group_sql
-from listings.store.change_sets.times import find_last_row_before, require_time
+from listings.store import change_groups, change_sql
+from listings.store.change_reads import find_last_row_before, find_single_creates, list_used, require_time
 from listings.store.mapping import Partition, Row
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts.changes import MARKER_INTERVAL, decode_ids
@@ -46,7 +44,7 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
             return RevertScope(kind, 0, last + 1, last, overwrite=overwrite), None
         group = (await _find_group(tx, partition, "reverted", rows[0][0], purged, lost)) if rows else []
     elif isinstance(subject, str) and not subject.startswith("#"):
-        group = await tx.fetch(group_sql.FIND_GROUP, (*partition, subject))
+        group = await tx.fetch(change_groups.FIND_GROUP, (*partition, subject))
     else:
         group_kind = "import" if kind == "import" else "bulk"
         group = await _find_group(tx, partition, group_kind, int(str(subject).removeprefix("#")), purged, lost)
@@ -62,9 +60,8 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
 async def _find_group(
     tx: Transaction, partition: Partition, kind: str, group_id: int, purged: int, lost: Sequence[Row]
 ) -> list[Row]:
-    """Return the row of an import, a revert or a bulk action, if there is one."""
     _require_retained(group_id, purged, lost)
-    rows: list[Row] = await tx.fetch(group_sql.GET_GROUP, (*partition, group_id))
+    rows: list[Row] = await tx.fetch(change_groups.GET_GROUP, (*partition, group_id))
     return [row for row in rows if row[1] == kind]
 
 
@@ -84,8 +81,8 @@ async def _find_key_scope(
     kind, subject, since, until, overwrite = request
     before = await find_last_row_before(tx, partition, last, since - _CLOCK_SECONDS)
     values = (*partition, subject, timestamps.format_timestamp(since), before)
-    earlier = await tx.fetch(revert_sql.FIND_FIRST_CREATE, values)  # its time may be that of a clock that was ahead
-    first = max(purged + 1, before + 1 if earlier[0][0] is None else earlier[0][0])
+    ((earlier,),) = await tx.fetch(revert_sql.FIND_FIRST_CREATE, values)  # with a clock that was ahead
+    first = max(purged + 1, before + 1 if earlier is None else earlier)
     if until is None:
         return RevertScope(kind, int(subject), first, last, since, overwrite=overwrite)
     row = await find_last_row_before(tx, partition, last, until + 1 + _CLOCK_SECONDS)

@@ -102,16 +102,13 @@ LIMIT 1
 MAY_CLAIM_OF_LISTINGS = build_each(MAY_CLAIM)
 
 GET_GROUP_OF_REVERT = "SELECT group_id FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3"
-
 GET_SCOPE_OF_GROUP = f"""
 SELECT group_id, {_SCOPE_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND group_id = $3
 """
-
 GET_EDIT_VALUES = """
 SELECT edit_revision, number, fields, detail FROM changes
 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = $4
 """
-
 LIST_CONFLICTS_OF_LISTING = """
 SELECT listing_id, number FROM revert_conflicts
 WHERE bucket = $1 AND account_id = $2 AND revert_id = $3 AND listing_id = $4
@@ -125,57 +122,47 @@ FREE_EXTERNAL_ID = "UPDATE listings SET external_id = NULL WHERE bucket = $1 AND
 RAISE_LAST_REVERT = """
 UPDATE account_state SET last_revert = last_revert + 1 WHERE bucket = $1 AND account_id = $2 RETURNING last_revert
 """
-
 ADD_REVERT = f"""
 INSERT INTO reverts ({REVERT_COLUMNS}, revision)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, NULL, NULL, 0)
 """
-
 GET_REVERT = f"""
 SELECT {REVERT_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3
 """
-
 FIND_UNFINISHED_REVERT = """
 SELECT id, first_revision FROM reverts WHERE bucket = $1 AND account_id = $2 AND finished_at IS NULL LIMIT 1
 """
-
 LEASE_REVERT = f"""
 UPDATE reverts SET worker = $4, busy_until = CAST($5 AS bigint) + {_LEASE_SECONDS}
 WHERE bucket = $1 AND account_id = $2 AND id = $3 AND finished_at IS NULL
     AND (worker IS NULL OR worker = $4 OR busy_until <= $5 OR busy_until > $5 + {_MAX_LEASE_SECONDS})
 RETURNING {REVERT_COLUMNS}, revision
 """
-
 ADVANCE_REVERT = """
 UPDATE reverts
 SET done_revision = $4, done_number = $5, reverted = $6, unchanged = $7, conflicts = $8, finished_at = $9,
     group_id = $10, revision = $11
 WHERE bucket = $1 AND account_id = $2 AND id = $3
 """
-
 LIST_RUNNING_REVERTS = f"""
 SELECT {REVERT_COLUMNS} FROM reverts
 WHERE finished_at IS NULL
     AND (worker IS NULL OR worker = $1 OR busy_until <= $2 OR busy_until > $2 + {_MAX_LEASE_SECONDS})
     AND (SELECT disabled_at FROM accounts WHERE accounts.id = reverts.account_id) IS NULL
 """
-
 LIST_UNDONE = """
 SELECT kind, subject, group_id FROM reverts
 WHERE bucket = $1 AND account_id = $2 AND finished_at IS NOT NULL AND group_id IS NOT NULL AND conflicts = 0
 ORDER BY id DESC LIMIT $3
 """
-
 ADD_CONFLICT = """
 INSERT INTO revert_conflicts (bucket, account_id, revert_id, number, listing_id, reason, fields, subject)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
-
 DELETE_CONFLICT = f"""
 DELETE FROM revert_conflicts WHERE bucket = $1 AND account_id = $2 AND revert_id = $3 AND number = $4
 RETURNING {CONFLICT_BYTES}
 """
-
 PAGE_CONFLICTS = """
 SELECT number, listing_id,
     (SELECT external_id FROM listings WHERE listings.bucket = $1 AND listings.id = revert_conflicts.listing_id),
@@ -201,5 +188,4 @@ RETURNING {CONFLICT_BYTES}
 PURGE_REVERTS = _build_purge("DELETE FROM")
 
 ERASE_REVERTS = "DELETE FROM reverts WHERE bucket = $1 AND account_id = $2"
-
 ERASE_CONFLICTS = f"DELETE FROM revert_conflicts WHERE bucket = $1 AND account_id = $2 RETURNING {CONFLICT_BYTES}"

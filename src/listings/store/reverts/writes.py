@@ -12,7 +12,7 @@ from listings.domain.changes import Change
 from listings.domain.errors import Problem
 from listings.domain.history import Actor
 from listings.domain.listings import IdempotencyRecord
-from listings.domain.model import Account, Listing
+from listings.domain.model import Account
 from listings.domain.reverts import (
     Revert,
     RevertConflict,
@@ -68,11 +68,14 @@ async def begin(  # noqa: PLR0913, PLR0917 - the parts of a revert
         earlier = await listings.find_earlier_result(tx, partition, idempotency)
         if earlier is not None:
             return int(earlier)
-    await _require_no_unfinished(tx, partition)
+    unfinished = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
+    if unfinished:
+        running = f"Revert {unfinished[0][0]} is still running"
+        raise Problem("revert_running", f"{running}, and an account can have only one at a time: try again later")
     await require_stored(tx, partition, scope.first)
     options = PlanOptions(scope, engine.limits, actor.moment)
     plans = await plan_step(tx, partition, step, options, partial(_lock, tx, engine, partition))
-    key = RevertKey(*partition, int((await tx.fetch(revert_sql.RAISE_LAST_REVERT, partition))[0][0]))
+    key = RevertKey(*partition, await tx.get(int, revert_sql.RAISE_LAST_REVERT, partition))
     begun = Revert(key, scope, actor.key_id, actor.moment, step.start, RevertCounts(), None)
     await tx.fetch(revert_sql.ADD_REVERT, (*key, *astuple(scope), actor.key_id, actor.moment, *step.start))
     if idempotency is not None:
@@ -86,26 +89,20 @@ async def advance(
     """Take the next step of a revert. Return None if it is not at the start of the step, or has another worker."""
     await _lock_account(tx, key[:2])
     leased = await tx.fetch(revert_sql.LEASE_REVERT, (*key, worker, now))
-    revert = build_revert(leased[0][:-1]) if leased else None
-    if revert is None or revert.position != step.start:
+    if not leased:
+        return None
+    *columns, revision = leased[0]
+    revert = build_revert(columns)
+    if revert.position != step.start:
         return None
     options = PlanOptions(revert.scope, engine.limits, now, key, revert.group_id)
     plans = await plan_step(tx, key[:2], step, options, partial(_lock, tx, engine, key[:2]))
-    return await _write_step(tx, engine, revert, step, plans, now, leased[0][-1])
+    return await _write_step(tx, engine, revert, step, plans, now, revision)
 
 
 async def _lock_account(tx: Transaction, partition: Partition) -> None:
     """Lock the account, so that it is not erased meanwhile. Raises Problem("account_disabled")."""
-    rows = await tx.fetch(sql.GET_ACCOUNT, (partition[1],), locks=True)
-    require_enabled(Account(*rows[0]))
-
-
-async def _require_no_unfinished(tx: Transaction, partition: Partition) -> None:
-    """Raise Problem("revert_running") if the account, which must be locked, has an unfinished revert."""
-    rows = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
-    if rows:
-        running = f"Revert {rows[0][0]} is still running"
-        raise Problem("revert_running", f"{running}, and an account can have only one at a time: try again later")
+    require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (partition[1],), locks=True))
 
 
 async def preview(tx: Transaction, partition: Partition, step: RevertStep, options: PlanOptions) -> RevertPreview:
@@ -136,13 +133,7 @@ async def _lock(tx: Transaction, engine: Engine, partition: Partition, ids: Sequ
 
 
 async def _write_step(  # noqa: PLR0913, PLR0917 - the state of the revert
-    tx: Transaction,
-    engine: Engine,
-    revert: Revert,
-    step: RevertStep,
-    plans: Plans,
-    now: int,
-    revision: int,
+    tx: Transaction, engine: Engine, revert: Revert, step: RevertStep, plans: Plans, now: int, revision: int
 ) -> Revert:
     """Write the changes of a step, its conflicts, the progress, and the audit event, which the first change adds."""
     partition, group_id, planned = revert.key[:2], revert.group_id, plans.planned
@@ -168,21 +159,21 @@ async def _write_step(  # noqa: PLR0913, PLR0917 - the state of the revert
 
 async def _write(tx: Transaction, engine: Engine, partition: Partition, plans: Plans, change_set: ChangeSet) -> int:
     """Write the changes, those that take no external id first, and the change set. Return the account's revision."""
-    rows = await tx.fetch(sql.RAISE_REVISION, (*partition, *plans.growth, change_set.step, 0))
-    revision = int(rows[0][0])
-    change_set.begin(*rows[0][1:])
+    raised = await tx.fetch(sql.RAISE_REVISION, (*partition, *plans.growth, change_set.step, 0))
+    ((revision, edit_revision, edited_at),) = raised
+    change_set.begin(edit_revision, edited_at)
     planned = plans.planned
-    edits = [(_apply(one), one.plan.changes) for one in planned if one.plan.changes and one.claimed is None]
-    await update_many(tx, engine, partition, edits)
+    edits = [(one.listing, one.plan.changes) for one in planned if one.plan.changes and one.claimed is None]
+    edited = [(msgspec.structs.replace(listing, **dict(changes)), changes) for listing, changes in edits]
+    await update_many(tx, engine, partition, edited)
     await _free_claimed(tx, partition, planned)
     for one in planned:
-        listing, plan, claimed = one[:3]
-        if claimed is not None:
-            await listings.update(tx, engine, listing.id, plan.changes)
-        if plan.changes:
-            await change_set.add_changed(tx, listing, plan.changes)
+        if one.claimed is not None:
+            await listings.update(tx, engine, one.listing.id, one.plan.changes)
+        if one.plan.changes:
+            await change_set.add_changed(tx, one.listing, one.plan.changes)
     await change_set.write(tx)
-    return revision
+    return int(revision)
 
 
 async def _free_claimed(tx: Transaction, partition: Partition, planned: Sequence[Planned]) -> None:
@@ -196,10 +187,6 @@ async def _free_claimed(tx: Transaction, partition: Partition, planned: Sequence
     ]
     if passed_on:
         await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
-
-
-def _apply(planned: Planned) -> Listing:
-    return msgspec.structs.replace(planned.listing, **dict(planned.plan.changes))
 
 
 async def _store_conflicts(

@@ -34,7 +34,7 @@ class ScriptedAccountStore(ScriptedStore):
 
     async def page_accounts(self, after: int, count: int) -> list[Account]:
         """Return at most `count` accounts with ids above `after`, lowest first."""
-        return [Account(*row) for row in await self._fetch(sql.PAGE_ACCOUNTS, after, count)]
+        return await self._list(Account, sql.PAGE_ACCOUNTS, after, count)
 
     @transaction
     async def add_test_account(
@@ -47,15 +47,16 @@ class ScriptedAccountStore(ScriptedStore):
         limits: AccountLimits,
     ) -> Account:
         """Return the test account of a live account. If there is none, store one with the email and the limits."""
-        locked = await tx.fetch(sql.GET_ACCOUNT, (live.id,), locks=True)
-        rows = await tx.fetch(sql.FIND_TEST_ACCOUNT, (live.id,))
-        if not rows:
-            test = await add(tx, live.name, email, plan_expires_at, created_at)
-            if test is None:
-                raise Problem("email_taken", f"An account with the email {email} already exists")
-            await tx.fetch(sql.SET_ACCOUNT_LIMITS, (bucket_of(test.id), test.id, *limits[:2], None))
-            rows = await tx.fetch(sql.SET_TEST_OF, (test.id, live.id, Account(*locked[0]).disabled_at))
-        return Account(*rows[0])
+        live = await tx.get(Account, sql.GET_ACCOUNT, (live.id,), locks=True)
+        test = await tx.find(Account, sql.FIND_TEST_ACCOUNT, (live.id,))
+        if test is not None:
+            return test
+        test = await add(tx, live.name, email, plan_expires_at, created_at)
+        if test is None:
+            raise Problem("email_taken", f"An account with the email {email} already exists")
+        own = (limits.listings, limits.text_bytes, None)
+        await tx.fetch(sql.SET_ACCOUNT_LIMITS, (bucket_of(test.id), test.id, *own))
+        return await tx.get(Account, sql.SET_TEST_OF, (test.id, live.id, live.disabled_at))
 
     async def find_test_account(self, live_id: int) -> Account | None:
         """Return the test account of a live account, or None if it has none."""
@@ -63,7 +64,7 @@ class ScriptedAccountStore(ScriptedStore):
 
     async def list_idle_test_accounts(self, since: int) -> list[Account]:
         """Return the test accounts from before `since`, a Unix time, of which no key was used since then."""
-        return [Account(*row) for row in await self._fetch(sql.LIST_IDLE_TEST_ACCOUNTS, since)]
+        return await self._list(Account, sql.LIST_IDLE_TEST_ACCOUNTS, since)
 
     @caller_transaction
     async def change_account(
@@ -80,24 +81,25 @@ class ScriptedAccountStore(ScriptedStore):
         before and in the future, the account's request for the plan is deleted, and the mail of `on_plan` is queued.
         Enabling a closed account cancels its erasure. Its test account is disabled and enabled with it.
         """
-        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-        if not rows:
+        account = await tx.find(Account, sql.GET_ACCOUNT, (account_id,), locks=True)
+        if account is None:
             return None
-        account = Account(*rows[0])
         changes = decide(account)
         if not changes:
             return account
-        rows = await tx.fetch(sql.build_account_update(tuple(changes)), (account_id, *changes.values()))
+        update = sql.build_account_update(tuple(changes))
+        changed = await tx.get(Account, update, (account_id, *changes.values()))
         if "disabled_at" in changes:
             await tx.fetch(sql.SET_TEST_DISABLED, (account_id, changes["disabled_at"]))
         if "disabled_at" in changes and changes["disabled_at"] is None:
             await tx.fetch(own_account.DELETE_CLOSED_ACCOUNT, (account_id,))
-        if actor is not None and _is_extended(account, changes, actor.moment):
+        end = changes.get("plan_expires_at")
+        if actor is not None and isinstance(end, int) and end > max(actor.moment, account.plan_expires_at or 0):
             await tx.fetch(member_sql.DELETE_PLAN_REQUEST, (account_id,))
-            await mail_queue.add(tx, None if on_plan is None else on_plan(Account(*rows[0])))
+            await mail_queue.add(tx, None if on_plan is None else on_plan(changed))
         if actor is not None:
             await record_event(tx, account_id, actor, "account_changed", detail=changes)
-        return Account(*rows[0])
+        return changed
 
     @transaction
     async def add_plan_request(
@@ -134,10 +136,9 @@ class ScriptedAccountStore(ScriptedStore):
 
 async def add(tx: Transaction, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:
     """Store an account with the state row that its listings refer to. Return None if the email address is taken."""
-    rows = await tx.fetch(sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
-    if not rows:
+    account = await tx.find(Account, sql.ADD_ACCOUNT, (name, email, plan_expires_at, created_at))
+    if account is None:
         return None
-    account = Account(*rows[0])
     bucket = bucket_of(account.id)
     await tx.fetch(sql.SET_BUCKET, (bucket, account.id))
     await tx.fetch(sql.ADD_ACCOUNT_STATE, (bucket, account.id))
@@ -146,11 +147,6 @@ async def add(tx: Transaction, name: str, email: str, plan_expires_at: int | Non
 
 async def lock_not_erased(tx: Transaction, account_id: int) -> None:
     """Lock an account, so that it is not erased meanwhile. Raises Problem("account_disabled") if it is erased."""
-    rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-    if rows:
-        require_not_erased(Account(*rows[0]))
-
-
-def _is_extended(account: Account, changes: AccountChange, now: int) -> bool:
-    end = changes.get("plan_expires_at")
-    return isinstance(end, int) and end > max(now, account.plan_expires_at or 0)
+    account = await tx.find(Account, sql.GET_ACCOUNT, (account_id,), locks=True)
+    if account is not None:
+        require_not_erased(account)

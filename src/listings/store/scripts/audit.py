@@ -12,6 +12,7 @@ from listings.domain.history import Actor, EventKind
 from listings.domain.imports import ImportKey, ImportProgress, RowOutcome, count_outcomes
 from listings.domain.model import ListingChange, bucket_of
 from listings.domain.reverts import RevertCounts
+from listings.domain.revisions import Revisions
 from listings.store import member_sql, sql
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Transaction
@@ -22,10 +23,9 @@ async def record_event(
 ) -> None:
     """Store an event that is not an edit of a listing, with the next number of the account's current revision."""
     partition = (bucket_of(account_id), account_id)
-    rows = await tx.fetch(sql.GET_REVISIONS, partition, locks=True)
-    revision = int(rows[0][0])
-    rows = await tx.fetch(member_sql.GET_LAST_NUMBER, (*partition, revision))
-    values = (revision, int(rows[0][0]) + 1, actor.moment, actor.key_id, kind, subject, _encode(detail))
+    revision = (await tx.get(Revisions, sql.GET_REVISIONS, partition, locks=True)).revision
+    last = await tx.get(int, member_sql.GET_LAST_NUMBER, (*partition, revision))
+    values = (revision, last + 1, actor.moment, actor.key_id, kind, subject, _encode(detail))
     await tx.fetch(member_sql.ADD_EVENT, (*partition, *values))
 
 
@@ -33,9 +33,9 @@ async def record_batch(
     tx: Transaction, partition: Partition, actor: Actor, change_set: int, ids_by_kind: Mapping[str, list[int]]
 ) -> None:
     """Store one event for a batch. `change_set` is its edit revision, `ids_by_kind` are the listings that it edited."""
-    rows = await tx.fetch(sql.GET_REVISIONS, partition)
+    revisions = await tx.get(Revisions, sql.GET_REVISIONS, partition)
     detail = _encode({kind: ids for kind, ids in ids_by_kind.items() if ids})
-    await _record_edit(tx, partition, int(rows[0][0]), actor, "batch", detail, change_set)
+    await _record_edit(tx, partition, revisions.revision, actor, "batch", detail, change_set)
 
 
 async def record_import(
@@ -50,12 +50,10 @@ async def record_import(
     names = ("created", "updated", "restored", "deleted")
     counts = {name: getattr(before, name) + done[name] for name in names}
     detail = {name: count for name, count in counts.items() if count or name in {"created", "updated"}}
-    rows = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
-    found, import_id = rows[0]
+    ((found, import_id),) = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
     if found is not None and (await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, found, _encode(detail)))):
         return
-    rows = await tx.fetch(sql.GET_REVISIONS, partition)
-    revision = int(rows[0][0])
+    revision = (await tx.get(Revisions, sql.GET_REVISIONS, partition)).revision
     await _record_edit(tx, partition, revision, actor, "import", _encode(detail), import_id)
     await tx.fetch(member_sql.SET_IMPORT_REVISION, (*astuple(key), revision))
 
@@ -68,14 +66,7 @@ async def record_revert(
 
 
 async def record_bulk(  # noqa: PLR0913 - the columns
-    tx: Transaction,
-    partition: Partition,
-    revision: int,
-    actor: Actor,
-    group_id: int,
-    detail: str,
-    *,
-    is_first: bool,
+    tx: Transaction, partition: Partition, revision: int, actor: Actor, group_id: int, detail: str, *, is_first: bool
 ) -> None:
     """Store the event of a bulk action, or new details in it."""
     if is_first:
@@ -97,13 +88,7 @@ def choose_kind(changes: ListingChange) -> EventKind:
 
 
 async def _record_edit(  # noqa: PLR0913, PLR0917 - the columns
-    tx: Transaction,
-    partition: Partition,
-    revision: int,
-    actor: Actor,
-    kind: EventKind,
-    detail: str,
-    subject: int,
+    tx: Transaction, partition: Partition, revision: int, actor: Actor, kind: EventKind, detail: str, subject: int
 ) -> None:
     await tx.fetch(member_sql.ADD_EVENT, (*partition, revision, 0, actor.moment, actor.key_id, kind, subject, detail))
 

@@ -20,7 +20,7 @@ from listings.domain.listings import (
 )
 from listings.domain.model import Listing, ListingChange
 from listings.store import sql
-from listings.store.mapping import Partition
+from listings.store.mapping import AccountState, Partition
 from listings.store.scripts import audit, changes
 from listings.store.scripts.bulk import BulkWriter
 from listings.store.scripts.changes import ChangeSet
@@ -73,20 +73,16 @@ async def run(
 
 
 async def _prepare(tx: Transaction, engine: Engine, batch: Batch, writer: BulkWriter, additions: int) -> BulkWriter:
-    """Lock and read what the steps name."""
     indexed = None
     if additions and not _rolls_back(batch, batch.steps):
-        await _require_state(
-            tx, writer.partition, batch, locks=False
-        )  # because the account's listings are locked first
+        await _require_state(tx, writer.partition, batch, locks=False)  # the account's listings are locked first
         indexed = await engine.prepare_account(tx, writer.partition, additions)
     ids = [step.listing_id for step in batch.steps if isinstance(step, ChangeStep)]
     named = [step.external_id for step in batch.steps if isinstance(step, PutStep)]
     new = [step.new.external_id for step in batch.steps if isinstance(step, AddStep) and step.new.external_id]
     await writer.prepare(tx, ids, named, new, indexed=indexed)
     if additions:
-        rows = await tx.fetch(sql.GET_LAST_SERIAL, writer.partition[:1])
-        writer.last_serial = int(rows[0][0]) if rows else 0
+        writer.last_serial = await tx.find(int, sql.GET_LAST_SERIAL, writer.partition[:1]) or 0
     return writer
 
 
@@ -99,8 +95,8 @@ async def _require_state(tx: Transaction, partition: Partition, batch: Batch, *,
     """Check and return the account's edit revision, if the batch depends on it. Locks the state if `locks`."""
     if batch.require_state is None:
         return None
-    rows = await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=locks)
-    edit_revision = int(rows[0][2]) if rows else 0
+    state = await tx.find(AccountState, sql.GET_ACCOUNT_SIZE, partition, locks=locks)
+    edit_revision = 0 if state is None else state.edit_revision
     batch.require_state(edit_revision)
     return edit_revision
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_imported
+from listings.domain.account_limits import NO_GROWTH, measure_imported
 from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, bucket_of
 from listings.store import search_sql, sql
-from listings.store.mapping import Partition, build_listing
+from listings.store.mapping import AccountState, Partition, build_listing
 from listings.store.scripts import listings
 from listings.store.scripts.changes import ChangeSet
 from listings.store.scripts.engine import Engine
@@ -57,12 +57,11 @@ class BulkWriter:
         wanted = list(dict.fromkeys((*external_ids, *new_external_ids)))
         if ids or external_ids:
             self.known |= await self._engine.lock_and_read_listings(tx, self.partition, ids, external_ids)
-        state = await tx.fetch(sql.GET_ACCOUNT_SIZE, self.partition, locks=True)
-        if state:
-            *size, edit_revision, edited_at, max_listings, max_text_bytes = state[0]
-            self._size = AccountSize(*size)
-            self._limits = self._limits.override((max_listings, max_text_bytes))
-            self._change_set.begin(edit_revision + 1, edited_at)
+        state = await tx.find(AccountState, sql.GET_ACCOUNT_SIZE, self.partition, locks=True)
+        if state is not None:
+            self._size = state.size
+            self._limits = self._limits.override((state.max_listings, state.max_text_bytes))
+            self._change_set.begin(state.edit_revision + 1, state.edited_at)
         if wanted:
             found = await tx.fetch_many(sql.FIND_EXTERNAL_ID, [(*self.partition, one) for one in wanted])
             self._holders = dict.fromkeys(wanted) | {row[1]: row[0] for row in found}

@@ -10,8 +10,7 @@ from listings.domain.account_limits import CHANGE_BYTES, count_bytes
 from listings.domain.history import Actor, EventKind
 from listings.domain.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange, Value
-from listings.store import change_sql, member_sql, sql
-from listings.store.change_sets import groups
+from listings.store import change_groups, change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Transaction
@@ -144,7 +143,7 @@ class ChangeSet:
         self._actor = actor
         self._import_key = import_key
         self._group_id = revert_id
-        self._kind = _choose_set_kind(import_key, revert_id)
+        self._kind: EventKind = "import" if import_key else "reverted" if revert_id is not None else "batch"
         self._created: dict[int, str | None] = {}  # as in `encode_created`
         self._pending: list[tuple[tuple[int, str, str], int | None]] = []
         self._pending_characters = 0
@@ -194,13 +193,13 @@ class ChangeSet:
         if self._actor is None or self.edit_revision is None or self.is_empty:
             return
         moment = await self._write_pending(tx, self._actor)
-        rows = await tx.fetch(sql.GET_LAST_SERIAL, self._partition[:1])
-        row = self._build_row(self._actor, 0, 0, "", encode_created(self._created), int(rows[0][0]) if rows else 0)
+        last_serial = await tx.find(int, sql.GET_LAST_SERIAL, self._partition[:1]) or 0
+        row = self._build_row(self._actor, 0, 0, "", encode_created(self._created), last_serial)
         await tx.fetch(change_sql.ADD_CHANGE, (*row, None))
         await tx.fetch(change_sql.FINISH_CHANGE_SET, (*self._partition, self._bytes, moment))
         if self._group_id is not None:
             actor, changes = self._actor._replace(moment=moment), self._number + len(self._created)
-            await groups.add(tx, self._partition, self._group_id, self._kind, actor, self.edit_revision, changes)
+            await change_groups.add(tx, self._partition, self._group_id, self._kind, actor, self.edit_revision, changes)
 
     async def _write_pending(self, tx: Transaction, actor: Actor) -> int:
         """Store the changes that are in memory. Return the time of the change set."""
@@ -209,7 +208,7 @@ class ChangeSet:
         if self._import_key is not None and self._group_id is None:
             self._group_id = await self._find_import_id(tx, self._import_key)
         elif actor.group is not None and self._group_id is None and self.edit_revision is not None:
-            self._group_id = await groups.find_id(tx, self._partition, actor.group, self.edit_revision)
+            self._group_id = await change_groups.find_id(tx, self._partition, actor.group, self.edit_revision)
         pending, self._pending, self._pending_characters = self._pending, [], 0
         if pending:
             first, self._number = self._number + 1, self._number + len(pending)
@@ -222,7 +221,7 @@ class ChangeSet:
 
     async def _find_import_id(self, tx: Transaction, key: ImportKey) -> int:
         """Return the id of the import: the edit revision of its first change set."""
-        import_id = (await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key)))[0][1]
+        ((_, import_id),) = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
         if import_id is None:
             import_id = self.edit_revision
             await tx.fetch(change_sql.SET_IMPORT_EDIT_REVISION, (*astuple(key), import_id))
@@ -241,9 +240,3 @@ class ChangeSet:
 def measure_change(detail: str) -> int:
     """Return the bytes that are counted for a change."""
     return CHANGE_BYTES + count_bytes(detail)
-
-
-def _choose_set_kind(import_key: ImportKey | None, revert_id: int | None) -> EventKind:
-    if import_key is not None:
-        return "import"
-    return "batch" if revert_id is None else "reverted"

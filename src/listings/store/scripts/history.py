@@ -36,16 +36,14 @@ class ScriptedHistoryStore(ScriptedStore):
         The creation of a single listing is not among them: use `page_creations`.
         """
         position = (before.revision, before.number)
-        rows = await self._fetch(self.page_events_statement, bucket, account_id, *position, count)
-        return [Event(*row) for row in rows]
+        return await self._list(Event, self.page_events_statement, bucket, account_id, *position, count)
 
     async def page_creations(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:
         """Return the creations of the account's listings with ids below `before_id`, highest id first.
 
         At most `count` are returned. Deleted listings are included.
         """
-        rows = await self._fetch(self.page_creations_statement, bucket, account_id, before_id, count)
-        return [Creation(*row) for row in rows]
+        return await self._list(Creation, self.page_creations_statement, bucket, account_id, before_id, count)
 
     @transaction
     async def add_usage(
@@ -69,16 +67,15 @@ class ScriptedHistoryStore(ScriptedStore):
 
     async def list_usage_by_hour(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
         """Return the account's usage from the hour `since` on, in order of the hours."""
-        return [UsageCount(*row) for row in await self._fetch(member_sql.LIST_USAGE_BY_HOUR, bucket, account_id, since)]
+        return await self._list(UsageCount, member_sql.LIST_USAGE_BY_HOUR, bucket, account_id, since)
 
     async def list_usage_by_day(self, bucket: int, account_id: int, since: int) -> list[UsageCount]:
         """Return the account's usage from the hour `since` on, summed by day, in order of the days."""
-        return [UsageCount(*row) for row in await self._fetch(member_sql.LIST_USAGE_BY_DAY, bucket, account_id, since)]
+        return await self._list(UsageCount, member_sql.LIST_USAGE_BY_DAY, bucket, account_id, since)
 
     async def list_rejected_requests(self, bucket: int, account_id: int, count: int) -> list[RejectedRequest]:
         """Return the account's `count` latest rejected requests, latest first."""
-        rows = await self._fetch(member_sql.LIST_REJECTED_REQUESTS, bucket, account_id, count)
-        return [RejectedRequest(*row) for row in rows]
+        return await self._list(RejectedRequest, member_sql.LIST_REJECTED_REQUESTS, bucket, account_id, count)
 
     @transaction
     async def purge_history(
@@ -117,24 +114,24 @@ class ScriptedHistoryStore(ScriptedStore):
         Return None if the account does not exist. If the payment is already stored, change nothing. Otherwise the
         account's request for the plan is deleted, and the mail of `on_plan` is queued.
         """
-        rows = await tx.fetch(sql.GET_ACCOUNT, (payment.account_id,), locks=True)
-        if not rows:
+        account = await tx.find(Account, sql.GET_ACCOUNT, (payment.account_id,), locks=True)
+        if account is None:
             return None
-        account = Account(*rows[0])
         if await tx.fetch(member_sql.FIND_PAYMENT, (payment.provider, payment.payment_id)):
             return AddedPayment(account, is_new=False)
         plan_expires_at = decide(account)
         values = (*payment, plan_expires_at, moment)
         if not await tx.fetch(member_sql.ADD_PAYMENT, values):
             return AddedPayment(account, is_new=False)
-        rows = await tx.fetch(sql.build_account_update(("plan_expires_at",)), (account.id, plan_expires_at))
+        update = sql.build_account_update(("plan_expires_at",))
+        account = await tx.get(Account, update, (account.id, plan_expires_at))
         await tx.fetch(member_sql.DELETE_PLAN_REQUEST, (account.id,))
-        await mail_queue.add(tx, None if on_plan is None else on_plan(Account(*rows[0])))
+        await mail_queue.add(tx, None if on_plan is None else on_plan(account))
         detail = {"months": payment.months, "plan_expires_at": plan_expires_at, "provider": payment.provider}
         await record_event(tx, account.id, Actor(CONSOLE, moment), "plan_paid", detail=detail)  # by the account itself
-        return AddedPayment(Account(*rows[0]), is_new=True)
+        return AddedPayment(account, is_new=True)
 
     async def list_payments(self, account_id: int, count: int) -> list[tuple[Payment, int]]:
         """Return the account's latest `count` payments, each with the Unix time of its receipt."""
         rows = await self._fetch(member_sql.LIST_PAYMENTS, account_id, count)
-        return [(Payment(*row[:-1]), row[-1]) for row in rows]
+        return [(Payment(*payment), received_at) for *payment, received_at in rows]

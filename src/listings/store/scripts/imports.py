@@ -36,16 +36,15 @@ class ScriptedImportStore(ScriptedStore):
 
     async def find_import(self, key: ImportKey) -> ImportProgress | None:
         """Return the progress of an import, or None if it was never started."""
-        return _parse_progress(await self._fetch(sql.GET_IMPORT, *astuple(key)))
+        return await self._find(_build_progress, sql.GET_IMPORT, *astuple(key))
 
     async def list_imports(self, bucket: int, account_id: int, count: int) -> list[ImportProgress]:
         """Return the account's latest `count` imports, newest first."""
-        return [_build_progress(row) for row in await self._fetch(sql.LIST_IMPORTS, bucket, account_id, count)]
+        return await self._list(_build_progress, sql.LIST_IMPORTS, bucket, account_id, count)
 
     async def list_edits(self, listing_id: int, count: int) -> list[Edit]:
         """Return the stored edits of a listing, newest first, at most `count`."""
-        rows = await self._fetch(change_sql.LIST_EDITS, bucket_of(listing_id), listing_id, count)
-        return [Edit(*row) for row in rows]
+        return await self._list(Edit, change_sql.LIST_EDITS, bucket_of(listing_id), listing_id, count)
 
     @transaction
     async def begin_import(
@@ -66,7 +65,7 @@ class ScriptedImportStore(ScriptedStore):
         """
         await lock_not_erased(tx, key.account_id)
         await self.engine.lock_counter(tx, key.bucket)
-        if _parse_progress(await tx.fetch(sql.GET_IMPORT, astuple(key))) != expected:
+        if await tx.find(_build_progress, sql.GET_IMPORT, astuple(key)) != expected:
             return None
         await tx.fetch(sql.BEGIN_IMPORT, (*astuple(key), started_at, name))
         await tx.fetch(sql.SKIP_SERIALS, (key.bucket, last_id // BUCKETS))
@@ -84,11 +83,11 @@ class ScriptedImportStore(ScriptedStore):
         account is erased, and NoRoomToCreateError.
         """
         await lock_not_erased(tx, key.account_id)
-        counter = await tx.fetch(sql.GET_LAST_SERIAL, (key.bucket,), locks=True)  # `begin_import` has created it
-        found = _parse_progress(await tx.fetch(sql.GET_IMPORT, astuple(key)))
+        last_serial = await tx.find(int, sql.GET_LAST_SERIAL, (key.bucket,), locks=True) or 0
+        found = await tx.find(_build_progress, sql.GET_IMPORT, astuple(key))
         if found is None or found.finished_at is not None or found.position != batch.start:
             return None
-        importer = _BatchImporter(self.engine, key, int(counter[0][0]), actor)
+        importer = _BatchImporter(self.engine, key, last_serial, actor)
         await importer.prepare(tx, batch.rows)
         outcomes = []
         for index, row in enumerate(batch.rows):
@@ -103,13 +102,8 @@ class ScriptedImportStore(ScriptedStore):
         return outcomes
 
 
-def _parse_progress(rows: Sequence[Any]) -> ImportProgress | None:
-    """Return the progress in the rows of `sql.GET_IMPORT`, or None if there are none."""
-    return _build_progress(rows[0]) if rows else None
-
-
-def _build_progress(row: Sequence[Any]) -> ImportProgress:
-    return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, row, strict=True)))
+def _build_progress(*columns: Any) -> ImportProgress:  # noqa: ANN401 - of several types
+    return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, columns, strict=True)))
 
 
 class _BatchImporter:

@@ -11,12 +11,7 @@ from listings.domain.model import Account, ApiKey, bucket_of
 from listings.store import mail_queue, sql
 from listings.store.scripts.accounts import lock_not_erased
 from listings.store.scripts.audit import record_event
-from listings.store.scripts.script import (
-    ScriptedStore,
-    Transaction,
-    caller_transaction,
-    transaction,
-)
+from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
 
 class ScriptedKeyStore(ScriptedStore):
@@ -35,10 +30,9 @@ class ScriptedKeyStore(ScriptedStore):
         erased.
         """
         await lock_not_erased(tx, new.account_id)
-        rows = await tx.fetch(sql.ADD_KEY, astuple(new))
-        if not rows:
+        key = await tx.find(ApiKey, sql.ADD_KEY, astuple(new))
+        if key is None:
             return None
-        key = ApiKey(*rows[0])
         if actor is not None:
             await record_event(tx, key.account_id, actor, "key_added", key.id)
         await mail_queue.add(tx, mail)
@@ -50,7 +44,7 @@ class ScriptedKeyStore(ScriptedStore):
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:
         """Return the account's keys in order of their ids, including revoked and expired ones."""
-        return [ApiKey(*row) for row in await self._fetch(sql.LIST_KEYS, account_id)]
+        return await self._list(ApiKey, sql.LIST_KEYS, account_id)
 
     async def list_successors(self, account_id: int) -> dict[int, int]:
         """Map the id of each rotated key to that of its successor, as far as audit events are retained."""
@@ -67,17 +61,15 @@ class ScriptedKeyStore(ScriptedStore):
         `decide` receives is read from the audit event of the earlier rotation. It is None if that rotation had no
         `actor`, or if its event is no longer retained. Raises Problem("account_disabled") if the account is erased.
         """
-        rows = await tx.fetch(sql.GET_KEY, (key_id,))
-        if not rows:
+        found = await tx.find(ApiKey, sql.GET_KEY, (key_id,))
+        if found is None:
             return None
-        await lock_not_erased(tx, ApiKey(*rows[0]).account_id)
-        rows = await tx.fetch(sql.GET_KEY, (key_id,), locks=True)
-        old = ApiKey(*rows[0])
-        rows = await tx.fetch(sql.GET_ACCOUNT, (old.account_id,))
-        rotation = decide(old, Account(*rows[0]), (await _find_successor(tx, old)))
+        await lock_not_erased(tx, found.account_id)
+        old = await tx.get(ApiKey, sql.GET_KEY, (key_id,), locks=True)
+        account = await tx.get(Account, sql.GET_ACCOUNT, (old.account_id,))
+        rotation = decide(old, account, (await _find_successor(tx, old)))
         await tx.fetch(sql.SET_KEY_EXPIRY, (rotation.old_expires_at, key_id))
-        rows = await tx.fetch(sql.ADD_KEY, astuple(rotation.new))
-        key = ApiKey(*rows[0])
+        key = await tx.get(ApiKey, sql.ADD_KEY, astuple(rotation.new))
         if actor is not None:
             await record_event(tx, key.account_id, actor, "key_rotated", key.id, key_id)
         await mail_queue.add(tx, rotation.mail)
@@ -97,14 +89,12 @@ class ScriptedKeyStore(ScriptedStore):
 
         A key that is already revoked keeps its first `revoked_at`.
         """
-        rows = await tx.fetch(sql.GET_KEY, (key_id,), locks=True)
-        if not rows:
+        before = await tx.find(ApiKey, sql.GET_KEY, (key_id,), locks=True)
+        if before is None:
             return None
-        before = ApiKey(*rows[0])
-        rows = await tx.fetch(sql.REVOKE_KEY, (revoked_at, key_id))
         if actor is not None and before.revoked_at is None:
             await record_event(tx, before.account_id, actor, "key_revoked", key_id)
-        return ApiKey(*rows[0])
+        return await tx.get(ApiKey, sql.REVOKE_KEY, (revoked_at, key_id))
 
 
 async def _find_successor(tx: Transaction, old: ApiKey) -> int | None:
@@ -114,5 +104,4 @@ async def _find_successor(tx: Transaction, old: ApiKey) -> int | None:
     """
     if old.expires_at is None:
         return None
-    rows = await tx.fetch(sql.FIND_SUCCESSOR, (bucket_of(old.account_id), old.account_id, str(old.id)))
-    return int(rows[0][0]) if rows else None
+    return await tx.find(int, sql.FIND_SUCCESSOR, (bucket_of(old.account_id), old.account_id, str(old.id)))

@@ -8,17 +8,11 @@ from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growt
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.history import Actor
-from listings.domain.listings import (
-    AddResult,
-    AddStep,
-    Decide,
-    IdempotencyRecord,
-)
+from listings.domain.listings import AddResult, AddStep, Decide, IdempotencyRecord
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
 from listings.domain.revisions import Revisions
-from listings.store import search_sql, sql
-from listings.store.change_sets import groups
-from listings.store.mapping import Partition, Row, build_listing
+from listings.store import change_groups, search_sql, sql
+from listings.store.mapping import AccountState, Partition, Row, build_listing
 from listings.store.scripts import audit, changes
 from listings.store.scripts.engine import Engine, SingleEdit
 from listings.store.scripts.script import Transaction
@@ -43,7 +37,7 @@ class _Created(NamedTuple):
     """A new listing's id, the account's revisions after it, and whether the account has become large."""
 
     listing_id: int
-    revisions: Revisions | None
+    revisions: Revisions
     must_index: bool
 
 
@@ -95,7 +89,7 @@ async def change(tx: Transaction, engine: Engine, listing_id: int, decide: Decid
         single = SingleEdit(actor, audit.choose_kind(edit.changes), listing_id, *values)
         stored = edit.growth.history_bytes + changes.measure_change(single.detail)
         await engine.record_edit(tx, partition, edit.growth._replace(history_bytes=stored), single)
-        await groups.add_single(tx, partition, actor)
+        await change_groups.add_single(tx, partition, actor)
     return edit.listing
 
 
@@ -106,10 +100,8 @@ async def update(
     key = (bucket_of(listing_id), listing_id)
     rows = await tx.fetch(sql.build_listing_update(tuple(change)), (*key, *change.values()))
     changed = build_listing(rows[0])
-    if may_be_indexed and change.keys() & {"title", "content"}:
-        rows = await tx.fetch(sql.IS_LISTING_INDEXED, key)
-        if rows[0][0]:
-            await engine.index_words(tx, changed.account_id, [(listing_id, changed.title, changed.content)])
+    if may_be_indexed and change.keys() & {"title", "content"} and await tx.get(bool, sql.IS_LISTING_INDEXED, key):
+        await engine.index_words(tx, changed.account_id, [(listing_id, changed.title, changed.content)])
     return changed
 
 
@@ -123,8 +115,8 @@ def build_row(
 
 def build_new(step: AddStep) -> ImportedListing:
     """Return the listing that a step creates."""
-    new, created_at = step
-    return ImportedListing(new, view_count=0, created_at=created_at, updated_at=created_at, deleted_at=None)
+    moment = step.created_at
+    return ImportedListing(step.new, view_count=0, created_at=moment, updated_at=moment, deleted_at=None)
 
 
 async def _add_new(
@@ -135,30 +127,33 @@ async def _add_new(
     With an `actor`, the create is an audit event and a change set of its own. While a large account is being indexed,
     the listing may be left to the index steps.
 
-    Raises Problem: account_full, external_id_taken.
+    Raises Problem: account_full, external_id_taken, and that of `step.require_room`.
     """
     new = step.new
     if new.external_id is not None:
         await require_free(tx, partition, new.external_id)
+    if step.require_room is not None:
+        state = await tx.get(AccountState, sql.GET_ACCOUNT_SIZE, partition, locks=True)
+        step.require_room(state.size)
     size = measure_new(new)
     values = (*partition, size.text_bytes, *engine.limits[:2], int(actor is not None))
     rows = await tx.fetch(sql.COUNT_ONE_MORE, values)
     if not rows:
         await require_room(tx, engine, partition, size)  # with a lock, so there is room now
         rows = await tx.fetch(sql.COUNT_ONE_MORE, values)
-    count, indexed, revision, edit_revision, edited_at = rows[0] if rows else (0, 0, None, None, 0)
-    revisions = Revisions(*rows[0][2:4]) if rows else None
-    rows = await tx.fetch(sql.NEXT_SERIAL, partition[:1])
-    listing_id = int(rows[0][0]) * BUCKETS + partition[0]
+    # Without the account, the foreign key makes the insert fail.
+    count, indexed, revision, edit_revision, edited_at = rows[0] if rows else (0,) * 5
+    listing_id = await tx.get(int, sql.NEXT_SERIAL, partition[:1]) * BUCKETS + partition[0]
     event = NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
     index_now = engine.is_indexed_on_create(indexed, count)
     await tx.fetch(sql.ADD_LISTING, build_row(listing_id, partition, build_new(step), indexed=index_now, event=event))
-    if actor is not None and edit_revision is not None and (actor.group or not edit_revision % changes.MARKER_INTERVAL):
+    if actor is not None and (actor.group or not edit_revision % changes.MARKER_INTERVAL):
         await changes.add_marker(tx, partition, edit_revision, actor, listing_id, edited_at)
-        await groups.add_single(tx, partition, actor)
+        await change_groups.add_single(tx, partition, actor)
     if index_now:
         await engine.index_words(tx, partition[1], [(listing_id, new.title, new.content)])
-    return _Created(listing_id, revisions, count >= search_sql.MIN_INDEXED_LISTINGS and not indexed)
+    must_index = count >= search_sql.MIN_INDEXED_LISTINGS and not indexed
+    return _Created(listing_id, Revisions(revision, edit_revision), must_index)
 
 
 async def _edit(tx: Transaction, engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> _Edit:
@@ -192,9 +187,9 @@ async def require_room(
     tx: Transaction, engine: Engine, partition: Partition, growth: AccountSize, *, locks: bool = True
 ) -> None:
     """Raise Problem("account_full") if the account may not grow by `growth`. Locks the account's state if `locks`."""
-    rows = await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=locks)
-    if rows:
-        engine.limits.override(rows[0][4:]).require_room(AccountSize(*rows[0][:2]), growth)
+    state = await tx.find(AccountState, sql.GET_ACCOUNT_SIZE, partition, locks=locks)
+    if state is not None:
+        engine.limits.override((state.max_listings, state.max_text_bytes)).require_room(state.size, growth)
 
 
 # External ids
@@ -216,8 +211,7 @@ async def find_holder(tx: Transaction, partition: Partition, external_id: str, *
     """
     if locks:
         await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=True)
-    rows = await tx.fetch(sql.FIND_EXTERNAL_ID, (*partition, external_id))
-    return int(rows[0][0]) if rows else None
+    return await tx.find(lambda listing_id, _: int(listing_id), sql.FIND_EXTERNAL_ID, (*partition, external_id))
 
 
 # Idempotency records

@@ -1,13 +1,15 @@
-"""The methods of the store for members."""
+"""The methods of the store for members, and for attempts to sign in."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import astuple
 
 from listings.domain.history import CONSOLE, Actor
 from listings.domain.mail import NewMail
-from listings.domain.members import NewSession, Session, SessionCutoffs
+from listings.domain.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
-from listings.store import audience, change_sql, mail_queue, member_sql, own_account, pictures, sql
-from listings.store.change_sets import group_sql
+from listings.store import change_sql, mail_queue, member_sql, own_account, sql
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
@@ -18,7 +20,7 @@ _NO_HANDLE = ""  # matches no session
 
 
 class ScriptedMemberStore(ScriptedStore):
-    """Stores members, their sessions and invitations."""
+    """Stores members, their sessions and invitations, and counts attempts, such as sign-ins, to limit them."""
 
     @transaction
     async def add_member(
@@ -75,10 +77,8 @@ class ScriptedMemberStore(ScriptedStore):
 
         Return False and store nothing if the hash has changed or the account is disabled.
         """
-        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-        if Account(*rows[0]).disabled_at is not None or not (
-            await own_account.is_password(tx, account_id, password_hash)
-        ):
+        account = await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True)
+        if account.disabled_at is not None or not await own_account.is_password(tx, account_id, password_hash):
             return False
         await tx.fetch(member_sql.ADD_SESSION, (account_id, *astuple(new)))
         await record_event(tx, account_id, Actor(CONSOLE, new.created_at), "signed_in")
@@ -87,15 +87,11 @@ class ScriptedMemberStore(ScriptedStore):
 
     async def find_session(self, digest: bytes) -> tuple[Session, Account] | None:
         """Return the session with this digest and its account, even if it has expired."""
-        rows = await self._fetch(member_sql.FIND_SESSION, digest)
-        if not rows:
-            return None
-        values = tuple(rows[0])
-        return Session(*values[:_SESSION_COLUMNS]), Account(*values[_SESSION_COLUMNS:])
+        return await self._find(_build_session, member_sql.FIND_SESSION, digest)
 
     async def list_sessions(self, account_id: int) -> list[Session]:
         """Return the account's sessions, latest first."""
-        return [Session(*row) for row in await self._fetch(member_sql.LIST_SESSIONS, account_id)]
+        return await self._list(Session, member_sql.LIST_SESSIONS, account_id)
 
     async def touch_session(self, account_id: int, handle: str, seen_at: int) -> None:
         """Record when a session was last seen. An earlier time than the stored one changes nothing."""
@@ -156,8 +152,7 @@ class ScriptedMemberStore(ScriptedStore):
         Without `email`, it is stored, and replaces all earlier ones. With `email`, it replaces none, and is not stored
         if the account is disabled or has another address.
         """
-        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-        account = Account(*rows[0])
+        account = await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True)
         if email is not None and (account.disabled_at is not None or account.email != email):
             return False
         if email is None:
@@ -190,23 +185,49 @@ class ScriptedMemberStore(ScriptedStore):
         Return None and write nothing if there is no such invitation or it has expired. Raises
         Problem("account_disabled") if the account is erased.
         """
-        found = await tx.fetch(member_sql.FIND_INVITATION, (digest, now))
-        if found:
-            await accounts.lock_not_erased(tx, Account(*found[0]).id)
-        rows = await tx.fetch(member_sql.ACCEPT_INVITATION, (digest, now))
-        if not rows:
+        found = await tx.find(Account, member_sql.FIND_INVITATION, (digest, now))
+        if found is not None:
+            await accounts.lock_not_erased(tx, found.id)
+        account_id = await tx.find(int, member_sql.ACCEPT_INVITATION, (digest, now))
+        if account_id is None:
             return None
-        rows = await tx.fetch(sql.GET_ACCOUNT, (int(rows[0][0]),))
-        account, actor = Account(*rows[0]), Actor(CONSOLE, now)
+        account, actor = await tx.get(Account, sql.GET_ACCOUNT, (account_id,)), Actor(CONSOLE, now)
         await _set_password(tx, account.id, password_hash, actor, None)
         await mail_queue.add(tx, notice)
-        confirmed = await tx.fetch(own_account.GET_CONFIRMED_EMAIL, (account.id,))
-        if is_reset and [row[0] for row in confirmed] != [account.email]:
-            for key in await tx.fetch(member_sql.LIST_CONSOLE_KEYS, (bucket_of(account.id), account.id, now)):
-                await tx.fetch(sql.REVOKE_KEY, (now, key[0]))
-                await record_event(tx, account.id, actor, "key_revoked", key[0])
+        confirmed = await tx.find(str, own_account.GET_CONFIRMED_EMAIL, (account.id,))
+        if is_reset and confirmed != account.email:
+            for key_id, *_ in await tx.fetch(member_sql.LIST_CONSOLE_KEYS, (bucket_of(account.id), account.id, now)):
+                await tx.fetch(sql.REVOKE_KEY, (now, key_id))
+                await record_event(tx, account.id, actor, "key_revoked", key_id)
         await tx.fetch(own_account.SET_CONFIRMED_EMAIL, (account.id, account.email, now))
         return account
+
+    @transaction
+    async def count_attempt(self, tx: Transaction, limits: Sequence[AttemptLimit], moment: int) -> int | None:
+        """Count one attempt for each subject in turn, until one is beyond its limit.
+
+        Return the Unix time at which the exceeded limit ends, or None if none was exceeded. A period begins with the
+        first attempt that is counted; the count restarts at 1 after it, or if its start lies in the future. Always
+        pass the kinds of subjects in the same order, because concurrent attempts could otherwise deadlock.
+        """
+        for limit in limits:
+            counted = await tx.fetch(member_sql.COUNT_ATTEMPT, (limit.subject, moment, moment - limit.seconds))
+            ((count, started_at),) = counted
+            if count > limit.max_attempts:
+                return int(started_at) + limit.seconds
+        return None
+
+    @transaction
+    async def decrement_attempts(self, tx: Transaction, subjects: Sequence[bytes]) -> None:
+        """Lower the count of each subject by one. Pass the subjects in the order of `count_attempt`."""
+        for subject in subjects:
+            await tx.fetch(member_sql.DECREMENT_ATTEMPTS, (subject,))
+
+    @transaction
+    async def purge_attempts(self, tx: Transaction, oldest: int, now: int) -> None:
+        """Delete subjects whose first attempt was before `oldest` or lies after `now`."""
+        await tx.fetch(member_sql.PURGE_ATTEMPTS, (oldest,))
+        await tx.fetch(member_sql.PURGE_FUTURE_ATTEMPTS, (now,))  # stored while a clock was ahead
 
     async def erase_rows(self, account_id: int, count: int, disabled_at: int) -> None:
         """Erase most of what `erase_account` erases, in transactions of `count` rows.
@@ -226,8 +247,7 @@ class ScriptedMemberStore(ScriptedStore):
 
         Return False, with nothing written, if there are fewer or the account was enabled.
         """
-        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-        if Account(*rows[0]).disabled_at != disabled_at:
+        if (await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True)).disabled_at != disabled_at:
             return False
         partition = (bucket_of(account_id), account_id)
         erased = await tx.fetch(statement, (*partition, count - 1))
@@ -249,41 +269,27 @@ class ScriptedMemberStore(ScriptedStore):
         request, reminder, messages, reports, takedowns, second factor of an operator, daily counts, activity, change
         sets, reverts, usage, rejected requests, idempotency records and the rows of its pictures are deleted.
         """
-        rows = await tx.fetch(sql.GET_ACCOUNT, (account_id,), locks=True)
-        if Account(*rows[0]).disabled_at != disabled_at:
+        if (await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True)).disabled_at != disabled_at:
             return False
         await tx.fetch(mail_queue.ERASE_MAILS, (account_id,))  # while the account still has its address
         await tx.fetch(member_sql.ERASE_ACCOUNT, (account_id, name, email, now))
         await tx.fetch(member_sql.ERASE_KEYS, (account_id, name, now))
-        for statement in (
-            member_sql.DELETE_MEMBER,
-            member_sql.DELETE_INVITATIONS,
-            member_sql.DELETE_DEVICES,
-            member_sql.DELETE_PLAN_REQUEST,
-            mail_queue.DELETE_PLAN_REMINDER,
-            *audience.ERASE_FOR_OPERATORS,
-            *own_account.ERASE,
-        ):
+        for statement in member_sql.ERASE_BY_ID:
             await tx.fetch(statement, (account_id,))
         await tx.fetch(member_sql.DELETE_SESSIONS, (account_id, _NO_HANDLE))
         partition = (bucket_of(account_id), account_id)
         erased = await tx.fetch(change_sql.ERASE_CHANGES, partition)
         erased += await tx.fetch(revert_sql.ERASE_CONFLICTS, partition)
         await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased)))
-        for statement in (
-            member_sql.ERASE_EXTERNAL_IDS,
-            member_sql.DELETE_IDEMPOTENCY_RECORDS,
-            member_sql.DELETE_ACTIVITY,
-            revert_sql.ERASE_REVERTS,
-            group_sql.ERASE_GROUPS,
-            member_sql.DELETE_USAGE,
-            member_sql.DELETE_REJECTED_REQUESTS,
-            *audience.ERASE,
-        ):
+        for statement in (member_sql.ERASE_EXTERNAL_IDS, *member_sql.ERASE_BY_PARTITION):
             await tx.fetch(statement, partition)
-        for statement in pictures.ERASE:  # last, because a sweep of pictures locks the account's state first
+        for statement in member_sql.ERASE_PICTURES:  # last, because a sweep of pictures locks the account's state first
             await tx.fetch(statement, (account_id,))
         return True
+
+
+def _build_session(*columns: Any) -> tuple[Session, Account]:  # noqa: ANN401 - of two types
+    return Session(*columns[:_SESSION_COLUMNS]), Account(*columns[_SESSION_COLUMNS:])
 
 
 async def _set_password(tx: Transaction, account_id: int, password_hash: str, actor: Actor, keep: str | None) -> None:

@@ -29,6 +29,16 @@ class Transaction(ABC):
         first value, which all rows share, and an array for each further value. A revert then takes a third less time.
         """
 
+    async def find(self, build: Callable[..., T], statement: str, values: Row, *, locks: bool = False) -> T | None:
+        """Return what `build` returns for the columns of the first row, or None if there is no row."""
+        rows = await self.fetch(statement, values, locks=locks)
+        return build(*rows[0]) if rows else None
+
+    async def get(self, build: Callable[..., T], statement: str, values: Row, *, locks: bool = False) -> T:
+        """Return what `build` returns for the columns of the first row, which exists."""
+        rows = await self.fetch(statement, values, locks=locks)
+        return build(*rows[0])
+
 
 Script: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
 """A transaction on any engine: it awaits nothing but the methods of its argument. A store may repeat it."""
@@ -56,6 +66,10 @@ class ScriptedStore(ABC):
     async def _write(self, statement: str, *values: object) -> list[Any]:
         """Run a single statement in a transaction and return its rows."""
         return await self._run_script(lambda tx: tx.fetch(statement, values))
+
+    async def _list(self, build: Callable[..., T], statement: str, *values: object) -> list[T]:
+        """Return what `build` returns for the columns of each row."""
+        return [build(*row) for row in await self._fetch(statement, *values)]
 
     async def _find(self, build: Callable[..., T], statement: str, *values: object) -> T | None:
         """Return what `build` returns for the columns of the first row, or None if there is no row."""

@@ -9,8 +9,7 @@ from listings.domain.changes import Change, ChangePage, ChangePosition, EditStat
 from listings.domain.history import Actor
 from listings.domain.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
 from listings.domain.model import MAX_ID, Listing, ListingCounts
-from listings.store import change_reads, change_sql, retention, sql
-from listings.store.change_sets import groups, times
+from listings.store import change_groups, change_reads, change_sql, retention, sql
 from listings.store.mapping import Row, build_listing
 from listings.store.retention import Cutoffs
 from listings.store.scripts import batches, listings
@@ -76,11 +75,13 @@ class ScriptedChangeStore(ScriptedStore):
         Raises Problem("changes_gone") if change sets since then are no longer stored.
         """
         statement = self.page_creates_statement
-        return await self._run_reads(lambda tx: times.find_last_before(tx, (bucket, account_id), moment, statement))
+        return await self._run_reads(
+            lambda tx: change_reads.find_last_before(tx, (bucket, account_id), moment, statement)
+        )
 
     async def page_change_groups(self, bucket: int, account_id: int, before: int, count: int) -> GroupPage:
         """Return at most `count` groups of change sets with ids below `before`."""
-        return await self._run_reads(lambda tx: groups.read_page(tx, (bucket, account_id), before, count))
+        return await self._run_reads(lambda tx: change_groups.read_page(tx, (bucket, account_id), before, count))
 
     async def purge_changes(
         self, buckets: Sequence[int], oldest: int, max_sets: int, oldest_deleted: int = 0, latest: int = MAX_ID
@@ -162,7 +163,8 @@ class ScriptedListingStore(ScriptedStore):
 
     async def get_database_id(self) -> str:
         """Return the database's id: 32 random hexadecimal digits. Rate limits and exports refer to it."""
-        return str((await self._fetch(sql.GET_DATABASE_ID))[0][0])
+        ((database_id,),) = await self._fetch(sql.GET_DATABASE_ID)
+        return str(database_id)
 
     # Listings
 

@@ -24,8 +24,7 @@ class ScriptedViewStore(ScriptedStore):
     async def _draw_salt(self, tx: Transaction, day: int) -> bytes:
         """Store a salt of a day, unless it has one, and return the stored one."""
         await tx.fetch(sql.ADD_VIEW_SALT, (day, token_bytes(32)))
-        rows = await tx.fetch(sql.GET_VIEW_SALT, (day,))
-        return bytes(rows[0][0])
+        return await tx.get(bytes, sql.GET_VIEW_SALT, (day,))
 
     @transaction
     async def record_views(self, tx: Transaction, day: int, views: Mapping[int, Collection[bytes]]) -> None:
@@ -37,13 +36,12 @@ class ScriptedViewStore(ScriptedStore):
         date = format_timestamp(day * DAY_SECONDS).partition(" ")[0]
         accounts: Counter[Partition] = Counter()  # new views; the revision of each is raised once
         for bucket, listing_id in sorted((bucket_of(listing_id), listing_id) for listing_id in views):
-            viewed = await tx.fetch(sql.GET_VIEWED, (bucket, listing_id), locks=True)
-            if viewed:
+            for (account_id,) in await tx.fetch(sql.GET_VIEWED, (bucket, listing_id), locks=True):
                 visitors = [(bucket, listing_id, day, visitor) for visitor in sorted(views[listing_id])]
                 new = len(await tx.fetch_many(sql.ADD_VIEW, visitors))
                 if new:
                     await tx.fetch(sql.COUNT_VIEWS, (bucket, listing_id, new, date))
-                    accounts[bucket, viewed[0][0]] += new
+                    accounts[bucket, account_id] += new
         for account, new in sorted(accounts.items()):
             await tx.fetch(sql.RAISE_REVISION, (*account, *NO_GROWTH, 0, 0))
             await tx.fetch(COUNT_ON_DAY, (*account, day, new, 0))

@@ -30,13 +30,18 @@ class IndexCursor(NamedTuple):
     after_id: int = 0
 
 
+class _Text(NamedTuple):
+    title: str
+    content: str
+
+
 async def run_step(tx: Transaction, count: int, cursor: IndexCursor | None) -> tuple[IndexResult, IndexCursor | None]:
     """Index at most `count` listings from the cursor, or from the start of the next marked account.
 
     Returns the outcome and the next cursor, which is None if the account is finished or none is marked.
     """
     # Another process may have finished the account of the cursor.
-    if cursor is None or (await tx.fetch(IS_INDEXED, cursor.partition))[0][0] != INDEXING:
+    if cursor is None or await tx.get(int, IS_INDEXED, cursor.partition) != INDEXING:
         accounts = await tx.fetch(NEXT_ACCOUNT, ())
         if not accounts:
             return IndexResult(0), None
@@ -47,18 +52,12 @@ async def run_step(tx: Transaction, count: int, cursor: IndexCursor | None) -> t
         if characters >= _MAX_STEP_CHARACTERS:
             break
         if not is_indexed:
-            characters += await _index(tx, cursor.partition, listing_id)
+            title, content = await tx.get(_Text, _INDEX_LISTING, (cursor.partition[0], listing_id))
+            await index_words(tx, cursor.partition[1], [(listing_id, title, content)])
+            characters += len(title) + len(content)
         cursor = cursor._replace(after_id=listing_id)
         done += 1
     if done < len(rows) or done == count:
         return IndexResult(done, has_more=True), cursor
     await tx.fetch(MARK_ACCOUNT, (*cursor.partition, INDEXED))
     return IndexResult(done, has_more=True), None
-
-
-async def _index(tx: Transaction, partition: Partition, listing_id: int) -> int:
-    """Index one listing and return the number of characters in its title and content."""
-    rows = await tx.fetch(_INDEX_LISTING, (partition[0], listing_id))
-    title, content = rows[0]
-    await index_words(tx, partition[1], [(listing_id, title, content)])
-    return len(title) + len(content)

@@ -11,6 +11,7 @@ import apsw
 
 from listings.domain.errors import Unavailable
 from listings.domain.listings import LargeListError
+from listings.domain.reverts import MAX_STEP_LISTINGS
 from listings.store import sql
 from listings.store.mapping import Row
 from listings.store.migrations import require_equal_schema, shipped_migrations
@@ -28,10 +29,9 @@ from listings.store.sqlite.connections import (
 )
 from listings.store.sqlite.file_identity import OpenFiles
 from listings.store.sqlite.maintenance import catalogue, migrate
-from listings.store.sqlite.revert_step_size import RevertStepSize
 from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.snapshot_reads import SnapshotReads, start_timer
-from listings.store.sqlite.write_lock import VersionedCache
+from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, ReadSequence, VersionedCache
 from listings.store.sqlite.writer.batch_writer import OnBatch
 from listings.store.sqlite.writer.writer import Writer
 
@@ -46,6 +46,25 @@ _MAX_SLOW_ACCOUNTS = 1_000  # with more, all are forgotten
 # Instructions of SQLite's virtual machine between two checks of the time: about ten rows, or one if their words are
 # searched. A check after each row takes a tenth of a page of 50.
 _STEPS_PER_CHECK, _SEARCH_STEPS_PER_CHECK = 200, 20
+_MIN_STEP_LISTINGS = 25  # cost as much as the rest of a step: 1 to 2 ms of CPU time
+_STEP_GROWTH = 10  # per step, so that it reaches the maximum after a quarter of a second
+
+
+class RevertStepSize:
+    """Chooses small steps while others write, because they wait for each step, and larger ones while nobody does."""
+
+    def __init__(self, read_sequence: ReadSequence) -> None:
+        """`read_sequence` reads the counter of the writes of all processes."""
+        self._read_sequence = read_sequence
+        self._sequence = read_sequence()
+        self._size = _MIN_STEP_LISTINGS
+
+    def choose(self) -> int:
+        """Return the number of listings for the next step. Call it before each one."""
+        before, self._sequence = self._sequence, self._read_sequence()
+        is_alone = self._sequence - before <= INCREMENT_PER_WRITE
+        self._size = min(self._size + _STEP_GROWTH, MAX_STEP_LISTINGS) if is_alone else _MIN_STEP_LISTINGS
+        return self._size
 
 
 class Database:
@@ -129,15 +148,12 @@ class Database:
         try:
             return read()
         except LargeListError:
-            self._record_slow(account_id)
+            if len(self._slow_until) >= _MAX_SLOW_ACCOUNTS:
+                self._slow_until.clear()
+            self._slow_until[account_id] = perf_counter() + _SLOW_SECONDS
             raise
         finally:
             self.reader.set_progress_handler(None)
-
-    def _record_slow(self, account_id: int) -> None:
-        if len(self._slow_until) >= _MAX_SLOW_ACCOUNTS:
-            self._slow_until.clear()
-        self._slow_until[account_id] = perf_counter() + _SLOW_SECONDS
 
     def _convert_read_error(self, error: apsw.Error) -> Exception:
         # Only the progress handler of `read_quickly` interrupts.
@@ -174,7 +190,7 @@ class DatabaseStore(ScriptedStore):
         require_safe_sqlite()
         try:
             self._database = Database(self.path, self._on_batch)
-            self.restore_id = str(self._database.read(sql.GET_RESTORE_ID, ())[0][0])
+            ((self.restore_id,),) = self._database.read(sql.GET_RESTORE_ID, ())
         except (apsw.Error, OSError) as error:
             raise Unavailable(f"The database {self.path} can't be opened: {error}") from error
 

@@ -97,7 +97,8 @@ class SqliteEngine:
         actor: Actor | None,
     ) -> listings.Added:
         """Create a listing like `listings.add`, but call SQLite directly: a script makes a create 5% slower."""
-        if idempotency is not None or (actor is not None and actor.group is not None):
+        is_grouped = actor is not None and actor.group is not None
+        if idempotency is not None or is_grouped or step.require_room is not None:
             return run_script(connection, lambda tx: listings.add(tx, self, partition, step, idempotency, actor))
         new = step.new
         external_id = new.external_id

@@ -80,7 +80,7 @@ class OpenFiles:
         if frames <= 0:
             return 0
         if self._page_bytes is None:
-            self._page_bytes = int(str(connection.execute("PRAGMA page_size").fetchall()[0][0]))
+            self._page_bytes = int(connection.pragma("page_size"))
         return _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + self._page_bytes)
 
     def _read_ids(self) -> tuple[_FileId, ...]:

@@ -86,7 +86,8 @@ def plan_count(read: Read, partition: Partition, query: ListingQuery) -> Plan:
 
 def count(read: Read, partition: Partition, query: ListingQuery, plan: Plan) -> int:
     """Return how many listings match the query's filters, at most MAX_COUNTED + 1. `plan` is from `plan_count`."""
-    return int(read(*build_total(partition, query, plan))[0][0])
+    ((total,),) = read(*build_total(partition, query, plan))
+    return int(total)
 
 
 def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[list[str], bool]:
@@ -145,7 +146,7 @@ def _build_matches(builder: Builder, query: ListingQuery, plan: Plan, columns: s
     conditions = search_sql.build_filters(builder, query) + search_sql.build_cursor_conditions(builder, query)
     source = ""
     if plan.ids is not None:
-        conditions.append(f"id IN (SELECT value FROM json_each({builder.add(_encode_ids(plan.ids))}))")
+        conditions.append(f"id IN (SELECT value FROM json_each({builder.add(msgspec.json.encode(plan.ids).decode())}))")
     if plan.match:
         source = "listings_words CROSS JOIN listings ON listings.id = listings_words.rowid"
         conditions.append(f"listings_words MATCH {builder.add(plan.match)}")
@@ -159,7 +160,7 @@ def _plan(read: Read, partition: Partition, query: ListingQuery) -> Plan:
     plan = Plan(search_sql.find_only_index(query))
     if query.ids:
         plan = replace(plan, ids=query.ids)
-    elif _is_indexed(read, partition):
+    elif read(sql.IS_INDEXED, partition) == [(INDEXED,)]:
         if query.words:
             found = read(_FIND_WORDS, (_build_match(partition, query.words), _MAX_MATCHES))
             if len(found) < _MAX_MATCHES:
@@ -175,28 +176,21 @@ def _plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
     if plan.scans_texts and is_indexed:  # the full-text index has all texts
         return Plan(search_sql.find_only_index(query), match=_build_match(partition, query.words))
     if plan.index == f"listings_by_{query.sort}" and not search_sql.find_served_filters(query, plan.index):
-        return replace(plan, index=search_sql.find_walk_index(search_sql.remove_page(query)))
+        return replace(plan, index=search_sql.find_scan_index(search_sql.remove_page(query)))
     return plan
 
 
-def _encode_ids(ids: Sequence[int]) -> str:
-    return msgspec.json.encode(ids).decode()
-
-
-def _is_indexed(read: Read, partition: Partition) -> bool:
-    return bool(read(sql.IS_INDEXED, partition)[0][0] == INDEXED)
-
-
 def _choose_index(read: Read, partition: Partition, query: ListingQuery) -> str:
-    """Return the index of a gather plan with a selective filter, whose matches are sorted.
+    """Return the index of a selective filter, whose matches are collected and sorted.
 
-    Without a selective filter, return that of the walk in the requested order: matches are then frequent, and soon fill
-    a page. `search_sql` describes both.
+    Without one, return the index to scan in the requested order: matches are then frequent, and soon fill a page.
+    `search_sql` describes both.
     """
-    for index in search_sql.list_gather_indexes(query):
-        if read(*search_sql.build_count(partition, query, index))[0][0] < search_sql.MAX_GATHERED:
+    for index in search_sql.list_collect_indexes(query):
+        ((found,),) = read(*search_sql.build_count(partition, query, index))
+        if found < search_sql.MAX_COLLECTED:
             return index
-    return search_sql.find_walk_index(query)
+    return search_sql.find_scan_index(query)
 
 
 def _has_words(*values: "SQLiteValue") -> bool:

@@ -13,7 +13,7 @@ import apsw
 
 from listings.domain import market, tokenizer
 from listings.domain.errors import Unavailable
-from listings.domain.listings import MAX_COUNTED, FoundPieces, Pieces
+from listings.domain.listings import MAX_COUNTED, ListStream, Pieces
 from listings.domain.model import ListingQuery
 from listings.store import search_sql, sql
 from listings.store.mapping import Partition, Row, build_listing
@@ -45,13 +45,13 @@ class SnapshotReads:
         self._piece_lock = asyncio.Lock()  # one piece is read or searched per iteration of the event loop
 
     @asynccontextmanager
-    async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[FoundPieces]:
+    async def read(self, partition: Partition, query: ListingQuery) -> AsyncIterator[ListStream]:
         """Yield the matching listings; see `Store.read_listings`."""
         connection = await self._run(self._begin)
         try:
             listings = await self._find(connection, partition, query)
             total = await self._count(connection, partition, query) if query.count else None
-            yield FoundPieces(listings, total)
+            yield ListStream(listings, total)
         finally:
             await self._run(connection.close)
 

@@ -15,10 +15,10 @@ from listings.domain.listings import (
     AddStep,
     Batch,
     BatchOutcome,
-    Found,
-    FoundPieces,
     IdempotencyRecord,
     LargeListError,
+    ListResult,
+    ListStream,
     measure_listings,
 )
 from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, bucket_of
@@ -95,9 +95,11 @@ class SqliteStore(SqliteIndexStore, Store):
         async with self._batch_slots.acquire(bucket):
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
-    async def list_listings(self, bucket: int, account_id: int) -> Found:
+    async def list_listings(self, bucket: int, account_id: int) -> ListResult:
         database, partition = self._database, (bucket, account_id)
-        return Found(_build_list(database.read_quickly(account_id, lambda: database.read(_LIST_LISTINGS, partition))))
+        return ListResult(
+            _build_list(database.read_quickly(account_id, lambda: database.read(_LIST_LISTINGS, partition)))
+        )
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         rows = self._database.read(_GET_LISTING, (bucket_of(listing_id), listing_id))
@@ -115,22 +117,22 @@ class SqliteStore(SqliteIndexStore, Store):
             database.revisions.record(listing.account_id, Revisions(revision, edit_revision))
         return listing, revision
 
-    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> Found:
+    async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> ListResult:
         partition = (bucket, account_id)
         if query.count:
             rows, total = self._find_and_count(partition, query)
-            return Found(_build_list(rows), total)
+            return ListResult(_build_list(rows), total)
         database, searches_words = self._database, bool(query.words)
         rows = database.read_quickly(
             account_id,
             lambda: search.find(database.read_neutral, database.iterate, partition, query),
             searches_words=searches_words,
         )
-        return Found(_build_list(rows))
+        return ListResult(_build_list(rows))
 
     def read_listings(
         self, bucket: int, account_id: int, query: ListingQuery
-    ) -> AbstractAsyncContextManager[FoundPieces]:
+    ) -> AbstractAsyncContextManager[ListStream]:
         return self._database.snapshots.read((bucket, account_id), query)
 
     async def page_listings(self, bucket: int, account_id: int, after_id: int, count: int) -> list[Listing]:

@@ -97,9 +97,7 @@ def _open_snapshot(path: Path, connection: apsw.Connection) -> _Source:
     connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     migrate.require_current(connection)
     connection.execute("BEGIN").fetchall()
-    ids = (
-        str(connection.execute(statement).fetchall()[0][0]) for statement in (sql.GET_DATABASE_ID, sql.GET_RESTORE_ID)
-    )
+    ids = (connection.execute(statement).get for statement in (sql.GET_DATABASE_ID, sql.GET_RESTORE_ID))
     return _Source(path, connection, *ids)
 
 

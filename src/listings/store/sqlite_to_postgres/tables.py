@@ -117,11 +117,7 @@ TABLES = (
     Table("sign_in_attempts", ("subject", "started_at", "count"), keys=1),
     Table("sign_in_devices", ("account_id", "digest", "used_at"), keys=2),
     Table("plan_requests", ("account_id", "requested_at", "declined_at", "reason"), keys=1),
-    Table(
-        "mails",
-        ("id", "kind", "recipient", "account_id", "detail", "created_at", "next_at", "attempts"),
-        keys=1,
-    ),
+    Table("mails", ("id", "kind", "recipient", "account_id", "detail", "created_at", "next_at", "attempts"), keys=1),
     Table("email_tokens", ("digest", "account_id", "email", "expires_at"), keys=1),
     Table("confirmed_emails", ("account_id", "email", "confirmed_at"), keys=1),
     Table("closed_accounts", ("account_id", "closed_at"), keys=1),
@@ -183,10 +179,7 @@ TABLES = (
     Table("usage_hours", ("bucket", "account_id", "hour", "key_id", "status", "count"), keys=5),
     Table(
         "refusals",
-        (
-            *("bucket", "account_id", "moment", "request_id"),
-            *("key_id", "code", "status", "method", "path", "reason"),
-        ),
+        (*("bucket", "account_id", "moment", "request_id"), *("key_id", "code", "status", "method", "path", "reason")),
         keys=4,
     ),
 )
@@ -232,8 +225,7 @@ def read(connection: apsw.Connection, table: Table) -> Iterator[Row]:
 def count(connection: apsw.Connection, table: Table) -> int:
     """Return the number of rows in the SQLite file."""
     statement = "SELECT sum(listings) FROM account_state" if table.has_words else f"SELECT count(*) FROM {table.name}"
-    found: Row = connection.execute(statement).fetchall()[0]
-    return int(found[0] or 0)
+    return int(connection.execute(statement).get or 0)
 
 
 def get_last_id(connection: apsw.Connection, table: Table) -> int:
@@ -242,5 +234,4 @@ def get_last_id(connection: apsw.Connection, table: Table) -> int:
         SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{table.name}'), 0),
                    coalesce((SELECT max(id) FROM {table.name}), 0))
     """
-    found: Row = connection.execute(statement).fetchall()[0]
-    return int(found[0])
+    return int(connection.execute(statement).get)

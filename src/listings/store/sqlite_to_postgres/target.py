@@ -20,11 +20,7 @@ _LOCK = 0x636F7079  # "copy"
 _LOCK_TIMEOUT = "10s"  # longer than the server needs to notice that a copy was killed
 _MAX_BATCH_ROWS = 2000
 _MAX_BATCH_CHARACTERS = 4_000_000
-_SETTINGS = (
-    "statement_timeout = 0",
-    "idle_in_transaction_session_timeout = 0",
-    f"lock_timeout = '{_LOCK_TIMEOUT}'",
-)
+_SETTINGS = ("statement_timeout = 0", "idle_in_transaction_session_timeout = 0", f"lock_timeout = '{_LOCK_TIMEOUT}'")
 _IS_MIGRATED = "SELECT to_regclass('schema_migrations') IS NOT NULL"
 _IS_COPY = "SELECT to_regclass('database_copy') IS NOT NULL"
 _HAS_TABLES = """

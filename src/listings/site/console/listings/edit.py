@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain import fields, timestamps
+from listings.domain.account_limits import AccountSize
 from listings.domain.errors import Problem
 from listings.domain.faults import Fault, InvalidFieldsError
 from listings.domain.history import CONSOLE
@@ -24,13 +26,13 @@ from listings.site.console.guards import (
     LISTINGS_PATH,
     MAX_DRAFTS,
     build_form_options,
-    can_draft,
     console_page,
     for_member,
     for_member_unchecked,
     get_form_id,
     get_text,
     has_plan,
+    measure_account,
     read_form,
     redirect_with_notice,
     require_current_session,
@@ -51,7 +53,8 @@ async def show_new(request: Request, member: Member) -> Response:
     if copied is not None:
         listing = await site_of(request).services.listings.find_own(member.caller, copied)
         values = listing_form.copy_values(listing, base_url_of(request)) if listing is not None else values
-    form_id, is_open = secrets.token_urlsafe(16), await can_draft(request, member)
+    is_open = has_plan(request, member) or (await measure_account(request, member)).listings < MAX_DRAFTS
+    form_id = secrets.token_urlsafe(16)
     return _form_page(request, "listing_new.html", values, form_id=form_id, is_open=is_open)
 
 
@@ -67,12 +70,13 @@ async def create_listing(request: Request, member: Member) -> Response:
     try:
         require_current_session(member, form)
         if is_draft:
-            await require_draft_room(request, member)
+            require_draft_room(await measure_account(request, member))  # before pictures are stored
         paths, failure = await add_pictures(request, member, form)
         sent = append_lines(sent, paths)
         if failure is not None:
             raise failure
-        listing_id = await _create(site_of(request).services, member, sent, form_id)
+        require_room = require_draft_room if is_draft else None
+        listing_id = await _create(site_of(request).services, member, sent, form_id, require_room)
     except Problem as problem:
         return _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
     notice = "created" if sent["is_active"] else "created-draft" if is_draft else "created-paused"
@@ -165,17 +169,22 @@ ROUTES = [
 
 async def _can_edit(request: Request, member: Member, listing: Listing) -> bool:
     """Return whether the member may edit a listing: any with a plan, otherwise drafts."""
-    counts = await site_of(request).counts.get(site_of(request).services, member)
-    is_draft = not listing.is_active and counts.active + counts.inactive <= MAX_DRAFTS
+    is_draft = not listing.is_active and (await measure_account(request, member)).listings <= MAX_DRAFTS
     return is_draft or has_plan(request, member)
 
 
-async def _create(services: Services, member: Member, sent: listing_form.FormValues, form_id: str) -> int:
+async def _create(
+    services: Services,
+    member: Member,
+    sent: listing_form.FormValues,
+    form_id: str,
+    require_room: Callable[[AccountSize], None] | None,
+) -> int:
     new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
     digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
     options = build_form_options(form_id, digest)
     try:
-        return (await services.listings.create(member.caller, new, options)).listing_id
+        return (await services.listings.create(member.caller, new, options, require_room)).listing_id
     except Problem as problem:
         if problem.code != "idempotency_key_reused":
             raise _place_error(problem) from None

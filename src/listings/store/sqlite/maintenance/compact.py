@@ -27,19 +27,16 @@ def compact(database: Path, progress: snapshot.Progress = snapshot.ignore_progre
             closing(connections.open_exclusive(database)) as current,
         ):
             migrate.require_migrated(current)
-            _replace(current, database.resolve(), progress)
+            real = database.resolve()
+            previous = snapshot.choose_copy_path(real, "compact")
+            with snapshot.draft_copy(current, real, progress, _vacuum) as draft:
+                replacement.remove_side_files(current, real)
+                replacement.replace_database(real, draft, previous, lambda file: snapshot.write_copy(current, file))
+            previous.unlink(missing_ok=True)
     except apsw.BusyError:
         raise Problem("backup_refused", f"{database} is open in another process: stop the service first") from None
     except (apsw.Error, OSError) as error:
         raise Unavailable(f"The database {database} can't be compacted: {error}; run `listings doctor`") from error
-
-
-def _replace(current: apsw.Connection, real: Path, progress: snapshot.Progress) -> None:
-    previous = snapshot.choose_copy_path(real, "compact")
-    with snapshot.draft_copy(current, real, progress, _vacuum) as draft:
-        replacement.remove_side_files(current, real)
-        replacement.replace_database(real, draft, previous, lambda file: snapshot.write_copy(current, file))
-    previous.unlink(missing_ok=True)
 
 
 def _vacuum(draft: apsw.Connection) -> None:

@@ -10,7 +10,6 @@ import apsw
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.inspection import COUNT_PENDING, Pending
-from listings.store.mapping import Row
 from listings.store.migrations import Difference, Migration, shipped_migrations
 from listings.store.sqlite.connections import is_damage, open_without_writes, read_file_state, reading
 from listings.store.sqlite.maintenance import catalogue, migrate, snapshot
@@ -72,7 +71,7 @@ def find_damage(path: Path, seconds: float, is_over: Callable[[], bool] = lambda
         with reading(path) as connection:
             connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
             connection.set_progress_handler(lambda: is_over() or monotonic() > end, _PROGRESS_INTERVAL)
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchall()[0][0])
+            found = str(connection.execute("PRAGMA quick_check(1)").get)
     except apsw.InterruptError:
         return ""
     except (apsw.Error, OSError) as error:
@@ -106,21 +105,14 @@ def _inspect_schema(connection: apsw.Connection, migrations: list[Migration]) ->
     except Problem as problem:
         mismatch = problem.message
     tables = {row[0] for row in connection.execute(_LIST_TABLES).fetchall()}
-    times = [connection.execute(query).fetchall()[0][0] for table, query in _NEWEST_TIMES.items() if table in tables]
-    created: Row = connection.execute("SELECT min(applied_at) FROM schema_migrations").fetchall()[0]
-    ids = connection.execute("SELECT id FROM database_id").fetchall() if "database_id" in tables else []
+    times = [connection.execute(query).get for table, query in _NEWEST_TIMES.items() if table in tables]
     return Inspection(
         [],
         mismatch,
         differences,
         pending,
-        str(ids[0][0]) if ids else None,
-        created[0],
+        connection.execute("SELECT id FROM database_id").get if "database_id" in tables else None,
+        connection.execute("SELECT min(applied_at) FROM schema_migrations").get,
         max((int(time) for time in times if time is not None), default=None),
-        None if mismatch or pending else _count_pending(connection),
+        None if mismatch or pending else Pending(*connection.execute(COUNT_PENDING).get),
     )
-
-
-def _count_pending(connection: apsw.Connection) -> Pending:
-    row: Row = connection.execute(COUNT_PENDING).fetchall()[0]
-    return Pending(*row)

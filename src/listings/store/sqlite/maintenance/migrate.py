@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -76,8 +75,7 @@ def _require_space_to_drop(connection: apsw.Connection, path: Path, missing: lis
     The WAL then has as many pages.
     """
     if any(_DROPS_OLD_INDEXES in migration.text for migration in missing):
-        size: Any = connection.execute(_OLD_INDEXES_BYTES).fetchall()[0][0]
-        needed, free = 2 * size, get_free_bytes(path)
+        needed, free = 2 * connection.execute(_OLD_INDEXES_BYTES).get, get_free_bytes(path)
         if free < needed:
             raise Unavailable(
                 f"The upgrade needs {needed // _MIB} MiB of free disk space to drop the old search index, and "
@@ -101,7 +99,7 @@ def require_migrated(connection: apsw.Connection) -> None:
 
 def require_listings_database(connection: apsw.Connection) -> None:
     """Raise Problem("schema_mismatch") if the database has the tables of another program."""
-    if connection.execute(_HAS_FOREIGN_TABLES).fetchall()[0][0]:
+    if connection.execute(_HAS_FOREIGN_TABLES).get:
         raise Problem(
             "schema_mismatch",
             f"{connection.filename} is not a Listings database: check that LISTINGS_DATABASE_URL names the right file",

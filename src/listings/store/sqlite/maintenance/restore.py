@@ -191,7 +191,7 @@ def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
 def _replace_file(real: Path, backup: _Backup, *, force: bool) -> Path | None:
     try:
         with _open_current(real) as current:
-            has_tables = _has_tables(current)
+            has_tables = bool(current.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())
             reason = None if force or not has_tables else _find_objection(current, backup)
             if reason is not None:
                 raise _build_force_error(real, reason)
@@ -249,10 +249,6 @@ def _finish(draft: apsw.Connection, migrations: list[Migration], old: str | None
     draft.execute("PRAGMA journal_mode = WAL").fetchall()
 
 
-def _has_tables(connection: apsw.Connection) -> bool:
-    return bool(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall())
-
-
 @contextmanager
 def _open_current(database: Path) -> Iterator[apsw.Connection]:
     """Open the database exclusively for the block. Raises _DamagedError."""
@@ -301,8 +297,8 @@ def _get_database_id(connection: apsw.Connection) -> str | None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
     if not tables >= {"database_id", "schema_migrations"}:
         return None
-    rows = connection.execute("SELECT id FROM database_id").fetchall()
-    return str(rows[0][0]) if rows else None
+    found: str | None = connection.execute("SELECT id FROM database_id").get
+    return found
 
 
 def _build_force_error(database: Path, reason: str) -> Problem:

@@ -47,7 +47,7 @@ def copy_aside(source: apsw.Connection, database: Path, occasion: str) -> Path:
 
 def _clone(source: apsw.Connection, database: Path, target: Path) -> bool:
     """Write the copy as a clone. Return False if the file system can't, or a reader needs the WAL."""
-    is_busy = source.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+    is_busy, *_ = source.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
     draft = target.with_name(target.name + DRAFT_SUFFIX)
     with report_write_errors(target), _open_draft(draft) as descriptor:
         # In another process: closing the database here would release SQLite's locks on it.

@@ -1,6 +1,7 @@
 """Write batches: what runs in the writer thread while it holds the write lock."""
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol
@@ -8,15 +9,23 @@ from typing import Protocol
 import apsw
 
 from listings.domain.errors import Unavailable
-from listings.store.sqlite.connections import is_damage, open_writer, set_checkpoint_on_close, write_recovery_marker
+from listings.store.sqlite.connections import (
+    WRITER_BUSY_TIMEOUT_MS,
+    is_damage,
+    open_writer,
+    set_checkpoint_on_close,
+    write_recovery_marker,
+)
 from listings.store.sqlite.file_identity import OpenFiles
-from listings.store.sqlite.wal_limit import WalLimit
 from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer.calls import Call, Outcome
 from listings.store.sqlite.writer.file_guard import FileGuard
 from listings.store.sqlite.writer.transaction import run_operations
 
 _CHECKPOINT_TIMEOUT_MS = 250  # for the final checkpoint
+_LONG_WAL_FRAMES = 4_000  # four times the length at which SQLite copies the WAL into the database
+_FRAMES_PER_TRY = 1_000
+_MAX_READS_MS = 50
 _DISK_ERRORS = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.CantOpenError)
 
 _log = logging.getLogger(__name__)
@@ -30,6 +39,34 @@ class OnBatch(Protocol):
 
         `committed` is False if the batch failed.
         """
+
+
+class WalLimit:
+    """Restarts the WAL of one database, so that it stays short even if reads overlap without a pause.
+
+    SQLite writes to the start of the WAL again once the database file has all of it and no reader uses it. Reads that
+    overlap never allow that. The writer therefore waits for the current reads once the WAL is long. Meanwhile nothing
+    is written, so later reads need only the database file.
+    """
+
+    def __init__(self) -> None:
+        self._next_try = _LONG_WAL_FRAMES
+
+    def apply(self, connection: apsw.Connection) -> None:
+        """Restart the WAL if it is long. If reads take longer than 50 ms, try again once it has grown.
+
+        `connection` must have no transaction, and its process must hold the write lock.
+        """
+        frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
+        if frames < self._next_try:
+            if frames < _LONG_WAL_FRAMES:
+                self._next_try = _LONG_WAL_FRAMES
+            return
+        self._next_try = frames + _FRAMES_PER_TRY
+        connection.set_busy_timeout(_MAX_READS_MS)
+        with suppress(apsw.Error):  # busy means a later retry, and the commit that follows reports a failing disk
+            connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
+        connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)
 
 
 class BatchWriter:

@@ -11,13 +11,7 @@ from listings.store.scripts.batches import RollbackError
 from listings.store.sqlite.writer.calls import Call, Outcome
 
 # Errors of SQLite that end one statement and keep the transaction. Any other apsw.Error fails the whole batch.
-_STATEMENT_ERRORS = (
-    apsw.ConstraintError,
-    apsw.MismatchError,
-    apsw.RangeError,
-    apsw.SQLError,
-    apsw.TooBigError,
-)
+_STATEMENT_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.RangeError, apsw.SQLError, apsw.TooBigError)
 
 _MAX_RESULT_BYTES = 8 * 1024 * 1024  # of listings that wait for one commit
 

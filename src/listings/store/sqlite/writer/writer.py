@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _MAX_BATCH_SIZE = 256
 _MAX_QUEUED_WRITES = 1024
-_MAX_GATHER_SECONDS = 0.005
+_MAX_COLLECT_SECONDS = 0.005
 _LOCK_TIMEOUT_SECONDS = 5.0  # for another process to release the write lock; `close` gives up after about 6 s
 _LOCK_CHECK_SECONDS = 1.0
 _CHECK_TIMEOUT_SECONDS = 1.0
@@ -55,7 +55,7 @@ class Writer:
         self._batch_writer = BatchWriter(path, self.lock, self.guard, on_batch)
         self._loop = asyncio.get_running_loop()
         self._queue: deque[Call] = deque()
-        self._phase: Literal["idle", "gathering", "writing"] = "idle"  # set by the loop
+        self._phase: Literal["idle", "collecting", "writing"] = "idle"  # set by the loop
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._closing = False
         self._reader: apsw.Connection | None = None  # to be closed with the writer
@@ -90,7 +90,7 @@ class Writer:
             self.revisions.begin_untracked_write()
         self._queue.append(Call(operation, promise, changes_callers, track, is_dry_run))
         if self._phase == "idle":
-            self._gather()
+            self._collect_writes()
         return await promise
 
     @property
@@ -156,15 +156,15 @@ class Writer:
         is_late = now - began >= _LOCK_TIMEOUT_SECONDS and now - waiting_since >= _LOCK_CHECK_SECONDS
         return self._rejecting or is_late
 
-    def _gather(self) -> None:
-        self._phase = "gathering"
-        self._loop.call_soon(self._start_or_gather, 0, perf_counter() + _MAX_GATHER_SECONDS)
+    def _collect_writes(self) -> None:
+        self._phase = "collecting"
+        self._loop.call_soon(self._start_or_wait, 0, perf_counter() + _MAX_COLLECT_SECONDS)
 
-    def _start_or_gather(self, before: int, until: float) -> None:
+    def _start_or_wait(self, before: int, until: float) -> None:
         """Start a batch unless the last iteration of the event loop has queued more writes."""
         queued = len(self._queue)
         if before < queued < _MAX_BATCH_SIZE and perf_counter() < until:
-            self._loop.call_soon(self._start_or_gather, queued, until)
+            self._loop.call_soon(self._start_or_wait, queued, until)
         else:
             self._phase = "writing"
             self._signals.put(_WRITE)
@@ -177,7 +177,7 @@ class Writer:
         self._rejecting = False
         self._track(outcomes, sequence)
         if self._queue:
-            self._gather()
+            self._collect_writes()
         deliver(outcomes)
 
     def _track(self, outcomes: list[Outcome], sequence: int) -> None:
@@ -245,5 +245,4 @@ class Writer:
 
 def _rewrite_header(connection: apsw.Connection) -> None:
     """Write a page without changing its content."""
-    version = connection.execute("PRAGMA user_version").fetchall()[0][0]
-    connection.execute(f"PRAGMA user_version = {version}").fetchall()
+    connection.pragma("user_version", connection.pragma("user_version"))

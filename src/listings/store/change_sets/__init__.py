@@ -1,1 +1,0 @@
-"""Groups of change sets, and their times: statements and scripts."""
