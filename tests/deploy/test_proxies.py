@@ -381,20 +381,27 @@ def test_no_tokens_of_links_in_mail_are_logged(
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
 def test_nginx_supports_http_2(service: RunningService, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("h2")
+    command = ["curl", "-sS", "--http2", "--cacert", f"{folder}/fullchain.pem", "-w", "%{http_code} %{http_version}"]
+    large = ["-X", "POST", "-H", "Content-Length: 199999999", "-d", "{}"]
     with running_proxy("nginx", folder, service.base_url.removeprefix("http://")) as proxy:
-        command = [
-            "curl",
-            "-sS",
-            "--http2",
-            "--unix-socket",
-            str(proxy.listener),
-            "--cacert",
-            f"{folder}/fullchain.pem",
-        ]
-        process = subprocess.run(
-            [*command, "-w", "%{http_version}", f"https://{NAME}/healthz"], check=True, capture_output=True, text=True
-        )
-    assert process.stdout == '{"status":"ok"}2'
+        command += ["--unix-socket", str(proxy.listener)]
+        for arguments, expected in (
+            ([f"https://{NAME}/healthz"], '{"status":"ok"}200 2'),
+            ([*large, f"https://{NAME}{PATH}"], '{"error":"The request is not valid, too large or too slow"}413 2'),
+        ):
+            process = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+            assert process.stdout == expected
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_nginx_rejects_http_without_tls_as_json(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("plain")
+    with (
+        running_proxy("nginx", folder, "127.0.0.1:1") as proxy,
+        httpx2.Client(transport=httpx2.HTTPTransport(uds=str(proxy.listener))) as plain,
+    ):
+        rejected = plain.get(f"http://{NAME}{PATH}")
+    assert (rejected.status_code, set(rejected.json())) == (400, {"error"})
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
