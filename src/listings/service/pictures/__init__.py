@@ -156,9 +156,9 @@ class Pictures:
         """Return the account's picture that was uploaded last with this file name, ignoring case, or None."""
         return await self._store.find_newest_picture(account_id, file_name)
 
-    async def get_sizes(self, names: Iterable[str], *, is_public: bool = False) -> Mapping[str, tuple[int, int] | None]:
-        """Return width and height of the pictures that exist, by name. `is_public`: None if a takedown hides it."""
-        return await self._store.get_picture_sizes(list(dict.fromkeys(names)), is_public=is_public)
+    async def get_sizes(self, names: Iterable[str]) -> Mapping[str, tuple[int, int] | None]:
+        """Return width and height of the pictures that exist, by name, or None for one that a takedown hides."""
+        return await self._store.get_picture_sizes(list(dict.fromkeys(names)), is_public=True)
 
     async def measure(self, account_id: int) -> tuple[int, int]:
         """Return the bytes of an account's pictures, and their limit."""

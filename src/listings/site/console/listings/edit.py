@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain import fields, timestamps
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.faults import Fault, InvalidFieldsError
 from listings.domain.history import CONSOLE
 from listings.domain.model import MAX_ID, Listing
@@ -41,7 +42,10 @@ from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
 from listings.site.console.preserved_form import preserve_form
 from listings.site.context import site_of
+from listings.site.pictures import sources
 from listings.site.visitor import base_url_of, measure_html, require_room
+
+_MAX_PICTURES = 50  # which the script shows, too
 
 
 @for_member
@@ -52,7 +56,7 @@ async def show_new(request: Request, member: Member) -> Response:
         listing = await site_of(request).services.listings.find_own(member.caller, copied)
         values = listing_form.copy_values(listing, base_url_of(request)) if listing is not None else values
     form_id, is_open = secrets.token_urlsafe(16), await can_draft(request, member)
-    return _form_page(request, "listing_new.html", values, form_id=form_id, is_open=is_open)
+    return await _form_page(request, "listing_new.html", values, form_id=form_id, is_open=is_open)
 
 
 @preserve_form
@@ -74,7 +78,7 @@ async def create_listing(request: Request, member: Member) -> Response:
             raise failure
         listing_id = await _create(site_of(request).services, member, sent, form_id)
     except Problem as problem:
-        return _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
+        return await _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
     notice = "created" if sent["is_active"] else "created-draft" if is_draft else "created-paused"
     return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing_id}", notice)
 
@@ -86,7 +90,7 @@ async def show_listing(request: Request, member: Member) -> Response:
     takedown = await site_of(request).services.moderation.find_takedown(listing.id)
     can_edit = await _can_edit(request, member, listing)
     shown: dict[str, Any] = {"listing": listing, "takedown": takedown, "is_open": can_edit}
-    return _form_page(request, "listing_edit.html", listing_form.form_values(listing), **shown)
+    return await _form_page(request, "listing_edit.html", listing_form.form_values(listing), **shown)
 
 
 @preserve_form
@@ -125,7 +129,7 @@ async def preview_listing(request: Request, member: Member) -> Response:
     except InvalidFieldsError as error:
         if stored is not None:
             return await _edit_error_page(request, member, sent, error, get_text(form, "version"))
-        return _form_page(request, "listing_new.html", sent, error, form_id=get_form_id(form))
+        return await _form_page(request, "listing_new.html", sent, error, form_id=get_form_id(form))
     return await market.build_listing_page(request, listing, account_id, is_preview=True)
 
 
@@ -230,7 +234,7 @@ async def _find_own_change(request: Request, member: Member, listing: Listing) -
 # Pages
 
 
-def _form_page(
+async def _form_page(
     request: Request, template: str, sent: listing_form.FormValues, problem: Problem | None = None, **context: object
 ) -> Response:
     security.allow_previews(request)
@@ -240,13 +244,21 @@ def _form_page(
     if errors:
         problem = Problem("invalid_request", f"Please fix {format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], "takedown": None}
-    shown |= {"is_open": True, **context}
+    shown |= {"is_open": True, "hidden_pictures": await _find_hidden_pictures(request, values), **context}
     shown["is_reachable"] = _is_reachable(request)
     listing = shown["listing"]
     if listing is not None and not shown["version"]:
         shown["version"] = f"{site_of(request).services.restore_id}v{listing.version}"
     shown["is_unsaved"] = problem is not None and (listing is None or sent != listing_form.form_values(listing))
     return console_page(request, template, problem=problem, values=values, errors=errors, **shown)
+
+
+async def _find_hidden_pictures(request: Request, values: listing_form.FormValues) -> list[str]:
+    """Return the names of those pictures of a form that a takedown hides."""
+    urls = values["images"].split("\n")[:_MAX_PICTURES]
+    with suppress(Unavailable):  # which must not lose what the seller wrote
+        return sources.list_hidden(urls, await sources.find_sizes(request, urls))
+    return []
 
 
 def _is_reachable(request: Request) -> bool:
@@ -264,10 +276,10 @@ async def _edit_error_page(
     """
     listing = await get_own_listing(request, member)
     if problem.code != "precondition_failed":
-        return _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
+        return await _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
     conflict = Problem("precondition_failed", "The listing was changed elsewhere since you opened this form")
     differences = listing_form.differences(sent, listing)
-    return _form_page(request, "listing_edit.html", sent, conflict, listing=listing, differences=differences)
+    return await _form_page(request, "listing_edit.html", sent, conflict, listing=listing, differences=differences)
 
 
 async def get_own_listing(request: Request, member: Member) -> Listing:
