@@ -55,17 +55,14 @@ class Pages:
                 # One page per loop iteration. Also, a task runs the rest of the request from here, as Starlette needs.
                 if exchange.disconnected:
                     raise ClientDisconnectedError
-            return await self._respond(scope, receive, send)
+            route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
+            if route is None and not pages.accepts_html(scope):
+                return False
+            scope["listings.route"] = route.path if route is not None else "-"
+            await self._starlette(scope, receive, send)
+            return True
         finally:
             body.release()
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
-        if route is None and not pages.accepts_html(scope):
-            return False
-        scope["listings.route"] = route.path if route is not None else "-"
-        await self._starlette(scope, receive, send)
-        return True
 
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:

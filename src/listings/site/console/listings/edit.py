@@ -245,7 +245,8 @@ async def _form_page(
         problem = Problem("invalid_request", f"Please fix {format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], "takedown": None}
     shown |= {"is_open": True, "hidden_pictures": await _find_hidden_pictures(request, values), **context}
-    shown["is_reachable"] = _is_reachable(request)
+    account = request.state.member.account
+    shown["is_reachable"] = bool(account.public_contact) or site_of(request).services.messages.reaches(account)
     listing = shown["listing"]
     if listing is not None and not shown["version"]:
         shown["version"] = f"{site_of(request).services.restore_id}v{listing.version}"
@@ -259,12 +260,6 @@ async def _find_hidden_pictures(request: Request, values: listing_form.FormValue
     with suppress(Unavailable):  # which must not lose what the seller wrote
         return sources.list_hidden(urls, await sources.find_sizes(request, urls))
     return []
-
-
-def _is_reachable(request: Request) -> bool:
-    """Return whether buyers can reach the member: by a public contact, or by messages."""
-    account = request.state.member.account
-    return bool(account.public_contact) or site_of(request).services.messages.reaches(account)
 
 
 async def _edit_error_page(
