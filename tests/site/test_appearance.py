@@ -14,7 +14,7 @@ from tests.site.market import create, get, get_page
 
 STATIC = Path(assets.__file__).parent / "static"
 DEMO = STATIC.parent / "pictures" / "demo"
-CSS = "\n".join(STATIC.joinpath(name).read_text("utf-8") for name in ("site.css", "console.css"))
+CSS = "\n".join(STATIC.joinpath(name).read_text("utf-8") for name in ("base.css", "site.css", "console.css"))
 TEXT, EDGE = 4.5, 3.0  # WCAG 2.2, 1.4.3 and 1.4.11
 TEXTS = (
     *(("ink", ground) for ground in ("paper", "card", "tint", *(f"art-{number}" for number in range(1, 7)))),
@@ -45,6 +45,15 @@ def measure_luminance(colour: str) -> float:
 def measure_contrast(*colours: str) -> float:
     darker, lighter = sorted(map(measure_luminance, colours))
     return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_the_reference_has_the_header_and_the_style_of_the_site(harness: Harness) -> None:
+    pages = [get(harness, path).body.decode() for path in ("/", "/docs")]
+    before_menu = [re.findall(r"(?s)<header.*?(?=<nav)", re.sub("<img[^>]*>", "", page)) for page in pages]
+    assert before_menu[0] == before_menu[1]
+    base = STATIC.joinpath("base.css").read_bytes()
+    assert base.decode() in get(harness, "/docs/reference.css").body.decode()
+    assert base.splitlines()[-1] in assets._assets()["site.css"].content  # noqa: SLF001 - its URL has a digest
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

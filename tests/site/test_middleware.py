@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from listings.api.app import Application, Options
+from listings.api.codec import build_problem_response
 from listings.domain.errors import Problem, Unavailable
 from listings.http.asgi import AsgiExchange
 from listings.service.tokens import create_token
@@ -193,6 +194,8 @@ async def _echo(request: Request) -> Response:
 async def _fail(request: Request) -> Response:
     if "unavailable" in request.query_params:
         raise Unavailable("The database can't be reached", retry_after=7)
+    if "account" in request.query_params:
+        raise Problem("account_not_found", "There is no account 99")
     raise RuntimeError("internal detail")
 
 
@@ -404,6 +407,13 @@ def test_unavailable_is_503_with_retry_after(site: PagesUnderTest) -> None:
     reply = site.fetch("GET", "/fail?unavailable")
     assert (reply.status, reply.headers["retry-after"]) == (503, "7")
     assert "The database" not in reply.body.decode()
+
+
+def test_a_missing_account_is_not_found(site: PagesUnderTest) -> None:
+    reply = site.fetch("GET", "/fail?account", headers={"accept": "text/html"})
+    assert reply.status == 404
+    assert "There is no account 99" in reply.body.decode()
+    assert build_problem_response(Problem("account_not_found", "There is no account 99")).status == 404
 
 
 def test_an_outage_during_a_response_is_a_warning_and_recorded(

@@ -281,6 +281,7 @@ def test_unsent_mail_is_listed(harness: Harness, operator: Tab) -> None:
     harness.run(harness.store.add_mail(mail))
     harness.run(harness.store.postpone_mail("m", None))
     assert f"Plan started to {BOB}" in operator.get(PATH).text
+    assert "can’t be sent again" in operator.text
 
 
 @pytest.mark.usefixtures("restore_logging")

@@ -419,7 +419,8 @@ def _report(
         return report | {"status": STATUS[result.code], "code": result.code, "body": body}
     values: dict[str, object] = {}
     if isinstance(result, Preview):
-        values, result = _report_preview(result), result.result
+        before = None if result.before is None else format_values(result.before)
+        values, result = {"before": before, "after": format_values(result.after)}, result.result
     if operation.is_put:
         report |= _report_put(result, dry_run=dry_run)
     if dry_run:
@@ -433,12 +434,6 @@ def _report(
         }
     body = {"message": f"listing {operation.verb}"}
     return report | {"status": 200, "etag": codec.format_etag(result, restore_id), "body": body}
-
-
-def _report_preview(shown: Preview) -> dict[str, object]:
-    """Return what an operation of a dry run would change."""
-    before = None if shown.before is None else format_values(shown.before)
-    return {"before": before, "after": format_values(shown.after)}
 
 
 def _report_put(result: int | Listing, *, dry_run: bool) -> dict[str, object]:

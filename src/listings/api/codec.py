@@ -282,7 +282,7 @@ def parse_listing_id(segment: str) -> int:
 
 def match_etag(values: list[str], tags: list[str]) -> str:
     """Return the first of the tags that If-None-Match names, by weak comparison (RFC 9110, 13.1.2), or ""."""
-    sent = _split_tags(values)
+    sent = [tag.strip().removeprefix("W/") for value in values for tag in value.split(",")]
     if "*" in sent and len(sent) > 1:
         _parse_tags(values, "If-None-Match")  # always raises
     return tags[0] if "*" in sent else next((tag for tag in tags if tag in sent), "")
@@ -335,10 +335,6 @@ def _parse_tags(values: list[str], name: str) -> list[str] | None:
             message = f'{name} must be one or more ETags, each in double quotes as in "v2.0", or *'
             reject(name, "invalid_format", message)
     return None if values == ["*"] else [tag for value in values for tag in _TAG.findall(value)]
-
-
-def _split_tags(values: list[str]) -> list[str]:
-    return [tag.strip().removeprefix("W/") for value in values for tag in value.split(",")]
 
 
 def parse_idempotency_key(values: list[str]) -> str | None:

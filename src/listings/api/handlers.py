@@ -13,7 +13,6 @@ from listings.domain.errors import Problem
 from listings.domain.model import Listing
 from listings.http.asgi import ASKING_BYTES
 from listings.service import Services
-from listings.service.history.change_waits import Poll
 from listings.service.listings.steps import WriteOptions
 
 
@@ -123,7 +122,11 @@ async def list_changes(services: Services, request: Request) -> Response:
     if until is not None:
         end = await services.changes.find_before(request.caller, until + 1)
     if poll.timeout and end is None:
-        await _wait_for_changes(services, request, poll)
+        started = perf_counter()
+        await services.change_waits.wait(request.caller, poll, request.wait_for_close)
+        services.access.require_plan(await services.access.authenticate(request.read_key()))
+        if request.decision is not None:
+            request.decision = rate_limit_headers.advance(request.decision, perf_counter() - started)
     is_gzip = request.encodings.min_bytes is not None
     async with request.lists.histories.acquire(request.caller.account_id):
         return await request.lists.get_changes(request.caller, poll.after, poll.limit, end, is_gzip=is_gzip)
@@ -168,15 +171,6 @@ async def get_readiness(services: Services, _request: Request) -> Response:
     if degraded := await services.list_degradations():
         body["degraded"] = degraded
     return codec.build_json_response(body)
-
-
-async def _wait_for_changes(services: Services, request: Request, poll: Poll) -> None:
-    """Wait until the response is due. The key or the plan may have ended meanwhile."""
-    started = perf_counter()
-    await services.change_waits.wait(request.caller, poll, request.wait_for_close)
-    services.access.require_plan(await services.access.authenticate(request.read_key()))
-    if request.decision is not None:
-        request.decision = rate_limit_headers.advance(request.decision, perf_counter() - started)
 
 
 async def _read_plain_listing(services: Services, request: Request) -> Response:

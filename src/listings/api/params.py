@@ -236,7 +236,8 @@ class ListRequest(NamedTuple):
     def build_next_page(self, path: str, last: tuple[str | int, int]) -> tuple[str, str]:
         """Return the URL and the cursor of the page after the listing with the sort value and id in `last`."""
         pairs = [pair for pair in self.pairs if pair[0] != "cursor"]
-        cursor = _encode_cursor(self.query, self.restore_id, last)
+        content = msgspec.json.encode((_CURSOR_VERSION, self.restore_id + _fingerprint(self.query), *last))
+        cursor = base64.urlsafe_b64encode(sha256(content).digest()[:_CHECKSUM_BYTES] + content).decode().rstrip("=")
         return f"{path}?{urlencode([*pairs, ('cursor', cursor)], quote_via=quote)}", cursor
 
     def format_etag(self, account_id: int, revisions: Revisions) -> str:
@@ -353,11 +354,6 @@ def _check_unknown(name: str, text: str, rules: Iterable[str], *, strict: bool) 
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
 _decode_content = msgspec.json.Decoder(tuple[int, str, str | _Integer, _Integer]).decode
-
-
-def _encode_cursor(query: ListingQuery, restore_id: str, last: tuple[str | int, int]) -> str:
-    content = msgspec.json.encode((_CURSOR_VERSION, restore_id + _fingerprint(query), *last))
-    return base64.urlsafe_b64encode(sha256(content).digest()[:_CHECKSUM_BYTES] + content).decode().rstrip("=")
 
 
 def _decode_cursor(cursor: str, query: ListingQuery, restore_id: str) -> tuple[str | int, int]:

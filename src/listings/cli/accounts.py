@@ -108,19 +108,15 @@ def plan(
         if months is not None:
             return await services.accounts.extend_plan(account, months)
         if decline is not None:
-            return await _decline(services, account, decline)
+            owner = await services.accounts.find(account)
+            if not await services.plan_requests.decline(owner, decline):
+                raise Problem("invalid_request", f"Account {owner.id} has no open request for the Business plan")
+            return owner
         if trial:
             return await services.test_mode.start_trial(account)
         return await (services.accounts.expire_plan(account) if expire else services.accounts.set_plan(account, until))
 
     show(account_data(with_service(use)))
-
-
-async def _decline(services: Services, reference: str, reason: str) -> Account:
-    owner = await services.accounts.find(reference)
-    if not await services.plan_requests.decline(owner, reason):
-        raise Problem("invalid_request", f"Account {owner.id} has no open request for the Business plan")
-    return owner
 
 
 @account.command(name="list", short_help="List accounts.")

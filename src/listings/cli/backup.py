@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from listings import maintenance
+from listings.cli.machine_checks import check_pictures
 from listings.cli.migrate import report_backup
 from listings.cli.output import json_option, print_message, show, show_json, show_progress
 from listings.cli.parameters import load_settings
-from listings.cli.picture_check import check_pictures
 from listings.domain.errors import Problem
 
 END_OF_RESTORE = (

@@ -27,8 +27,7 @@ from listings.cli.check_result import (
     ok,
     warning,
 )
-from listings.cli.picture_check import check_pictures
-from listings.cli.search_check import check_search_index
+from listings.cli.machine_checks import check_pictures, check_search_index
 from listings.cli.serve import count_connections
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable

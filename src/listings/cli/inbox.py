@@ -14,8 +14,9 @@ from listings.service import Services
 def inbox(closed: str | None) -> None:
     """List requests for the Business plan, reports of listings, and emails of 30 days that could not be sent.
 
-    Answer a request with `listings account plan`: --months or --until grants it, --decline declines it. The log says
-    why an email could not be sent. Close a report with the id that its subject begins with.
+    Answer a request with `listings account plan`: --months or --until grants it, --decline declines it. Close a
+    report with the id that its subject begins with. The log says why an email could not be sent. It can't be sent
+    again, because its text is deleted: fix the cause, then ask the recipient to request a new link, or to sign in.
 
     \b
     Example: listings inbox

@@ -178,7 +178,6 @@ def format_timestamp_or_none(moment: int | None) -> str | None:
 
 
 def _format(name: str, value: Value) -> str:
-    """Return the text of a named value."""
     return f"{value:.2f}" if name == "price" and isinstance(value, float) else _text(value)
 
 

@@ -81,6 +81,7 @@ _CODES: Mapping[int, tuple[Code, ...]] = {
         "wrong_credentials",
     ),
     404: (
+        "account_not_found",
         "change_not_found",
         "image_not_found",
         "invitation_invalid",

@@ -346,7 +346,10 @@ def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) 
         try:
             lock_header(descriptor)
             if has_name(descriptor, path):  # otherwise it was replaced before it was locked
-                _join(descriptor)
+                if os.fstat(descriptor).st_size:
+                    os.pwrite(descriptor, _STATE.pack(_SHARED), _STATE_WORD * _STATE.size)
+                if not try_lock(descriptor, fcntl.F_RDLCK, *_USERS_BYTE):
+                    raise BlockingIOError(errno.EAGAIN, "another process holds it exclusively")
                 file = _use_or_replace(path, descriptor, new_header, clock)
         finally:
             if file is None:
@@ -354,14 +357,6 @@ def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) 
         if file is not None:
             _fcntl(descriptor, _SET_LOCK_WAIT, pack_lock(fcntl.F_UNLCK, *_HEADER_AND_KEYS_BYTES))
             return file
-
-
-def _join(descriptor: int) -> None:
-    """Become a user of a file whose header is locked. Raises BlockingIOError as `open_file` does."""
-    if os.fstat(descriptor).st_size:
-        os.pwrite(descriptor, _STATE.pack(_SHARED), _STATE_WORD * _STATE.size)
-    if not try_lock(descriptor, fcntl.F_RDLCK, *_USERS_BYTE):
-        raise BlockingIOError(errno.EAGAIN, "another process holds it exclusively")
 
 
 def _inspect(path: Path, number: int) -> LogFile:

@@ -27,7 +27,11 @@ class MemoryLimiter:
         now = self._clock()
         log = self.logs.get(key_id)
         if log is None:
-            log = self._start_log(key_id, now)
+            if len(self.logs) >= self._sweep_at:
+                start = now - self.window
+                self.logs = {key: log for key, log in self.logs.items() if log and log[-1] > start}
+                self._sweep_at = max(_MIN_SWEEP_KEYS, 2 * len(self.logs))
+            log = self.logs[key_id] = deque()
         self._remove_expired(log, now)
         accepted = len(log) < self.limit
         if accepted:
@@ -59,11 +63,3 @@ class MemoryLimiter:
 
     async def close(self) -> None:
         """Do nothing."""
-
-    def _start_log(self, key_id: int, now: float) -> deque[float]:
-        if len(self.logs) >= self._sweep_at:
-            start = now - self.window
-            self.logs = {key: log for key, log in self.logs.items() if log and log[-1] > start}
-            self._sweep_at = max(_MIN_SWEEP_KEYS, 2 * len(self.logs))
-        log = self.logs[key_id] = deque()
-        return log

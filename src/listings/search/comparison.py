@@ -4,9 +4,8 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from tantivy import Index, Query, Searcher
+from tantivy import Index, Query
 
-from listings.domain.market import IndexedListing
 from listings.search import folders
 from listings.search.analysis import list_title_terms
 from listings.search.queries import all_of, term
@@ -36,13 +35,9 @@ async def compare(store: ScriptedMarketStore, root: Path) -> Comparison | None:
         before = random.randint(1, last + 1) if last > _PARTS * _LISTINGS_PER_PART else last + 1  # noqa: S311 - a sample
         for listing in await store.list_unread_listings(before, _LISTINGS_PER_PART):
             if listing.is_shown and position is not None and listing.sequence <= position.sequence:
-                found[listing.id] = _has(searcher, listing)
+                # The index finds a listing by each term of its title, and sorts it by its price.
+                terms = [term("title", it) for it in list_title_terms(listing.title) if " " not in it]
+                conditions = [Query.term_query(SCHEMA, "id", listing.id), *terms]
+                hits = searcher.search(all_of(conditions), 2, order_by_field="price").hits
+                found[listing.id] = [hit[0] for hit in hits] == [price_key(listing.price_cents, listing.serial)]
     return Comparison(len(found), sum(not it for it in found.values()))
-
-
-def _has(searcher: Searcher, listing: IndexedListing) -> bool:
-    """Return whether the index finds a listing by each term of its title, and sorts it by its price."""
-    terms = [term("title", it) for it in list_title_terms(listing.title) if " " not in it]
-    conditions = [Query.term_query(SCHEMA, "id", listing.id), *terms]
-    hits = searcher.search(all_of(conditions), 2, order_by_field="price").hits
-    return [hit[0] for hit in hits] == [price_key(listing.price_cents, listing.serial)]

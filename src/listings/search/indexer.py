@@ -83,7 +83,10 @@ class Indexer:
             if self._lock is None:
                 return False
         state = await self._store.get_market_state()
-        origin = await self._read_origin()
+        if self._database_id is None:
+            self._database_id = await self._store.get_database_id()
+        name = f"{self._database_id} {self._store.restore_id}"
+        origin = int.from_bytes(blake2b(name.encode(), digest_size=7).digest())
         self._open(state, origin)
         has_more = False
         for index in list(self._indexes):
@@ -91,7 +94,12 @@ class Indexer:
                 has_more = (await self._follow(index)) or has_more
             if index.position.unread:
                 has_more = (await self._build(index)) or has_more
-        self._replace_serving()
+        if len(self._indexes) > 1 and not self._indexes[1].position.unread:
+            old = self._indexes.pop(0)
+            old.folder.mark_damaged()  # so that no process opens it again
+            old.close()
+        if self._indexes and not self._indexes[0].position.unread:
+            folders.remove_unused(self._root, {it.folder.path for it in self._indexes})
         return has_more
 
     def close(self) -> None:
@@ -106,13 +114,6 @@ class Indexer:
         for index in indexes:
             with suppress(Exception):
                 index.close()
-
-    async def _read_origin(self) -> int:
-        """Return a number that identifies the database and its last restore."""
-        if self._database_id is None:
-            self._database_id = await self._store.get_database_id()
-        name = f"{self._database_id} {self._store.restore_id}"
-        return int.from_bytes(blake2b(name.encode(), digest_size=7).digest())
 
     def _open(self, state: MarketState, origin: int) -> None:
         """Open the folder that serves, and create another one if that can't be followed or should be replaced."""
@@ -190,15 +191,6 @@ class Indexer:
         if not before:
             index.folder.mark_complete()
         return bool(before)
-
-    def _replace_serving(self) -> None:
-        """Replace the index that serves once the next one is complete, and remove unused folders."""
-        if len(self._indexes) > 1 and not self._indexes[1].position.unread:
-            old = self._indexes.pop(0)
-            old.folder.mark_damaged()  # so that no process opens it again
-            old.close()
-        if self._indexes and not self._indexes[0].position.unread:
-            folders.remove_unused(self._root, {it.folder.path for it in self._indexes})
 
     def _recover(self, error: BaseException) -> None:
         """Close the indexes after an error: after a failed commit, a writer never works again."""

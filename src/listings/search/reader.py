@@ -67,7 +67,13 @@ class Reader:
             try:
                 return work()
             except BaseException as error:  # noqa: BLE001 - tantivy's PanicException is a BaseException
-                self._handle(error)
+                # An error that is not the file system's means damage.
+                opened = self._opened
+                self._release()
+                if opened is not None and not isinstance(error, OSError) and opened.folder.path.exists():
+                    _log.warning("The search index %s can't be read: %s", opened.folder.path.name, error)
+                    if not _ENVIRONMENT.search(str(error)):
+                        opened.folder.mark_damaged()
                 raise Unavailable(_MESSAGE, for_visitors=True) from None
 
         try:
@@ -99,15 +105,6 @@ class Reader:
             if read_position(searcher) is None:
                 raise OSError("the index has no position")
         return self._view
-
-    def _handle(self, error: BaseException) -> None:
-        """Close the index. An error that is not the file system's means damage."""
-        opened = self._opened
-        self._release()
-        if opened is not None and not isinstance(error, OSError) and opened.folder.path.exists():
-            _log.warning("The search index %s can't be read: %s", opened.folder.path.name, error)
-            if not _ENVIRONMENT.search(str(error)):
-                opened.folder.mark_damaged()
 
     def _release(self) -> None:
         opened, self._opened, self._index, self._view = self._opened, None, None, None

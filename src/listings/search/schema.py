@@ -92,6 +92,8 @@ def build_document(listing: IndexedListing) -> Document:
     terms.update(f"@{word}" for word in words.split(listing.seller))
     terms.update((EVERY, f"#{listing.id}", filter_term("type", listing.type), filter_term("region", region)))
     terms.add(filter_term("category", listing.category))
+    # Goods and rentals first, then with picture and price, then newer ones.
+    quality = _KIND_RANKS.get(listing.type, 0) << 2 | (listing.images != "[]") << 1 | (listing.price_cents > 0)
     values: dict[str, Any] = {
         "all": " ".join(terms),
         "title": " ".join(title),
@@ -99,7 +101,7 @@ def build_document(listing: IndexedListing) -> Document:
         "account": listing.account_id,
         "serial": listing.serial,
         "price": price_key(listing.price_cents, listing.serial),
-        "rank": _rank(listing),
+        "rank": quality << 40 | listing.serial,
         "type": listing.type,
     }
     values |= {name: value for name, value in (("category", listing.category), ("region", region)) if value}
@@ -115,9 +117,3 @@ def filter_term(name: str, value: str) -> str:
 def price_key(price_cents: int, serial: int) -> int:
     """Return the number that sorts listings by price, then by serial."""
     return price_cents << SERIAL_BITS | serial & _LAST_SERIAL
-
-
-def _rank(listing: IndexedListing) -> int:
-    """Return the number that sorts equal matches: goods and rentals first, then with picture and price, then newer."""
-    quality = _KIND_RANKS.get(listing.type, 0) << 2 | (listing.images != "[]") << 1 | (listing.price_cents > 0)
-    return quality << 40 | listing.serial

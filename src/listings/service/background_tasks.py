@@ -50,16 +50,12 @@ async def _repeat(pause: Pause, task: Task) -> None:
         await pause(task.seconds)
     while True:
         for job in task.jobs:
-            await _run(job)
+            try:
+                await job()
+            except Unavailable:
+                pass  # the next run tries again
+            except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
+                _log.exception("The background job %s failed", getattr(job, "__qualname__", job))
             if current.cancelling():
                 return
         await pause(task.seconds)
-
-
-async def _run(job: Job) -> None:
-    try:
-        await job()
-    except Unavailable:
-        pass  # the next run tries again
-    except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
-        _log.exception("The background job %s failed", getattr(job, "__qualname__", job))

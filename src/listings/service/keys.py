@@ -134,7 +134,12 @@ class Keys:
         def decide(old: ApiKey, account: Account, successor: int | None) -> Rotation:
             if account.test_of is not None:
                 raise Problem("invalid_request", f"Key {old.id} is a test key: create another one instead")
-            _require_not_ended(old, successor, now)
+            if is_revoked_or_expired(old.revoked_at, old.expires_at, now):
+                advice = f"create a new one with `listings key create {old.account_id} --name NAME`"
+                raise Problem("key_ended", f"Key {old.id} is revoked or has expired: {advice}")
+            if successor is not None:  # a second successor would inherit the expiry that the first rotation set
+                advice = "rotate that one, or create a new one"
+                raise Problem("key_ended", f"Key {old.id} was already rotated to key {successor}: {advice}")
             _require_key_allowed(account, now)
             new = NewKey(
                 account_id=account.id,
@@ -173,16 +178,6 @@ class Keys:
 def is_revoked_or_expired(revoked_at: int | None, expires_at: int | None, now: float) -> bool:
     """Return whether a key is revoked or has expired. At the time `expires_at` itself, it has expired."""
     return revoked_at is not None or (expires_at is not None and expires_at <= now)
-
-
-def _require_not_ended(key: ApiKey, successor: int | None, now: float) -> None:
-    """Raise Problem("key_ended") if a key can't be rotated. `successor` is the key that replaced it."""
-    if is_revoked_or_expired(key.revoked_at, key.expires_at, now):
-        advice = f"create a new one with `listings key create {key.account_id} --name NAME`"
-        raise Problem("key_ended", f"Key {key.id} is revoked or has expired: {advice}")
-    if successor is not None:  # a second successor would inherit the expiry that the first rotation set
-        advice = "rotate that one, or create a new one"
-        raise Problem("key_ended", f"Key {key.id} was already rotated to key {successor}: {advice}")
 
 
 def _require_key_allowed(account: Account, now: float) -> None:

@@ -18,8 +18,9 @@ from listings.http.body_files import REQUESTS, UPLOADS, BodyFolder
 from listings.http.large_bodies import LargeBodies, ReceivedBody
 from listings.queues import FairQueue
 from listings.service import Services
-from listings.site import assets, console, cookies, market, message, pages, report, saved
+from listings.site import assets, cookies, market, message, pages, report, saved
 from listings.site.console import operator
+from listings.site.console import routes as console_routes
 from listings.site.context import CostlyPages, ListingCountCache, SentMessages, Site, SiteOptions
 from listings.site.middleware import PageMiddleware
 from listings.site.pictures import demo_files
@@ -54,23 +55,20 @@ class Pages:
                 # One page per loop iteration. Also, a task runs the rest of the request from here, as Starlette needs.
                 if exchange.disconnected:
                     raise ClientDisconnectedError
-            return await self._respond(scope, receive, send)
+            route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
+            if route is None and not pages.accepts_html(scope):
+                return False
+            scope["listings.route"] = route.path if route is not None else "-"
+            await self._starlette(scope, receive, send)
+            return True
         finally:
             body.release()
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        route = next((route for route in self._routes if route.matches(scope)[0] is not Match.NONE), None)
-        if route is None and not pages.accepts_html(scope):
-            return False
-        scope["listings.route"] = route.path if route is not None else "-"
-        await self._starlette(scope, receive, send)
-        return True
 
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
-    routes = [*market.ROUTES, *saved.ROUTES, *message.ROUTES, *report.ROUTES, *console.ROUTES, *demo_files.ROUTES]
-    routes += assets.ROUTES
+    routes = [*market.ROUTES, *saved.ROUTES, *message.ROUTES, *report.ROUTES, *console_routes.ROUTES]
+    routes += [*demo_files.ROUTES, *assets.ROUTES]
     if options.operator_page:
         routes += operator.ROUTES
     routes.append(assets.build_logo_route(options.brand.logo))

@@ -87,6 +87,7 @@ def build_logo_route(file: Path | None) -> Route:
 @cache
 def _assets() -> dict[str, _Asset]:
     files = {file.name: file.read_bytes() for file in resources.files("listings.site").joinpath("static").iterdir()}
+    files["site.css"] = files.pop("base.css") + files["site.css"]
 
     def insert_digest(match: re.Match[bytes]) -> bytes:
         name = match[1].decode()

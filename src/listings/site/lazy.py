@@ -16,11 +16,8 @@ class LazyPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Respond like `listings.site.app.Pages`. If loading fails, raise its error; the next request tries again."""
-        pages = await asyncio.shield(self._loaded())
-        return await pages(scope, receive, send)
-
-    def _loaded(self) -> asyncio.Future[Pages]:
         loading = self._loading
         if loading is None or (loading.done() and loading.exception() is not None):
             loading = self._loading = asyncio.ensure_future(asyncio.to_thread(self._load))
-        return loading
+        pages = await asyncio.shield(loading)
+        return await pages(scope, receive, send)

@@ -1,7 +1,7 @@
 """The public market: the home page with its search, listings, sellers, robots.txt and the sitemaps."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from time import perf_counter
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -60,7 +60,9 @@ async def show_home(request: Request) -> Response:
         rows=rows,
         sizes=await sources.find_sizes(request, (entry.image for row in rows for entry in row.entries)),
         categories=[tile for tile in facets.categories.items() if tile[1] > 1][:_TILES],
-        regions=_list_regions(facets.regions),
+        regions=presentation.sort_names(
+            [name for name, number in facets.regions.items() if number > 1 or name in REGIONS]
+        ),
         frequent_words=words,
         now=services.clock(),
     )
@@ -88,20 +90,15 @@ async def show_listing(request: Request) -> Response:
     try:
         listing = await market.get_listing(id_of(request), viewer)
     except Problem as problem:
-        return await _show_closed(request, problem)
+        services = site_of(request).services
+        async with searching(request):
+            similar = await services.market.list_similar(id_of(request), _SIMILAR)
+        sizes = await sources.find_sizes(request, (entry.image for entry in similar))
+        return await pages.error_response(request, problem, similar=similar, sizes=sizes, now=services.clock())
     page = await build_listing_page(request, listing, viewer)
     if _is_view(request) and viewer != listing.account_id:
         market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
     return page
-
-
-async def _show_closed(request: Request, problem: Problem) -> Response:
-    """Show the error page of a listing that is not on the market, with similar ones."""
-    services = site_of(request).services
-    async with searching(request):
-        similar = await services.market.list_similar(id_of(request), _SIMILAR)
-    sizes = await sources.find_sizes(request, (entry.image for entry in similar))
-    return await pages.error_response(request, problem, similar=similar, sizes=sizes, now=services.clock())
 
 
 async def build_listing_page(
@@ -229,11 +226,6 @@ def _is_view(request: Request) -> bool:
     """Return whether somebody looks at the page; a browser's prefetch is not a view."""
     purpose = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
     return request.method == "GET" and "prefetch" not in purpose.lower()
-
-
-def _list_regions(regions: Mapping[str, int]) -> list[str]:
-    """Return the sixteen regions that have listings, and other texts that several listings have."""
-    return presentation.sort_names([name for name, number in regions.items() if number > 1 or name in REGIONS])
 
 
 def _listing_url(request: Request, listing_id: int) -> str:

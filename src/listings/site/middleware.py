@@ -40,7 +40,7 @@ class PageMiddleware:
         response = _ResponseSender(request, send)
         body = _Body(request, receive, self._max_body_bytes)
         try:
-            if _has_page(request):
+            if any(route.matches(request.scope)[0] is Match.FULL for route in request.app.routes):
                 if not _WEBHOOK.fullmatch(scope["path"]):
                     security.require_same_origin(request)
                 body.require_acceptable(MAX_FORM_BYTES if is_upload(request) else self._max_body_bytes)
@@ -190,11 +190,6 @@ class _ResponseSender:
         """Add the path prefix of the site's URL to the target of a redirect, which is always a path of the site."""
         name, value = header
         return (name, site_of(self._request).path_prefix.encode() + value) if name == b"location" else header
-
-
-def _has_page(request: Request) -> bool:
-    """Return whether a route matches both path and method."""
-    return any(route.matches(request.scope)[0] is Match.FULL for route in request.app.routes)
 
 
 def _too_large(limit: int) -> Problem:

@@ -85,6 +85,7 @@ _FILTERS = {
     "counted": format_count,
     "date": format_date,
     "day": presentation.format_day,
+    "has_hidden": sources.has_hidden,
     "iso_moment": presentation.moment_to_iso,
     "iso_time": presentation.timestamp_to_iso,
     "key_name": presentation.describe_key,

@@ -110,8 +110,17 @@ class Metrics:
         self._reason = ""  # why the service is not ready
         self._add_requests(registry)
         self._add_writes(registry)
-        self._add_limiter(registry)
-        self._add_mail(registry)
+        self._limiter_away = Gauge(
+            "listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.", registry=registry
+        )
+        self._counted_locally = Counter(
+            "listings_rate_limit_local", "Requests counted by this machine instead of Redis.", registry=registry
+        )
+        self._mails = Counter(
+            "listings_mails", "Attempts to send an email: sent, failed or given_up.", ["outcome"], registry=registry
+        )
+        for outcome in ("sent", "failed", "given_up"):  # an alert does not see the first increase of a new series
+            self._mails.labels(outcome)
         self._add_files(registry, database)
         self._add_state(registry)
         if get_last_backup is not None:
@@ -244,14 +253,6 @@ class Metrics:
         self._connections = Gauge("listings_connections", "Open connections.", registry=registry)
         self._max_connections = Gauge("listings_connections_max", "Maximum number of connections.", registry=registry)
 
-    def _add_limiter(self, registry: CollectorRegistry) -> None:
-        self._limiter_away = Gauge(
-            "listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.", registry=registry
-        )
-        self._counted_locally = Counter(
-            "listings_rate_limit_local", "Requests counted by this machine instead of Redis.", registry=registry
-        )
-
     def _add_writes(self, registry: CollectorRegistry) -> None:
         self._writes_waiting = Gauge("listings_writes_waiting", "Writes in the queue.", registry=registry)
         self._market_lag = Gauge(
@@ -271,13 +272,6 @@ class Metrics:
         self._failed_batches = Counter(
             "listings_write_batches_failed", "Batches (PostgreSQL: writes) that were not committed.", registry=registry
         )
-
-    def _add_mail(self, registry: CollectorRegistry) -> None:
-        self._mails = Counter(
-            "listings_mails", "Attempts to send an email: sent, failed or given_up.", ["outcome"], registry=registry
-        )
-        for outcome in ("sent", "failed", "given_up"):  # an alert does not see the first increase of a new series
-            self._mails.labels(outcome)
 
     def _add_files(self, registry: CollectorRegistry, database: Path) -> None:
         wal = database.with_name(f"{database.name}-wal")

@@ -39,19 +39,15 @@ async def _supervise(command: Sequence[str], first_line: bytes, started: asyncio
             _log.error("The process %s can't be started: %s", command[-1], error.strerror)
         else:
             try:
-                code = await _feed(process, first_line)
+                if process.stdin is not None:
+                    with suppress(ConnectionError):
+                        process.stdin.write(first_line)
+                        await process.stdin.drain()
+                code = await process.wait()
             finally:
                 await _stop(process)
             _log.error("The process %s %s; starting it again", command[-1], describe_exit(code))
         await asyncio.sleep(_RESTART_SECONDS)
-
-
-async def _feed(process: Process, first_line: bytes) -> int:
-    if process.stdin is not None:
-        with suppress(ConnectionError):
-            process.stdin.write(first_line)
-            await process.stdin.drain()
-    return await process.wait()
 
 
 async def _stop(process: Process) -> None:

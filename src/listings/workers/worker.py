@@ -21,7 +21,6 @@ from listings.workers.protocol import (
     Ping,
     Pong,
     Ready,
-    Report,
     RequestMetrics,
     Retire,
     Stop,
@@ -162,7 +161,9 @@ class Worker:
             elif isinstance(event, Pong):
                 self._unanswered_pings = 0
             else:
-                self._handle_report(event)
+                self._on_report(self.pid, event.families)
+                reported, self._next_report = self._next_report, asyncio.get_running_loop().create_future()
+                reported.set_result(None)
         self._writer.close()
         code = await asyncio.to_thread(self._process.wait)
         if not self._ready.done():
@@ -170,11 +171,6 @@ class Worker:
             self._ready.set_exception(problem or error("unavailable", f"A worker {describe_exit(code)} during startup"))
             self._ready.exception()  # mark as retrieved, because nobody may be waiting
         return code
-
-    def _handle_report(self, report: Report) -> None:
-        self._on_report(self.pid, report.families)
-        reported, self._next_report = self._next_report, asyncio.get_running_loop().create_future()
-        reported.set_result(None)
 
 
 def _start_process(command: Sequence[str], listener: socket.socket) -> tuple[Popen[bytes], socket.socket]:

@@ -57,6 +57,20 @@ def test_a_picture_that_fails_leaves_the_others_in_the_form(alice: Tab, harness:
     assert load_images(harness, alice) == lines
 
 
+def test_the_owner_reads_that_a_picture_is_hidden(alice: Tab, harness: Harness) -> None:
+    alice.upload_pictures(NEW, [("a.jpg", photo(1))], **new_form(alice))
+    path = alice.reply.headers["location"]
+    (url,) = load_images(harness, alice)
+    pages = {"/console/listings": "We have hidden its picture", path: "Buyers can’t see 1 picture below"}
+    for page, notice in pages.items():
+        assert notice not in alice.get(page).text
+    harness.run(harness.services.moderation.take_down(int(path.rpartition("/")[2]), "A copy", "ops"))
+    pages[f"/console/listings/{create(harness, images=[url])}"] = pages[path]
+    for page, notice in pages.items():
+        assert notice in alice.get(page).text
+    assert str(find_name(url)) not in alice.get("/console/listings").reply.body.decode()
+
+
 def test_an_error_of_another_field_keeps_uploaded_pictures(alice: Tab) -> None:
     alice.upload_pictures(NEW, [("a.jpg", photo())], **new_form(alice, title=""))
     assert alice.reply.status == 400

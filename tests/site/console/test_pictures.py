@@ -35,7 +35,7 @@ def test_a_member_uploads_a_picture(alice: Tab, harness: Harness) -> None:
     assert harness.fetch("GET", body["url"]).status == 200
     assert upload(alice, encode(draw())) == (200, body)
     account_id = harness.run(harness.services.accounts.find("alice@example.com")).id
-    newest = harness.run(harness.services.pictures.find_newest(account_id, "TABLE.JPG"))
+    newest = harness.run(harness.store.find_newest_picture(account_id, "TABLE.JPG"))
     assert newest is not None
     assert newest.name == name
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from listings.domain import fields
-from listings.site.console import ROUTES
+from listings.site.console.routes import ROUTES
 from tests.harness import Harness, fetch
 from tests.site.tab import FORM_HEADERS, PASSWORD, Tab, form_values, load_listing, open_console, open_harness
 

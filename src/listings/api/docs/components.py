@@ -83,7 +83,6 @@ def _build_open(properties: Mapping[str, Any], required: list[str]) -> Schema:
 
 
 def _build_record_field(name: str) -> Schema:
-    """Return the schema of a field in a response."""
     if name in READ_ONLY_FIELDS:
         return relax(READ_ONLY_FIELDS[name].schema) | _build_field_texts(name)
     schema = relax(FIELDS[name].rule.schema)
@@ -104,7 +103,6 @@ def _build_record() -> Schema:
 
 
 def _build_body_field(name: str, *, null: bool = False) -> Schema:
-    """Return the schema of a field in a request body."""
     schema = FIELDS[name].rule.schema
     return (allow_null(schema) if null else schema) | _build_field_texts(name)
 
@@ -162,7 +160,6 @@ _REF: Schema = {  # without a type: generators for PHP lose a value that may hav
 
 
 def _build_batch() -> dict[str, Schema]:
-    """Return the schemas of a batch and its operations."""
     kinds = _build_operations()
     items = {"minItems": 1, "maxItems": batch.MAX_OPERATIONS, "items": refer("schemas", "BatchOperation")}
     atomic = {
@@ -189,7 +186,6 @@ def _build_batch() -> dict[str, Schema]:
 
 
 def _build_operations() -> dict[str, Schema]:
-    """Return the schema of each kind of operation."""
     listing_id = READ_ONLY_FIELDS["id"].schema | _build_field_texts("id")
     external_id = _build_body_field("external_id") | {"description": "Instead of `id`, of which one is required."}
     target = {"id": listing_id, "external_id": external_id}
@@ -256,7 +252,6 @@ _CHANGE_KINDS = ("created", "updated", "deleted", "restored", "batch", "import",
 
 
 def _build_changes() -> dict[str, Schema]:
-    """Return the schemas of change sets."""
     number = _ID
     names = (*FIELDS, "created_at", "updated_at", "deleted_at")
     values = _build_object({name: _build_record_field(name) for name in names})
@@ -296,7 +291,6 @@ def _build_changes() -> dict[str, Schema]:
 
 
 def _build_groups() -> dict[str, Schema]:
-    """Return the schemas of groups of change sets."""
     number, count = _ID, {"type": "integer"}
     time = _TIME
     group = {
@@ -352,7 +346,6 @@ def _build_revert_request() -> Schema:
 
 
 def _build_reverts() -> dict[str, Schema]:
-    """Return the schemas of reverts."""
     number = allow_null(_ID)
     count: Schema = {"type": "integer"}
     time = _TIME
@@ -393,7 +386,6 @@ def _build_reverts() -> dict[str, Schema]:
 
 
 def _build_images() -> dict[str, Schema]:
-    """Return the schemas of pictures."""
     count: Schema = {"type": "integer"}
     image = {
         "url": _TEXT | {"description": "The URL of the JPEG, for `images` of a listing."},
@@ -414,7 +406,6 @@ def _build_images() -> dict[str, Schema]:
 
 
 def _build_key() -> dict[str, Schema]:
-    """Return the schemas of a key and its account."""
     time, count = allow_null(_TIME), {"type": "integer"}
     limit = allow_null(count) | {"description": "null: there is no limit."}
     key = {

@@ -27,7 +27,10 @@ def render_guide(name: str, base_url: str, about: ServiceInfo, texts: Mapping[st
     """
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(format_guide(name, base_url, texts))
-    _resolve_links(tokens, urlsplit(base_url).path)
+    # Links to Markdown files lead to the guides that they contain.
+    for link in (child for token in tokens for child in token.children or () if child.type == "link_open"):
+        target = str(link.attrGet("href"))
+        link.attrSet("href", re.sub(r"^([\w-]+)\.md(?=#|$)", rf"{urlsplit(base_url).path}/docs/\1", target))
     title, *headings = _mark_headings(tokens)
     template = build_environment(base_url, about).get_template("guide.html")
     return template.render(
@@ -57,13 +60,6 @@ def format_overview(base_url: str, access: str) -> str:
     for comment, replacement in texts.items():
         template = template.replace(f"<!-- {comment} -->", replacement)
     return template.replace(_BASE_URL, base_url)
-
-
-def _resolve_links(tokens: list[Token], path_prefix: str) -> None:
-    """Make links to Markdown files lead to the guides that they contain."""
-    for link in (child for token in tokens for child in token.children or () if child.type == "link_open"):
-        target = str(link.attrGet("href"))
-        link.attrSet("href", re.sub(r"^([\w-]+)\.md(?=#|$)", rf"{path_prefix}/docs/\1", target))
 
 
 def _mark_headings(tokens: list[Token]) -> Iterator[tuple[str, str, str]]:

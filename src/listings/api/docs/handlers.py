@@ -82,7 +82,7 @@ class DocsHandlers:
 
     async def get_style(self, _services: Services, request: Request) -> Response:
         """GET /docs/reference.css."""
-        return _read_file("reference.css", _CSS).respond(request)
+        return _build_style().respond(request)
 
     async def get_script(self, _services: Services, request: Request) -> Response:
         """GET /docs/reference.js."""
@@ -130,6 +130,12 @@ def _search(query: str, base_url: str, about: ServiceInfo) -> bytes:
     from listings.api.docs.search import render_results  # noqa: PLC0415 - imports Jinja2, which few services need
 
     return render_results(query, base_url, about)
+
+
+@cache
+def _build_style() -> _Content:
+    base = files("listings.site").joinpath("static", "base.css").read_bytes()
+    return _build_content(base + files("listings.api.docs").joinpath("static", "reference.css").read_bytes(), _CSS)
 
 
 @cache

@@ -31,7 +31,7 @@ class Operation(NamedTuple):
     codes: tuple[Code, ...] = ()  # from its handler; the connection and the common checks add more
     parameters: Mapping[str, Any] = {}  # query parameters with their rules
     undescribed: tuple[str, ...] = ()  # query parameters that only the description names
-    headers: tuple[str, ...] = ()  # request headers, without those that every endpoint accepts
+    headers: tuple[str, ...] = ("Prefer",)  # request headers, without those that every endpoint accepts
     later_headers: tuple[str, ...] = ()  # listed last, because generated clients pass parameters by position
     body: str = ""  # the name of its schema, for which `examples.json` has examples
     path_id: str = "Id of the listing. Any other value returns 404."  # the description of {id}
@@ -172,7 +172,6 @@ IMAGES = Operation(
     responses=(Success("The pictures.", "Images", headers=("Link", "X-Next-Cursor")),),
     codes=("invalid_request",),
     parameters=params.IMAGE_PARAMETERS,
-    headers=("Prefer",),
 )
 
 UPLOAD = Operation(
@@ -185,7 +184,6 @@ UPLOAD = Operation(
     codes=(*_IMAGE_ERRORS, "invalid_image", "account_full", "unsupported_encoding"),
     parameters=params.WRITE_PARAMETERS,
     undescribed=("dry_run",),
-    headers=("Prefer",),
 )
 
 DELETE_IMAGE = Operation(
@@ -194,7 +192,6 @@ DELETE_IMAGE = Operation(
     responses=(Success("The picture is deleted. `listings` has the ids of those that showed it.", "ImageDeletion"),),
     codes=(*_IMAGE_ERRORS, "image_not_found", "image_in_use"),
     parameters=params.IMAGE_DELETION_PARAMETERS,
-    headers=("Prefer",),
     path_id="Name of the picture: the 32 characters before `.jpg` in its URL. Any other value returns 404.",
     path_name="0123456789abcdef0123456789abcdef",
 )
@@ -205,7 +202,6 @@ CHANGES = Operation(
     responses=(Success("The change sets.", "ChangeSets"),),
     codes=("invalid_request", "changes_gone", "too_many_waits"),
     parameters=params.CHANGE_PARAMETERS,
-    headers=("Prefer",),
 )
 
 HISTORY = Operation(
@@ -214,7 +210,6 @@ HISTORY = Operation(
     responses=(Success("The change sets.", "ChangeSets"),),
     codes=("invalid_request", *_FIND_ERRORS),
     parameters=params.HISTORY_PARAMETERS,
-    headers=("Prefer",),
 )
 
 CHANGE_GROUPS = Operation(
@@ -223,18 +218,13 @@ CHANGE_GROUPS = Operation(
     responses=(Success("The groups.", "ChangeGroups"),),
     codes=("invalid_request",),
     parameters=params.HISTORY_PARAMETERS,
-    headers=("Prefer",),
 )
 
 REVERT = Operation(
     id="revertChanges",
     tag="Changes",
     responses=(
-        Success(
-            "The revert is finished, or is a dry run.",
-            "Revert",
-            headers=("Idempotent-Replayed", *_PREFERENCES),
-        ),
+        Success("The revert is finished, or is a dry run.", "Revert", headers=("Idempotent-Replayed", *_PREFERENCES)),
         Success(
             "The revert continues in the background.",
             "Revert",
@@ -258,14 +248,14 @@ GET_REVERT = Operation(
     responses=(Success("The revert.", "Revert"),),
     codes=("invalid_request", "change_not_found"),
     parameters=params.CONFLICT_PARAMETERS,
-    headers=("Prefer",),
     path_id="Id of the revert. Any other value returns 404.",
 )
 
-KEY = Operation(id="getKey", tag="Key", responses=(Success("The key.", "KeyDetails"),), headers=("Prefer",))
+KEY = Operation(id="getKey", tag="Key", responses=(Success("The key.", "KeyDetails"),))
 
 RATE_LIMIT = Operation(
     id="getRateLimit",
     tag="Rate limit",
     responses=(Success("The rate limit.", "RateLimit"),),
+    headers=(),
 )

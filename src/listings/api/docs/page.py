@@ -81,7 +81,7 @@ def render_page(document: Schema, base_url: str, about: ServiceInfo = NO_INFO) -
 def build_environment(base_url: str, about: ServiceInfo = NO_INFO) -> jinja2.Environment:
     """Return the templates. They escape every value, and an undefined name is an error."""
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("listings.api.docs"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader("listings.api.docs"), jinja2.PackageLoader("listings.site")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -83,7 +83,12 @@ def parse(body: Mapping[str, object], key_id: int, *, strict: bool) -> tuple[Rev
         reject("overwrite", "wrong_type", f"overwrite must be true or false, got {preview(overwrite)}")
     wanted = RevertRequest(subjects[0], _parse_subject(body, subjects[0], key_id), overwrite=overwrite)
     if wanted.kind == "key":
-        wanted = _add_times(wanted, body)
+        if "since" not in body:
+            reject("since", "required", "since is required with key")
+        since, until = _parse_time(body, "since"), _parse_time(body, "until") if "until" in body else None
+        if until is not None and until < since:
+            reject("until", "inconsistent", "until must not be before since")
+        wanted = wanted._replace(since=since, until=until)
     return wanted, ignored
 
 
@@ -99,15 +104,6 @@ def _parse_subject(body: Mapping[str, object], name: str, key_id: int) -> int | 
     if type(number) is not int or not 1 <= number <= MAX_ID:
         reject(name, "wrong_type", f"{name} must be an id, got {preview(number)}")
     return number
-
-
-def _add_times(wanted: RevertRequest, body: Mapping[str, object]) -> RevertRequest:
-    if "since" not in body:
-        reject("since", "required", "since is required with key")
-    since, until = _parse_time(body, "since"), _parse_time(body, "until") if "until" in body else None
-    if until is not None and until < since:
-        reject("until", "inconsistent", "until must not be before since")
-    return wanted._replace(since=since, until=until)
 
 
 def _parse_time(body: Mapping[str, object], name: str) -> int:

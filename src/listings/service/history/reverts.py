@@ -159,7 +159,7 @@ class Reverts:
         """Return a revert of an account. Raises Problem("change_not_found")."""
         revert = await self._store.get_revert(RevertKey(bucket_of(account_id), account_id, revert_id))
         if revert is None:
-            raise _build_missing(revert_id)
+            raise Problem("change_not_found", f"There is no revert with the id {revert_id}")
         return revert
 
     async def list_undone(self, account_id: int) -> set[tuple[RevertKind, int]]:
@@ -261,10 +261,6 @@ class Reverts:
             following = await self._store.scan_revert(*partition, scope, scan.end)
             scan = following._replace(start=scan.start, candidates=[*scan.candidates, *following.candidates])
         return scan
-
-
-def _build_missing(revert_id: int) -> Problem:
-    return Problem("change_not_found", f"There is no revert with the id {revert_id}")
 
 
 def _cut(start: RevertPosition, scan: RevertStep, count: int) -> RevertStep:

@@ -186,7 +186,10 @@ class RequestUsage:
                 await self._store.add_usage(counts, list(chain.from_iterable(rejected.values())), MAX_REJECTED_REQUESTS)
             except Unavailable:
                 _add(self._unwritten, counts.items())
-                self._put_back(rejected)
+                for account_id, later in self._rejected.items():
+                    if account_id in rejected or len(rejected) < _MAX_PENDING_ACCOUNTS:
+                        rejected.setdefault(account_id, deque(maxlen=MAX_REJECTED_REQUESTS)).extend(later)
+                self._rejected = rejected
                 return False
             return True
 
@@ -201,18 +204,16 @@ class RequestUsage:
             rejected[account_id] = self._rejected.pop(account_id)
         return rejected
 
-    def _put_back(self, rejected: dict[int, deque[RejectedRequest]]) -> None:
-        for account_id, later in self._rejected.items():
-            if account_id in rejected or len(rejected) < _MAX_PENDING_ACCOUNTS:
-                rejected.setdefault(account_id, deque(maxlen=MAX_REJECTED_REQUESTS)).extend(later)
-        self._rejected = rejected
-
     async def get(self, account: Account) -> Usage:
         """Return the usage of the account. It lacks the counts that other processes have not stored yet."""
         async with self._storing:
             partition = (bucket_of(account.id), account.id)
             hour = int(self._clock() // HOUR_SECONDS)
-            pending = self._list_pending(account.id)
+            pending = [
+                UsageCount(slot.hour, slot.key_id, slot.status, count)
+                for slot, count in chain(self._unwritten.items(), self._iterate_current_hour())
+                if slot.account_id == account.id
+            ]
             hours = [*await self._store.list_usage_by_hour(*partition, hour - _HOURS_SHOWN + 1), *pending]
             first_day = hour // _DAY_HOURS - _DAYS_SHOWN + 1
             days = [
@@ -251,13 +252,6 @@ class RequestUsage:
         pending = list(self._rejected.get(account.id, ()))[::-1]
         stored = await self._store.list_rejected_requests(bucket_of(account.id), account.id, MAX_REJECTED_REQUESTS)
         return sorted([*pending, *stored], key=lambda request: -request.microseconds)[:MAX_REJECTED_REQUESTS]
-
-    def _list_pending(self, account_id: int) -> list[UsageCount]:
-        return [
-            UsageCount(slot.hour, slot.key_id, slot.status, count)
-            for slot, count in chain(self._unwritten.items(), self._iterate_current_hour())
-            if slot.account_id == account_id
-        ]
 
 
 def _add(counts: dict[UsageSlot, int], more: Iterable[tuple[UsageSlot, int]]) -> None:

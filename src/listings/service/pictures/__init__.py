@@ -152,13 +152,9 @@ class Pictures:
             raise _not_found()
         return picture
 
-    async def find_newest(self, account_id: int, file_name: str) -> Picture | None:
-        """Return the account's picture that was uploaded last with this file name, ignoring case, or None."""
-        return await self._store.find_newest_picture(account_id, file_name)
-
-    async def get_sizes(self, names: Iterable[str], *, is_public: bool = False) -> Mapping[str, tuple[int, int] | None]:
-        """Return width and height of the pictures that exist, by name. `is_public`: None if a takedown hides it."""
-        return await self._store.get_picture_sizes(list(dict.fromkeys(names)), is_public=is_public)
+    async def get_sizes(self, names: Iterable[str]) -> Mapping[str, tuple[int, int] | None]:
+        """Return width and height of the pictures that exist, by name, or None for one that a takedown hides."""
+        return await self._store.get_picture_sizes(list(dict.fromkeys(names)), is_public=True)
 
     async def measure(self, account_id: int) -> tuple[int, int]:
         """Return the bytes of an account's pictures, and their limit."""
@@ -196,7 +192,10 @@ class Pictures:
         picture = await self.find(account_id, name)
         listings = await self.list_listings(picture)
         if listings and not force:
-            raise _in_use(listings)
+            named = ", ".join(map(str, islice(listings, _MAX_NAMED_LISTINGS)))
+            more = ", …" if len(listings) > _MAX_NAMED_LISTINGS else ""
+            shown = "A listing shows" if len(listings) == 1 else f"{len(listings)} listings show"
+            raise Problem("image_in_use", f"{shown} this picture ({named}{more}): remove it there, or add force=true")
         if not dry_run:
             await self.require_files()
             await self._store.delete_picture(name)
@@ -261,7 +260,12 @@ class Pictures:
             for account_id in page:
                 await self._sweep_account(account_id)
             after = page[-1]
-        await self._delete_strays(self._files)
+        moment = self._clock() - _DAY
+        await self._run(self._files.discard_older, moment)
+        old = self._files.list_older(moment)
+        while names := await self._run(_take, old):
+            known = await self._store.get_picture_sizes(names)
+            await self.delete_files([name for name in names if name not in known])
 
     async def _sweep_account(self, account_id: int, room: int = 0) -> None:
         partition = (bucket_of(account_id), account_id)
@@ -273,15 +277,6 @@ class Pictures:
             if deleted is not None:
                 await self.delete_files(deleted)
                 return
-
-    async def _delete_strays(self, files: PictureFiles) -> None:
-        """Delete files from before yesterday whose picture has no row."""
-        moment = self._clock() - _DAY
-        await self._run(files.discard_older, moment)
-        old = files.list_older(moment)
-        while names := await self._run(_take, old):
-            known = await self._store.get_picture_sizes(names)
-            await self.delete_files([name for name in names if name not in known])
 
     def close(self) -> None:
         """End the process that converts pictures."""
@@ -346,10 +341,3 @@ def _no_uploads() -> Unavailable:
 
 def _not_found() -> Problem:
     return Problem("image_not_found", "There is no such picture: GET /api/v1/images lists yours")
-
-
-def _in_use(listings: Sequence[int]) -> Problem:
-    named = ", ".join(map(str, islice(listings, _MAX_NAMED_LISTINGS)))
-    more = ", …" if len(listings) > _MAX_NAMED_LISTINGS else ""
-    shown = "A listing shows" if len(listings) == 1 else f"{len(listings)} listings show"
-    return Problem("image_in_use", f"{shown} this picture ({named}{more}): remove it there, or add force=true")

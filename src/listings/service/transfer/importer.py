@@ -253,8 +253,13 @@ class Import:
             if found is not None and decision and not isinstance(decision, ImportedListing):
                 count = row.count_edits(found)
                 row.check(found, decision, await self.store.list_edits(found.id, count) if count else [])
-            await self._require_free(found, decision)
-            self._grow(found, decision)
+            claimed = find_claimed(found, decision)
+            holder = None if claimed is None else await self._find_holder(claimed)
+            if claimed is not None and holder is not None and (found is None or holder.id != found.id):
+                raise build_taken_problem(claimed, holder.id)
+            growth = measure_imported(found, decision)
+            require_room(self.limits, self.size, growth, decision)
+            self.size = self.size.add(growth)
         except Problem as problem:
             return _NO_DIFF, problem
         if isinstance(decision, ImportedListing) or found is None:
@@ -285,19 +290,6 @@ class Import:
         claimed = find_claimed(listing, change)
         if claimed is not None and claimed != row.external_id:
             self.taken[claimed] = listing.id
-
-    async def _require_free(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
-        """Raise Problem("external_id_taken") if another listing has the external id that a row takes."""
-        claimed = find_claimed(listing, decision)
-        holder = None if claimed is None else await self._find_holder(claimed)
-        if claimed is not None and holder is not None and (listing is None or holder.id != listing.id):
-            raise build_taken_problem(claimed, holder.id)
-
-    def _grow(self, listing: Listing | None, decision: ImportedListing | ListingChange) -> None:
-        """Add the growth by one row of a dry run to `size`. Raises Problem("account_full")."""
-        growth = measure_imported(listing, decision)
-        require_room(self.limits, self.size, growth, decision)
-        self.size = self.size.add(growth)
 
     def _now(self) -> int:
         return int(self.clock())

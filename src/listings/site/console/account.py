@@ -1,20 +1,17 @@
 """Account pages: name, email, password, sessions, and closing the account."""
 
+from collections.abc import Awaitable, Callable
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
+from listings.service import Services
 from listings.service.accounts import MAX_ABOUT_LENGTH
 from listings.service.members.sessions import Member
 from listings.site import cookies
-from listings.site.console.guards import (
-    console_page,
-    for_member,
-    get_text,
-    read_form,
-    redirect_with_notice,
-)
+from listings.site.console.guards import Page, console_page, for_member, get_text, read_form, redirect_with_notice
 from listings.site.context import site_of
 
 _PATH = "/console/account"
@@ -37,17 +34,6 @@ async def show_account(
         confirms_emails=services.own_account.confirms_emails,
         is_confirmed=await services.own_account.is_email_confirmed(member.account),
     )
-
-
-@for_member
-async def change_name(request: Request, member: Member) -> Response:
-    """Change the name of the account."""
-    name = get_text(await read_form(request), "name")
-    try:
-        await site_of(request).services.own_account.change_name(member, name)
-    except Problem as problem:
-        return await show_account(request, member, problem, "name", name)
-    return redirect_with_notice(request, _PATH, "name")
 
 
 @for_member
@@ -92,26 +78,18 @@ async def close_account(request: Request, member: Member) -> Response:
     return cookies.end(request, redirect_with_notice(request, "/sign-in", "account-closed"))
 
 
-@for_member
-async def set_public_contact(request: Request, member: Member) -> Response:
-    """Set the contact that the market shows to buyers."""
-    contact = get_text(await read_form(request), "contact")
-    try:
-        await site_of(request).services.accounts.set_public_contact(member.account, contact)
-    except Problem as problem:
-        return await show_account(request, member, problem, "contact", contact)
-    return redirect_with_notice(request, _PATH, "contact")
+def _save_text(field: str, save: Callable[[Services, Member, str], Awaitable[None]]) -> Page:
+    """Return a page that saves the text of a form's only field."""
 
+    async def save_text(request: Request, member: Member) -> Response:
+        text = get_text(await read_form(request), field)
+        try:
+            await save(site_of(request).services, member, text)
+        except Problem as problem:
+            return await show_account(request, member, problem, field, text)
+        return redirect_with_notice(request, _PATH, field)
 
-@for_member
-async def set_about(request: Request, member: Member) -> Response:
-    """Set what the market shows about the seller."""
-    text = get_text(await read_form(request), "about")
-    try:
-        await site_of(request).services.accounts.set_about(member.account, text)
-    except Problem as problem:
-        return await show_account(request, member, problem, "about", text)
-    return redirect_with_notice(request, _PATH, "about")
+    return for_member(save_text)
 
 
 @for_member
@@ -152,12 +130,17 @@ async def end_other_sessions(request: Request, member: Member) -> Response:
     return redirect_with_notice(request, _PATH, "sessions")
 
 
+_set_name = _save_text("name", lambda services, member, text: services.own_account.change_name(member, text))
+_set_contact = _save_text(
+    "contact", lambda services, member, text: services.accounts.set_public_contact(member.account, text)
+)
+_set_about = _save_text("about", lambda services, member, text: services.accounts.set_about(member.account, text))
 ROUTES = [
     Route(_PATH, for_member(show_account)),
-    Route(f"{_PATH}/contact", set_public_contact, methods=["POST"]),
-    Route(f"{_PATH}/about", set_about, methods=["POST"]),
+    Route(f"{_PATH}/contact", _set_contact, methods=["POST"]),
+    Route(f"{_PATH}/about", _set_about, methods=["POST"]),
     Route(f"{_PATH}/messages", set_messages, methods=["POST"]),
-    Route(f"{_PATH}/name", change_name, methods=["POST"]),
+    Route(f"{_PATH}/name", _set_name, methods=["POST"]),
     Route(f"{_PATH}/email", change_email, methods=["POST"]),
     Route(f"{_PATH}/email/confirm", send_confirmation, methods=["POST"]),
     Route(f"{_PATH}/close", show_closing),

@@ -31,13 +31,10 @@ class Source(NamedTuple):
     height: int = 0
 
 
-async def find_sizes(request: Request, urls: Iterable[str], *, is_public: bool = True) -> Sizes:
-    """Return the sizes of those pictures of this service that are among the URLs and exist.
-
-    Public pages hide those of a takedown.
-    """
+async def find_sizes(request: Request, urls: Iterable[str]) -> Sizes:
+    """Return the sizes of those pictures of this service that are among the URLs and exist."""
     names = [name for url in urls if (name := find_name(url)) is not None]
-    return await site_of(request).services.pictures.get_sizes(names, is_public=is_public) if names else {}
+    return await site_of(request).services.pictures.get_sizes(names) if names else {}
 
 
 def decode_urls(images: str) -> list[str]:
@@ -48,6 +45,17 @@ def decode_urls(images: str) -> list[str]:
 def list_sources(images: str, sizes: Sizes, prefix: str, media_url: str = "") -> list[Source]:
     """Return those pictures of a listing that a page may show. The parameters are those of `find_source`."""
     return [source for url in decode_urls(images) if (source := find_source(url, sizes, prefix, media_url)) is not None]
+
+
+def list_hidden(urls: Iterable[str], sizes: Sizes) -> list[str]:
+    """Return the names of those pictures that a takedown hides."""
+    names = {name: None for url in urls if (name := find_name(url)) is not None}
+    return [name for name in names if name in sizes and sizes[name] is None]
+
+
+def has_hidden(images: str, sizes: Sizes) -> bool:
+    """Return whether a takedown hides one of a listing's pictures."""
+    return bool(list_hidden(decode_urls(images), sizes))
 
 
 def find_source(url: str, sizes: Sizes, prefix: str, media_url: str = "") -> Source | None:

@@ -10,7 +10,7 @@ from listings.domain.market.regions import REGIONS, fold_region
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.search.analysis import fold_category
 from listings.search.results import Counts
-from listings.service.market.results import FILTERS, MarketPage, Suggestion, merge_spellings
+from listings.service.market.results import FILTERS, Suggestion, merge_spellings
 from listings.site import pages, presentation
 from listings.site.context import site_of
 from listings.site.pictures.sources import find_sizes
@@ -72,7 +72,11 @@ async def show_results(request: Request, search: Search, template: str = "result
         "frequent_words": words,
         "facets": [facet for facet in shown if len(facet.options) > 1] if found.counts or not search.seller else [],
     }
-    context |= _link_pages(search, found.page, services.restore_id) | more
+    first, after, before = search.first_page(), found.page.next_cursor, found.page.previous_cursor
+    context |= {
+        "next_url": first._replace(after=(*after, services.restore_id)).url() if after is not None else None,
+        "previous_url": first._replace(before=(*before, services.restore_id)).url() if before is not None else None,
+    } | more
     return pages.page(request, template, **context)
 
 
@@ -82,14 +86,6 @@ def _link_suggestion(search: Search, suggestion: Suggestion) -> dict[str, Search
     return {
         "suggested": search.replace(q=text) if text is not None else None,
         "nearest": Search(category=category) if category is not None and not search.seller else None,
-    }
-
-
-def _link_pages(search: Search, page: MarketPage, restore_id: str) -> dict[str, Any]:
-    first, after, before = search.first_page(), page.next_cursor, page.previous_cursor
-    return {
-        "next_url": first._replace(after=(*after, restore_id)).url() if after is not None else None,
-        "previous_url": first._replace(before=(*before, restore_id)).url() if before is not None else None,
     }
 
 
@@ -128,7 +124,7 @@ def _build_facet(search: Search, facet: tuple[str, str, str], counts: Counts | N
     selected: str = getattr(search, name)
     values = _list_values(search, name, listings, facets) | ({selected} - {""})
     options = [Option(no_filter, search.replace(**{name: ""}).url())]
-    for value in _sort(name, values):
+    for value in [it for it in GROUPS if it in values] if name == "type" else presentation.sort_names(list(values)):
         count = listings.get(value, 0)
         text = GROUPS[value] if name == "type" else value
         options.append(Option(text, search.replace(**{name: value}).url(), value, f"{count:,}" if count else ""))
@@ -156,7 +152,3 @@ def _list_values(search: Search, name: str, listings: Mapping[str, int], facets:
     counts = listings or ({} if search.q else on_market)
     frequent = sorted(counts, key=lambda value: -counts[value])[:_MAX_VALUES]
     return {it for it in frequent if it in REGIONS or max(counts[it], on_market.get(it, 0)) > 1}
-
-
-def _sort(name: str, values: set[str]) -> list[str]:
-    return [it for it in GROUPS if it in values] if name == "type" else presentation.sort_names(list(values))

@@ -52,7 +52,7 @@ function make(tag, properties, ...children) {
 }
 
 for (const area of document.querySelectorAll("[data-pictures-form]")) {
-  const { upload: address, prefix } = area.dataset;
+  const { upload: address, prefix, hidden } = area.dataset;
   const form = area.querySelector("input[type=file]").form;
   const lines = area.querySelector("textarea"); // of the form of a listing; a form without it only uploads
   const list = area.querySelector(".picture-list"), status = area.querySelector("[role=status]");
@@ -110,9 +110,11 @@ for (const area of document.querySelectorAll("[data-pictures-form]")) {
     for (const url of lines.value.split("\n").map((line) => line.trim()).filter(Boolean).slice(0, 50)) {
       const name = own.exec(url)?.[1], address = url.startsWith("/") ? prefix + url : url;
       const isShown = /^https?:\/\//i.test(address) || url.startsWith("/");
-      const item = addItem(name ? `${prefix}/media/${name}-400.webp` : isShown ? address : "", "");
+      const isHidden = name && hidden.split(" ").includes(name);
+      const item = addItem(isHidden ? "" : name ? `${prefix}/media/${name}-400.webp` : isShown ? address : "", "");
       item.dataset.url = url;
-      if (!isShown) note(item, `Not an address: ${url}`);
+      if (isHidden) note(item, "Hidden: we took down a listing that showed it");
+      else if (!isShown) note(item, `Not an address: ${url}`);
       const image = item.querySelector("img");
       image.addEventListener("error", () => {
         if (name && image.src !== address && isShown && !url.startsWith("/")) image.src = address;

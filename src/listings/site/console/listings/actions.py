@@ -52,21 +52,17 @@ def read_price_change(mode: str, text: str) -> PriceChange:
     if not text.strip():
         raise Problem("invalid_request", "Enter an amount, such as -10 or 19.90. A price of 0 removes the price")
     if mode == "percent" or text.rstrip().endswith("%"):
-        return PriceChange(None, _read_percent(text))
+        if not _PERCENT.fullmatch(text.strip()):
+            raise Problem("invalid_request", "Enter a percentage, such as -10 or 2.5")
+        percent = Decimal(text.strip().rstrip("% "))
+        if not _MIN_PERCENT <= percent <= _MAX_PERCENT:
+            raise Problem("invalid_request", f"Enter a percentage from {_MIN_PERCENT} to {_MAX_PERCENT}")
+        return PriceChange(None, percent)
     try:
         rule = Money(MAX_PRICE_CENTS)
         return PriceChange(rule(rule.from_text(text) or 0))
     except FieldError as error:
         raise Problem("invalid_request", f"The price {error}") from None
-
-
-def _read_percent(text: str) -> Decimal:
-    if not _PERCENT.fullmatch(text.strip()):
-        raise Problem("invalid_request", "Enter a percentage, such as -10 or 2.5")
-    percent = Decimal(text.strip().rstrip("% "))
-    if not _MIN_PERCENT <= percent <= _MAX_PERCENT:
-        raise Problem("invalid_request", f"Enter a percentage from {_MIN_PERCENT} to {_MAX_PERCENT}")
-    return percent
 
 
 def describe_bulk_change(action: str, changed: int, unchanged: int) -> str:

@@ -91,7 +91,12 @@ async def run(services: Services, member: Member, change: BulkChange) -> BulkRes
         for number, start in enumerate(range(0, len(ids), MAX_SELECTED)):
             slice_ = ids[start : start + MAX_SELECTED]
             result = await _run_slice(services, member, change, slice_, number, group)
-            await _add(services, member, total, result)
+            total.changed += result.changed
+            total.unchanged += result.unchanged
+            total.rejected += len(result.rejected)
+            total.change_sets += [result.change_set] if result.change_set else []
+            for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
+                total.reasons.append((await _describe(services, member, listing_id), reason))
         total.rest = await _find_rest(services, member, change.selection, ids)
     except Problem as problem:
         total.problem = _explain(problem)
@@ -215,15 +220,6 @@ async def _run_slice(
     steps = [build(listing_id) for listing_id in ids]
     outcome = await services.listings.run_batch(member.caller, steps, encode, options, atomic=False)
     return _decode(outcome if isinstance(outcome, str) else encode(outcome))
-
-
-async def _add(services: Services, member: Member, total: BulkResult, result: _SliceResult) -> None:
-    total.changed += result.changed
-    total.unchanged += result.unchanged
-    total.rejected += len(result.rejected)
-    total.change_sets += [result.change_set] if result.change_set else []
-    for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
-        total.reasons.append((await _describe(services, member, listing_id), reason))
 
 
 def _explain(problem: Problem) -> Problem:

@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.routing import Route
 
 from listings.domain import fields, timestamps
 from listings.domain.account_limits import AccountSize
-from listings.domain.errors import Problem
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.faults import Fault, InvalidFieldsError
 from listings.domain.history import CONSOLE
 from listings.domain.model import MAX_ID, Listing
@@ -43,7 +44,10 @@ from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
 from listings.site.console.preserved_form import preserve_form
 from listings.site.context import site_of
+from listings.site.pictures import sources
 from listings.site.visitor import base_url_of, measure_html, require_room
+
+_MAX_PICTURES = 50  # which the script shows, too
 
 
 @for_member
@@ -55,7 +59,7 @@ async def show_new(request: Request, member: Member) -> Response:
         values = listing_form.copy_values(listing, base_url_of(request)) if listing is not None else values
     is_open = has_plan(request, member) or (await measure_account(request, member)).listings < MAX_DRAFTS
     form_id = secrets.token_urlsafe(16)
-    return _form_page(request, "listing_new.html", values, form_id=form_id, is_open=is_open)
+    return await _form_page(request, "listing_new.html", values, form_id=form_id, is_open=is_open)
 
 
 @preserve_form
@@ -78,7 +82,7 @@ async def create_listing(request: Request, member: Member) -> Response:
         require_room = require_draft_room if is_draft else None
         listing_id = await _create(site_of(request).services, member, sent, form_id, require_room)
     except Problem as problem:
-        return _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
+        return await _form_page(request, "listing_new.html", sent, problem, form_id=form_id)
     notice = "created" if sent["is_active"] else "created-draft" if is_draft else "created-paused"
     return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing_id}", notice)
 
@@ -90,7 +94,7 @@ async def show_listing(request: Request, member: Member) -> Response:
     takedown = await site_of(request).services.moderation.find_takedown(listing.id)
     can_edit = await _can_edit(request, member, listing)
     shown: dict[str, Any] = {"listing": listing, "takedown": takedown, "is_open": can_edit}
-    return _form_page(request, "listing_edit.html", listing_form.form_values(listing), **shown)
+    return await _form_page(request, "listing_edit.html", listing_form.form_values(listing), **shown)
 
 
 @preserve_form
@@ -129,7 +133,7 @@ async def preview_listing(request: Request, member: Member) -> Response:
     except InvalidFieldsError as error:
         if stored is not None:
             return await _edit_error_page(request, member, sent, error, get_text(form, "version"))
-        return _form_page(request, "listing_new.html", sent, error, form_id=get_form_id(form))
+        return await _form_page(request, "listing_new.html", sent, error, form_id=get_form_id(form))
     return await market.build_listing_page(request, listing, account_id, is_preview=True)
 
 
@@ -239,7 +243,7 @@ async def _find_own_change(request: Request, member: Member, listing: Listing) -
 # Pages
 
 
-def _form_page(
+async def _form_page(
     request: Request, template: str, sent: listing_form.FormValues, problem: Problem | None = None, **context: object
 ) -> Response:
     security.allow_previews(request)
@@ -249,8 +253,9 @@ def _form_page(
     if errors:
         problem = Problem("invalid_request", f"Please fix {format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], "takedown": None}
-    shown |= {"is_open": True, **context}
-    shown["is_reachable"] = _is_reachable(request)
+    shown |= {"is_open": True, "hidden_pictures": await _find_hidden_pictures(request, values), **context}
+    account = request.state.member.account
+    shown["is_reachable"] = bool(account.public_contact) or site_of(request).services.messages.reaches(account)
     listing = shown["listing"]
     if listing is not None and not shown["version"]:
         shown["version"] = f"{site_of(request).services.restore_id}v{listing.version}"
@@ -258,10 +263,12 @@ def _form_page(
     return console_page(request, template, problem=problem, values=values, errors=errors, **shown)
 
 
-def _is_reachable(request: Request) -> bool:
-    """Return whether buyers can reach the member: by a public contact, or by messages."""
-    account = request.state.member.account
-    return bool(account.public_contact) or site_of(request).services.messages.reaches(account)
+async def _find_hidden_pictures(request: Request, values: listing_form.FormValues) -> list[str]:
+    """Return the names of those pictures of a form that a takedown hides."""
+    urls = values["images"].split("\n")[:_MAX_PICTURES]
+    with suppress(Unavailable):  # which must not lose what the seller wrote
+        return sources.list_hidden(urls, await sources.find_sizes(request, urls))
+    return []
 
 
 async def _edit_error_page(
@@ -273,10 +280,10 @@ async def _edit_error_page(
     """
     listing = await get_own_listing(request, member)
     if problem.code != "precondition_failed":
-        return _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
+        return await _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
     conflict = Problem("precondition_failed", "The listing was changed elsewhere since you opened this form")
     differences = listing_form.differences(sent, listing)
-    return _form_page(request, "listing_edit.html", sent, conflict, listing=listing, differences=differences)
+    return await _form_page(request, "listing_edit.html", sent, conflict, listing=listing, differences=differences)
 
 
 async def get_own_listing(request: Request, member: Member) -> Listing:

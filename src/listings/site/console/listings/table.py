@@ -233,7 +233,7 @@ async def _listings_page(
         search=search,
         errors={} if exact else errors,
         listings=listings,
-        sizes=await sources.find_sizes(request, images, is_public=False),
+        sizes=await sources.find_sizes(request, images),
         counts=counts,
         takedowns={one.listing_id: one for one in await services.moderation.list_takedowns_of(member.account)},
         turns=turn_pages(request, "after", following.cursor, search.url()),

@@ -1,4 +1,4 @@
-"""The check of `listings doctor` for uploaded pictures, whose files are not in the database."""
+"""The checks of `listings doctor` for what this machine has besides the database: pictures and the search index."""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from listings import wiring
 from listings.cli.check_result import Finding, fault, ok, warning
 from listings.domain.errors import Problem
+from listings.domain.number_text import format_count
 from listings.settings import BucketUrl, Settings
 
 _MAX_NAMED = 3
@@ -32,3 +33,19 @@ def check_pictures(settings: Settings) -> Finding:
     named = ", ".join(f"{name}.jpg" for name in missing[:_MAX_NAMED])
     advice = f"Copy the files of your backup to {place}"
     return warning(f"The files of pictures are missing: {named}{more}", advice)
+
+
+def check_search_index(settings: Settings) -> Finding:
+    """Compare a sample of listings with the index."""
+    rebuild = "Run `listings market rebuild`"
+    try:
+        found = asyncio.run(wiring.compare_index(settings))
+    except Problem:
+        return ok("Not checked, because the database can't be read")
+    except Exception as error:  # noqa: BLE001 - whatever tantivy raises
+        return fault(f"The index can't be read: {error}", rebuild)
+    if found is None:
+        return ok("There is none yet: a running service builds it")
+    if found.different:
+        return fault(f"{found.different} of {found.compared} listings differ from the database", rebuild)
+    return ok(f"{format_count(found.compared, 'listing')} compared, as in the database")
