@@ -31,6 +31,7 @@ from tests.postgres_server import FolderDatabases, PostgresServer
 from tests.redis_server import RedisServer
 
 if TYPE_CHECKING:
+    from tests.mail_server import Mailbox
     from tests.s3_server import Bucket, S3Server
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise hundreds of subprocesses would compile every module
@@ -253,7 +254,6 @@ def running_on_postgres(
 def running_on_citus(
     tmp_path_factory: pytest.TempPathFactory, databases_in_citus: FolderDatabases
 ) -> Iterator[RunningService]:
-    """One service on Citus for all tests."""
     folder = tmp_path_factory.mktemp("running-on-citus")
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
@@ -298,6 +298,15 @@ def bucket(s3_server: "S3Server", monkeypatch: pytest.MonkeyPatch) -> "Bucket":
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     return s3_server.create_bucket()
+
+
+@pytest.fixture
+def mailbox() -> Iterator["Mailbox"]:
+    """A mail server, and the mail that it has received."""
+    from tests.mail_server import run_mail_server  # noqa: PLC0415 - few tests need it
+
+    with run_mail_server() as mailbox:
+        yield mailbox
 
 
 @pytest.fixture

@@ -1,7 +1,4 @@
-"""Test that the texts of the project are within their budget of unidiomatic phrases, and test the check itself."""
-
-import sys
-from collections.abc import Iterable
+"""Test that the check of wording finds each phrase, and no others."""
 
 import pytest
 
@@ -11,24 +8,10 @@ from tests.prose import Piece
 pytestmark = pytest.mark.uncovered
 
 PAGE = prose.ROOT / "page.md"
-BUCKETS = prose.group_by_budget()
 
 
 def find_phrases(text: str) -> list[str]:
     return [hit.phrase for hit in prose.find(PAGE, Piece(1, text))]
-
-
-def get_texts(pieces: Iterable[Piece]) -> list[str]:
-    return [piece.text.strip() for piece in pieces]
-
-
-def test_every_text_is_within_its_budget() -> None:
-    counts = {name: prose.count_total(paths) for name, paths in BUCKETS.items()}
-    exceeded = {name: counted for name, counted in counts.items() if len(counted.hits) > counted.budget}
-    for name, counted in exceeded.items():
-        sys.stdout.write(f"{name}: {len(counted.hits)} hits, {counted.budget} allowed\n")
-        sys.stdout.writelines(f"{hit}\n" for hit in counted.hits)
-    assert list(exceeded) == []
 
 
 EXAMPLES = {
@@ -104,63 +87,3 @@ def test_each_phrase_is_found() -> None:
 
 def test_good_english_passes() -> None:
     assert {text: find_phrases(text) for text in GOOD_SENTENCES} == {text: [] for text in GOOD_SENTENCES}
-
-
-def test_docstrings_comments_and_messages_of_python_are_checked() -> None:
-    source = '''"""Short one."""
-# a comment
-# of two lines
-name = "three words only"
-log.info("a message of " "two parts", f"sent {count:,} bytes to {address!r}")  # noqa: T201 - the reason
-raise Problem("it isn't a listing")
-'''
-    assert list(prose.split_python(source)) == [
-        Piece(1, "Short one."),
-        Piece(2, "a comment\n of two lines"),
-        Piece(5, "a message of  two parts"),
-        Piece(5, "the reason"),
-        Piece(6, "it isn't a listing"),
-    ]
-
-
-def test_code_quotations_and_urls_in_markdown_are_skipped() -> None:
-    source = """# Heading
-
-A paragraph with `code`, a **bold**
-word and [a link](https://example.com/what-is).
-
-```sh
-listings at once
-```
-
-> Quoted at once.
-
-- first
-- second
-
-| One | Two |
-|---|---|
-| three | four |
-"""
-    assert get_texts(prose.split_markdown(source)) == [
-        "Heading",
-        "A paragraph with ·, a bold\nword and a link.",
-        *["first", "second", "One", "Two", "three", "four"],
-    ]
-
-
-def test_tags_and_expressions_in_templates_are_skipped() -> None:
-    source = """{# A note. #}
-{% set title = "A title of four words" %}
-<p class="what is">Hello <b>{{ name }}</b>,
-you have {% if count %}{{ count }}{% endif %} keys.</p>
-<input placeholder="Search all of your listings" name="q">
-<script>at("once")</script>
-"""
-    found = [text for text in get_texts(prose.split_template(source)) if text.strip("·")]
-    assert found == [
-        "A note.",
-        "A title of four words",
-        "Hello ·,\nyou have ··· keys.",
-        "Search all of your listings",
-    ]

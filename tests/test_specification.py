@@ -95,8 +95,6 @@ def changing_requests(method: str, change: Callable[[Request], Request]) -> Faul
 
 
 def changing_responses(method: str, change: Callable[[Answer], Answer]) -> Fault:
-    """Change the successful responses of a method."""
-
     def inject(request: Request, forward: Forward) -> Answer:
         answer = forward(request)
         return change(answer) if request.method == method and answer.status < 300 else answer

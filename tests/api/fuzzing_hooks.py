@@ -49,7 +49,6 @@ _BEYOND_SCHEMAS = re.compile(
 
 @schemathesis.check
 def headers_are_described(_context: Any, response: Response, case: Case[Any]) -> None:
-    """Check that each header of the response is described."""
     described = case.operation.responses.find_by_status_code(response.status_code)
     if described is None:
         return  # status_code_conformance reports it

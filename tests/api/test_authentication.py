@@ -1,6 +1,5 @@
 """Authentication: keys in two headers, their expiry, revocation, access and plans (decisions G22-G27, G44)."""
 
-import asyncio
 import json as jsons
 import re
 from contextlib import suppress
@@ -256,13 +255,6 @@ def test_a_key_that_is_not_ascii_is_invalid(harness: Harness, key: str) -> None:
     assert get_rejection(send(harness, ("Authorization", f"Bearer {key}"))) == INVALID_KEY
 
 
-def test_a_changed_key_is_invalid(http: httpx2.Client, cast: Cast) -> None:
-    key = cast.alice.key
-    changed = [key[1:], key + key[-1], key.lower() if key.lower() != key else key.upper(), key + "," + key]
-    for text in changed:
-        assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID_KEY
-
-
 def test_the_hint_and_the_digest_of_a_key_are_invalid(http: httpx2.Client, cast: Cast) -> None:
     key = cast.alice.key
     for text in (f"{key[:4]}...{key[-4:]}", api_keys.digest(key).hex(), str(cast.alice.key_id)):
@@ -508,7 +500,6 @@ def test_expiring_a_plan_takes_effect_at_the_next_request(alice: Client, running
 
 
 @pytest.mark.decision("G13", "G26")
-@pytest.mark.every_engine
 @pytest.mark.parametrize("renewed", ["set", "extended"])
 def test_a_renewed_plan_restores_access_to_the_same_listings(harness: Harness, renewed: str) -> None:
     person = harness.person("alice", plan_ends_in=60)
@@ -558,23 +549,6 @@ def test_every_response_has_a_request_id_of_its_own(harness: Harness) -> None:
     headers: list[tuple[str, str]] = [("X-API-Key", key), ("X-API-Key", UNKNOWN), ("Accept", "a/b")]
     ids = [send(harness, header, path=path).headers["x-request-id"] for header in headers for path in (LISTINGS, "/x")]
     assert len(set(ids)) == len(ids)
-
-
-@pytest.mark.every_engine
-def test_concurrent_callers_get_their_own_listings(harness: Harness) -> None:
-    people = [harness.person(f"person{n}") for n in range(5)]
-    listings = {}
-    for person in people:
-        reply = harness.fetch("POST", LISTINGS, key=person.key, json={"title": person.account.name, "content": "b"})
-        listings[person.key] = reply.json()["id"]
-
-    async def send_all() -> list[Reply]:
-        headers = [[(b"x-api-key", person.key.encode())] for person in people * 20]
-        return await asyncio.gather(*(fetch(harness.application, "GET", LISTINGS, sent, [b""]) for sent in headers))
-
-    replies = harness.run(send_all())
-    ids = [[record["id"] for record in reply.json()["listings"]] for reply in replies]
-    assert ids == [[listings[person.key]] for person in people * 20]
 
 
 @pytest.mark.every_engine

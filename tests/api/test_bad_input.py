@@ -4,10 +4,8 @@ tests/domain/test_fields.py covers the rules of the fields; here is one value fo
 """
 
 import codecs
-import gzip
 import json
 import re
-import socket
 from collections.abc import Iterator
 
 import httpx2
@@ -173,12 +171,11 @@ def get_message(reply: Reply, code: str) -> str:
     return message
 
 
-@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_body_is_rejected_and_nothing_is_stored(sender: Sender, body: bytes) -> None:
-    messages = {get_message(reply, "malformed_json") for reply in sender.send(body)}
-    assert len(messages) == 1
-    assert messages.pop().startswith("The body ")
-    assert sender.has_changed_nothing()
+def test_a_malformed_body_is_rejected_and_nothing_is_stored(sender: Sender) -> None:
+    for name, body in MALFORMED.items():
+        messages = {get_message(reply, "malformed_json") for reply in sender.send(body)}
+        assert (len(messages), messages.pop().startswith("The body ")) == (1, True), name
+        assert sender.has_changed_nothing(), name
 
 
 @pytest.mark.parametrize(
@@ -221,12 +218,12 @@ def test_the_character_u0000_is_rejected(sender: Sender, name: str, text: str) -
     assert sender.has_changed_nothing()
 
 
-@pytest.mark.parametrize("digits", [20, 39, 300, 309, 400])
 @pytest.mark.parametrize(("name", "sign"), [("price", b""), ("longitude", b"-")])
-def test_a_long_integer_is_rejected(sender: Sender, name: str, sign: bytes, digits: int) -> None:
-    for reply in sender.send(build_body(name, sign + b"9" * digits)):
-        assert (reply.status, list(reply.json())) == (400, ["error"])
-        assert len(reply.json()["error"]) < 200
+def test_a_long_integer_is_rejected(sender: Sender, name: str, sign: bytes) -> None:
+    for digits in (20, 39, 300, 309, 400):
+        for reply in sender.send(build_body(name, sign + b"9" * digits)):
+            assert (reply.status, list(reply.json())) == (400, ["error"]), digits
+            assert len(reply.json()["error"]) < 200
     assert sender.has_changed_nothing()
 
 
@@ -313,21 +310,6 @@ def test_a_larger_body_is_rejected(alice: Client, method: str, size: int, *, chu
     assert alice.get().json() == before
 
 
-@pytest.mark.parametrize("key", ["missing", "unknown", "valid"])
-@with_content_length_and_chunked
-def test_a_rejection_is_readable_while_the_body_is_still_arriving(
-    http: httpx2.Client, cast: Cast, key: str, *, chunked: bool
-) -> None:
-    body = build_body_of_size(16 * MAX_BODY_BYTES)
-    headers = {"Connection": "close"} | {
-        "missing": {},
-        "unknown": {"X-API-Key": "x"},
-        "valid": {"X-API-Key": cast.alice.key},
-    }[key]
-    response = http.post(LISTINGS, content=split_into_chunks(body) if chunked else body, headers=headers)
-    assert response.status_code == (413 if key == "valid" else 401)
-
-
 @pytest.mark.decision("G20")
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate", "br", "zstd", "gzip, identity", "x"])
 def test_an_encoded_body_is_rejected(sender: Sender, encoding: str) -> None:
@@ -335,20 +317,6 @@ def test_an_encoded_body_is_rejected(sender: Sender, encoding: str) -> None:
         assert (reply.status, reply.headers["x-error-code"]) == (415, "unsupported_encoding")
         assert list(reply.json()) == ["error"]
     assert sender.has_changed_nothing()
-
-
-def test_a_compressed_body_is_rejected_over_http(alice: Client) -> None:
-    body = gzip.compress(json.dumps(REQUIRED).encode())
-    response = alice.post(content=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
-    assert get_outcome(response) == (415, "unsupported_encoding")
-    assert alice.get().json() == {"listings": []}
-
-
-@pytest.mark.parametrize("kind", ["nan", "unclosed_brackets", "number_of_a_million_digits", "raw_surrogate", "utf_16"])
-def test_a_malformed_body_is_rejected_over_http(alice: Client, kind: str) -> None:
-    response = alice.post(content=MALFORMED[kind], headers={"Content-Type": "application/json"})
-    assert get_outcome(response) == (400, "malformed_json")
-    assert alice.get().json() == {"listings": []}
 
 
 def test_an_encoding_in_the_first_of_two_headers_is_rejected(http: httpx2.Client, cast: Cast) -> None:
@@ -377,21 +345,6 @@ def test_an_incomplete_body_gets_no_response_and_stores_nothing(
     reply = harness.run(fetch(harness.application, method, path, headers, chunks, complete=False))
     assert reply.status == 0
     assert [harness.fetch("GET", path, key=alice.key).body for path in (LISTINGS, own)] == before
-
-
-@pytest.mark.parametrize(
-    "framing", [b"Content-Length: 1000\r\n\r\n%b", b"Transfer-Encoding: chunked\r\n\r\n26\r\n%b\r\n"]
-)
-def test_a_client_that_disconnects_early_stores_nothing(alice: Client, running: RunningService, framing: bytes) -> None:
-    body = b'{"title": "Bicycle", "content": "Two"}'
-    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nX-API-Key: %b\r\n" % (LISTINGS.encode(), alice.person.key.encode())
-    host, port = running.base_url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), 10) as connection:
-        connection.sendall(head + framing % body)
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(65_536):
-            pass
-    assert alice.get().json() == {"listings": []}
 
 
 def get_bodyless_write(alice: Client, write: str) -> str:

@@ -2,9 +2,6 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -26,7 +23,6 @@ from tests.api.helpers import (
     with_key,
 )
 from tests.conftest import Client
-from tests.harness import Harness
 
 BAD_TAGS = 'must be one or more ETags, each in double quotes as in "v2.0", or *'
 NOT_FOUND = {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}}
@@ -309,28 +305,6 @@ def test_strict_handling_ignores_nothing(alice: Client) -> None:
 # Sequence
 
 
-def test_an_operation_sees_the_effects_of_earlier_ones(alice: Client) -> None:
-    own = alice.create(price=1)
-    results = run(
-        alice,
-        update(own, price=2),
-        update(own, title="Second"),
-        delete(own),
-        update(own, price=3),
-        delete(own),
-    )
-    assert get_statuses(results) == [200, 200, 200, 404, 404]
-    (record,) = alice.get("?status=deleted").json()["listings"]
-    assert (record["price"], record["title"]) == (2, "Second")
-
-
-def test_listings_of_one_batch_get_ascending_ids(alice: Client) -> None:
-    results = run(alice, *(create(title=f"{number}") for number in range(100)))
-    ids = [result["body"]["id"] for result in results]
-    assert ids == sorted(set(ids))
-    assert [record["title"] for record in alice.get("?sort=id").json()["listings"]] == [f"{n}" for n in range(100)]
-
-
 def test_a_failure_does_not_affect_other_operations(alice: Client, bob: Client) -> None:
     own, foreign = alice.create(), bob.create()
     results = run(alice, create(), update(foreign, price=1), update(own, price=-1), delete(1), delete(own))
@@ -431,28 +405,6 @@ def test_each_of_several_failures_has_its_own_result(alice: Client) -> None:
     assert alice.get(f"/{own}").status_code == 200
 
 
-def test_an_undone_batch_leaves_a_large_account_unchanged(harness: Harness) -> None:
-    # The undone batch brings the account to the size at which it gets indexes; a later batch does so again.
-    key = harness.person("alice").key
-
-    def run_creates(count: int, *more: Any, **flags: Any) -> int:
-        body = {"operations": [create()] * count + list(more), **flags}
-        return harness.fetch("POST", f"{LISTINGS}/batch", key=key, json=body).status
-
-    def count_listings(query: str) -> int:
-        return len(harness.fetch("GET", f"{LISTINGS}?{query}", key=key).json()["listings"])
-
-    for _ in range(9):
-        assert run_creates(100) == 200
-    assert run_creates(99) == 200
-    queries = ("q=lamp", "price_max=0", "sort=price")
-    for _ in range(2):
-        assert run_creates(5, delete(1), atomic=True) == 200
-        assert [count_listings(query) for query in queries] == [999] * 3
-    assert run_creates(5, atomic=True) == 200
-    assert [count_listings(query) for query in (*queries, "")] == [1004] * 4
-
-
 # The batch as one request
 
 
@@ -524,42 +476,11 @@ def test_a_repeated_batch_returns_the_same_bytes_and_does_nothing(alice: Client,
     assert get_state(alice) == state
 
 
-def test_another_batch_with_the_same_key_is_rejected(alice: Client) -> None:
-    body = {"operations": [create()]}
-    alice.post("/batch", json=body, headers=with_key("b1"))
-    responses = [
-        alice.post("/batch", json={**body, "atomic": True}, headers=with_key("b1")),
-        alice.post(json=body, headers=with_key("b1")),
-        alice.post(json=LAMP, headers=with_key("b1")),
-    ]
-    assert [response.status_code for response in responses] == [422, 400, 422]
-    assert len(get_ids(alice.get())) == 1
-
-
 def test_the_same_body_at_two_paths_makes_two_requests(alice: Client) -> None:
     body = {**LAMP, "operations": [create()]}
     assert alice.post(json=body, headers=with_key("b1")).status_code == 201
     response = alice.post("/batch", json=body, headers=with_key("b1"))
     assert get_outcome(response) == (422, "idempotency_key_reused")
-
-
-def test_an_undone_batch_stores_no_key(alice: Client) -> None:
-    own = alice.create()
-    failing = {"operations": [create(), delete(1)], "atomic": True}
-    assert get_statuses(alice.post("/batch", json=failing, headers=with_key("b1")).json()["results"]) == [424, 404]
-    passing = {"operations": [delete(own)], "atomic": True}
-    response = alice.post("/batch", json=passing, headers=with_key("b1"))
-    assert (get_statuses(response.json()["results"]), response.headers.get("Idempotent-Replayed")) == ([200], None)
-
-
-@pytest.mark.every_engine
-def test_concurrent_equal_batches_are_carried_out_once(alice: Client) -> None:
-    body = {"operations": [create()] * 10}
-    with ThreadPoolExecutor(8) as pool:
-        responses = list(pool.map(lambda _: alice.post("/batch", json=body, headers=with_key("b1")), range(8)))
-    assert len({response.content for response in responses}) == 1
-    assert Counter("Idempotent-Replayed" in response.headers for response in responses) == {False: 1, True: 7}
-    assert len(get_ids(alice.get())) == 10
 
 
 # Random batches
@@ -570,50 +491,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-OPERATION = st.fixed_dictionaries(
-    {"op": st.sampled_from(["create", "update", "delete", "restore"]) | JSON},
-    optional={
-        "id": st.sampled_from([1025, 2049, 1, 0, -1]) | JSON,
-        "listing": st.just(LAMP) | JSON,
-        "changes": st.just({"price": 5}) | JSON,
-        "if_match": st.just('"v1.0"') | JSON,
-        "ref": JSON,
-        "x": JSON,
-    },
-)
-
-
-@pytest.fixture(scope="module")
-def shared_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Harness, str]]:
-    """A service without a rate limit, and the key of an account with two listings."""
-    with Harness(tmp_path_factory.mktemp("shared"), rate_limit="0") as harness:
-        key = harness.person("alice").key
-        for _ in range(2):
-            harness.fetch("POST", LISTINGS, key=key, json=LAMP)
-        yield harness, key
-
-
-@settings(max_examples=150)
-@given(
-    operations=st.lists(OPERATION | JSON, min_size=1, max_size=5),
-    query=st.sampled_from(["", "?dry_run=true"]),
-    headers=st.sampled_from([{}, STRICT, {"Idempotency-Key": "k"}]),
-    more=st.fixed_dictionaries({}, optional={"atomic": st.booleans(), "x": JSON}),
-)
-def test_no_batch_causes_a_server_error(
-    shared_harness: tuple[Harness, str],
-    operations: list[Any],
-    query: str,
-    headers: dict[str, str],
-    more: dict[str, Any],
-) -> None:
-    harness, key = shared_harness
-    body = {"operations": operations, **more}
-    reply = harness.fetch("POST", f"{LISTINGS}/batch{query}", key=key, json=body, headers=headers)
-    assert reply.status in {200, 400, 422}, reply
-    if reply.status == 200 and "idempotent-replayed" not in reply.headers:
-        assert len(reply.json()["results"]) == len(operations)
-        assert set(get_statuses(reply.json()["results"])) <= {200, 201, 400, 403, 404, 412, 424}
 
 
 def test_if_match_of_an_operation_is_limited(alice: Client) -> None:

@@ -11,7 +11,6 @@ from tests.api.helpers import (
     get_etag,
     get_invalid_request,
     get_outcome,
-    with_key,
 )
 from tests.conftest import Client
 
@@ -82,34 +81,6 @@ def test_a_dry_run_returns_the_state_that_it_shows(alice: Client) -> None:
     assert tag == get_state_tag(alice, 0)
     assert send_if(alice, tag, create()).status_code == 200
     assert send_if(alice, tag, create(), query="?dry_run=true").status_code == 412
-
-
-@pytest.mark.decision("G48")
-@pytest.mark.every_engine
-def test_a_repeated_batch_returns_its_first_response_whatever_the_state(alice: Client) -> None:
-    body = {"operations": [create()]}
-    headers = {**with_key("b1"), "If-Match": get_etag(alice)}
-    first = alice.post("/batch", json=body, headers=headers)
-    alice.create()
-    again = alice.post("/batch", json=body, headers=headers)
-    assert (again.status_code, again.content, again.headers["Idempotent-Replayed"]) == (200, first.content, "true")
-    assert first.headers["ETag"] == again.headers["ETag"] == get_state_tag(alice, 1)
-    for edits, status in ((1, 412), (2, 200)):
-        headers = {**with_key("b2"), "If-Match": get_state_tag(alice, edits)}
-        assert alice.post("/batch", json=body, headers=headers).status_code == status
-
-
-@pytest.mark.decision("G48")
-@pytest.mark.every_engine
-def test_one_of_two_batches_with_the_same_tag_is_applied(alice: Client) -> None:
-    own = alice.create()
-    for edits in range(1, 6):
-        tag = get_state_tag(alice, edits)
-        with ThreadPoolExecutor(2) as pool:
-            sent = [pool.submit(send_if, alice, tag, update(own, price=edits * 2 + half)) for half in range(2)]
-        responses = sorted((one.result() for one in sent), key=lambda response: response.status_code)
-        assert [response.status_code for response in responses] == [200, 412]
-        assert responses[0].headers["ETag"] == get_state_tag(alice, edits + 1)
 
 
 @pytest.mark.decision("G48")

@@ -1,17 +1,12 @@
 """ETag, If-None-Match and If-Match (decisions G35, G54)."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from threading import Barrier
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 import httpx2
 import pytest
 
-from listings.domain import api_keys
-from listings.service import Services
 from tests.api.helpers import (
     ALL_FIELDS,
     LISTINGS,
@@ -23,7 +18,7 @@ from tests.api.helpers import (
     get_state,
 )
 from tests.conftest import Client
-from tests.harness import TIMEOUT, Person, RunningService
+from tests.harness import RunningService
 from tests.http.raw import Connection
 from tests.http.raw import request as raw_request
 
@@ -322,10 +317,6 @@ def test_if_match_without_its_quotes_is_invalid(alice: Client, write: str, sent:
     assert get_invalid_request(response) == message
 
 
-def test_a_create_ignores_if_match(alice: Client) -> None:
-    assert alice.post(json={"title": "t", "content": "c"}, headers={"If-Match": "v2.0"}).status_code == 201
-
-
 def test_a_long_invalid_if_match_is_rejected_quickly(alice: Client) -> None:
     sent = '"a" , ,' * 2000 + "x"
     started = perf_counter()
@@ -442,59 +433,6 @@ def test_if_match_of_a_read_is_checked_last(alice: Client, bob: Client) -> None:
 
 
 # Lost updates
-
-
-@pytest.fixture
-def unlimited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    with RunningService(tmp_path_factory.mktemp("unlimited"), rate_limit="0") as service:
-        yield service
-
-
-def increment_price(client: Client, path: str, times: int) -> int:
-    """Read and add 1 to the price, and retry after a conflict; return the number of conflicts."""
-    conflicts = 0
-    for _ in range(times):
-        while True:
-            read = client.get(path)
-            headers = {"If-Match": read.headers["ETag"]}
-            response = client.patch(path, json={"price": read.json()["price"] + 1}, headers=headers)
-            if response.status_code == 200:
-                break
-            assert get_outcome(response) == STALE
-            conflicts += 1
-    return conflicts
-
-
-def add_key(running: RunningService, person: Person) -> Person:
-    """Return the person with a new key of the same account."""
-
-    async def adopt(services: Services) -> Person:
-        issued = await services.keys.add(person.account, "another", api_keys.generate())
-        return Person(person.account, issued.secret, issued.key.id)
-
-    return running.run(adopt)
-
-
-@pytest.mark.decision("G54")
-@pytest.mark.every_engine
-def test_eight_clients_that_send_if_match_lose_no_update(unlimited: RunningService) -> None:
-    person = unlimited.cast().alice
-    start = Barrier(8)
-
-    def work(_: int) -> int:
-        with closing(httpx2.Client(base_url=unlimited.base_url, timeout=TIMEOUT)) as http:
-            client = Client(http, add_key(unlimited, person))
-            start.wait(TIMEOUT)
-            return increment_price(client, path, 25)
-
-    with httpx2.Client(base_url=unlimited.base_url, timeout=TIMEOUT) as http:
-        alice = Client(http, person)
-        path = f"/{alice.create()}"
-        with ThreadPoolExecutor(8) as pool:
-            conflicts = sum(pool.map(work, range(8)))
-        response = alice.get(path)
-    assert (response.json()["price"], response.headers["ETag"]) == (200, '"v201.0"')
-    assert conflicts > 0
 
 
 @pytest.mark.decision("G54")

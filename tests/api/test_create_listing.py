@@ -1,9 +1,7 @@
 """POST /api/v1/listings."""
 
-import asyncio
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import httpx2
@@ -23,7 +21,7 @@ from tests.api.helpers import (
     get_row,
 )
 from tests.conftest import Client
-from tests.harness import MONTH, Harness, Person, RunningService, create_person
+from tests.harness import Harness, RunningService
 
 DEFAULTS = {
     "type": "product",
@@ -206,39 +204,6 @@ def test_both_times_are_the_time_of_creation(harness: Harness) -> None:
 
 
 # Ids
-
-
-@pytest.mark.decision("G7a")
-def test_ids_ascend_and_contain_the_bucket_of_the_account(alice: Client, bob: Client) -> None:
-    for client in (alice, bob):
-        ids = [client.create() for _ in range(5)]
-        assert ids == sorted(set(ids))
-        assert {listing % 1024 for listing in ids} == {client.person.account.id % 1024}
-        assert ids[0] >= 1024
-
-
-@pytest.mark.every_engine
-def test_concurrent_creates_get_different_ids(alice: Client) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        ids = list(pool.map(lambda _: alice.create(), range(80)))
-    assert len(set(ids)) == 80
-    assert get_ids(alice.get()) == sorted(ids, reverse=True)
-
-
-@pytest.mark.every_engine
-def test_accounts_of_one_bucket_get_different_ids(harness: Harness) -> None:
-    async def create_accounts() -> list[Person]:
-        groups = [
-            await asyncio.gather(*(create_person(harness.services, "alice", MONTH) for _ in range(205)))
-            for _ in range(5)
-        ]
-        return [person for group in groups for person in group]
-
-    people = {person.account.id: person for person in harness.run(create_accounts())}
-    keys = [people[1].key, people[1025].key] * 3
-    ids = [harness.fetch("POST", LISTINGS, key=key, json=REQUIRED).json()["id"] for key in keys]
-    assert ids == sorted(set(ids))
-    assert {listing % 1024 for listing in ids} == {1}
 
 
 # Rejected bodies

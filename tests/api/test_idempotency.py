@@ -1,29 +1,23 @@
 """Idempotency-Key: a repeated create or batch is carried out once (decision G36)."""
 
 import asyncio
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import apsw
 import httpx2
 import pytest
 
 from listings.api.app import Application
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service import Services
-from listings.service import listings as service_listings
 from tests.api.helpers import LISTINGS, assert_error, get_ids, with_key
 from tests.cli.commands import DEADLINE
 from tests.conftest import Client
 from tests.harness import MONTH, Harness, Reply, fetch
 from tests.http.raw import Connection
-from tests.http.raw import request as raw_request
-from tests.torture.services import RestartableService, create_people
+from tests.torture.services import RestartableService
 
 pytestmark = pytest.mark.uncovered
 
@@ -81,13 +75,6 @@ def test_another_body_with_the_same_key_is_rejected(alice: Client, change: dict[
 def test_other_keys_and_no_key_create_other_listings(alice: Client) -> None:
     responses = [create(alice, key) for key in ("k1", "K1", "k1 ;", "k")] + [alice.post(json=LAMP) for _ in range(2)]
     assert len({response.json()["id"] for response in responses}) == 6
-
-
-def test_another_account_has_its_own_keys(alice: Client, bob: Client) -> None:
-    first, other = create(alice, "k1"), create(bob, "k1", {**LAMP, "price": 5})
-    assert (first.status_code, other.status_code) == (201, 201)
-    assert first.json()["id"] != other.json()["id"]
-    assert "Idempotent-Replayed" not in other.headers
 
 
 def test_all_api_keys_of_an_account_share_its_idempotency_keys(harness: Harness) -> None:
@@ -170,19 +157,6 @@ def test_concurrent_equal_requests_create_one_listing(alice: Client, clients: in
     assert count(alice) == 1
 
 
-@pytest.mark.every_engine
-def test_concurrent_different_bodies_create_one_listing(alice: Client) -> None:
-    start = Barrier(10)
-
-    def send(number: int) -> int:
-        start.wait(DEADLINE)
-        return create(alice, "k1", {**LAMP, "price": number % 2}).status_code
-
-    with ThreadPoolExecutor(10) as pool:
-        assert Counter(pool.map(send, range(10))) == {201: 5, 422: 5}
-    assert count(alice) == 1
-
-
 # Retention
 
 
@@ -203,49 +177,6 @@ def test_a_key_is_stored_for_24_hours(harness: Harness) -> None:
     assert (later.status, later.json()["id"] > first.json()["id"]) == (201, True)
     assert "idempotent-replayed" not in later.headers
     assert send().body == later.body
-
-
-def test_a_key_is_free_for_another_body_after_24_hours(harness: Harness) -> None:
-    alice = harness.person("alice")
-    harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=KEY)
-    harness.clock.advance(DAY)
-    assert harness.fetch("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 5}, headers=KEY).status == 201
-
-
-def test_the_purge_deletes_keys_that_are_a_day_old(harness: Harness) -> None:
-    alice = harness.person("alice")
-    for key in ("k1", "k2"):
-        harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=with_key(key))
-        harness.clock.advance(DAY / 2)
-    harness.run(harness.services.listings.purge_idempotency_records())
-    assert list_keys(harness) == ["k2"]
-
-
-def test_the_purge_deletes_many_keys_in_batches(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_listings, "PURGE_BATCH_SIZE", 2)
-    alice = harness.person("alice")
-    for number in range(5):
-        harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=with_key(f"k{number}"))
-    harness.clock.advance(DAY)
-    harness.run(harness.services.listings.purge_idempotency_records())
-    assert list_keys(harness) == []
-
-
-def list_keys(harness: Harness) -> list[Any]:
-    with closing(apsw.Connection(str(harness.settings.database))) as connection:
-        return [key for (key,) in connection.execute("SELECT key FROM idempotency").fetchall()]
-
-
-@pytest.mark.every_engine
-def test_a_key_outlives_a_restart(tmp_path: Path) -> None:
-    with Harness(tmp_path) as harness:
-        alice = harness.person("alice")
-        first = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=KEY)
-    with Harness(tmp_path) as harness:
-        again = harness.fetch("POST", LISTINGS, key=alice.key, json=LAMP, headers=KEY)
-        other = harness.fetch("POST", LISTINGS, key=alice.key, json={**LAMP, "price": 1}, headers=KEY)
-    assert (again.status, again.body, again.headers["idempotent-replayed"]) == (201, first.body, "true")
-    assert other.status == 422
 
 
 # Rejected requests
@@ -305,51 +236,6 @@ def start(service: RestartableService) -> Connection:
     service.start()
     asyncio.run(service.wait_until_ready())
     return Connection(service)
-
-
-def read_titles(database: Path) -> list[str]:
-    """Return the titles of all listings on disk."""
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        connection.set_busy_timeout(DEADLINE * 1000)
-        return [str(row[0]) for row in connection.execute("SELECT title FROM listings").fetchall()]
-    finally:
-        connection.close()
-
-
-def wait_for_title(database: Path, title: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while title not in read_titles(database):
-        assert time.monotonic() < deadline
-
-
-@pytest.mark.decision("G36")
-@pytest.mark.slow
-def test_a_retry_after_a_kill_creates_each_listing_once(tmp_path: Path) -> None:
-    # In every other round the kill comes when the listing is on disk and its response has not been read.
-    replayed = {}
-    with RestartableService(tmp_path) as service:
-        (alice,) = asyncio.run(create_people(tmp_path, 1))
-        for number in range(6):
-            title = f"Lamp {number}"
-            body = b'{"title": "%b", "content": "Brass."}' % title.encode()
-            sent = raw_request("POST", LISTINGS, alice.key, b"Idempotency-Key: k%d" % number, body=body)
-            with start(service).send(sent):
-                if number % 2:
-                    wait_for_title(service.database, title)
-                else:
-                    time.sleep(number / 2000)  # varies the moment of the kill
-                service.kill()
-            with start(service).send(sent, sent) as connection:
-                responses = [connection.read_response(), connection.read_response()]
-                assert [response.status for response in responses] == [201, 201]
-                assert responses[0].body == responses[1].body
-                replayed[number] = "idempotent-replayed" in responses[0].headers
-                stored = raw_request("GET", f"{LISTINGS}/{responses[0].json()['id']}", alice.key)
-                assert connection.send(stored).read_response().json()["title"] == title
-            service.kill()
-        assert Counter(read_titles(service.database)) == {f"Lamp {number}": 1 for number in range(6)}
-    assert all(replayed[number] for number in range(1, 6, 2))
 
 
 @pytest.mark.decision("G36")

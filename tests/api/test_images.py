@@ -272,20 +272,6 @@ def test_the_scheme_of_a_proxy_is_in_the_url(alice: Client) -> None:
 
 
 @pytest.mark.decision("G56")
-def test_pictures_beyond_the_limit_are_rejected(tmp_path: Path) -> None:
-    with Harness(tmp_path, max_account_picture_bytes="3000") as harness:
-        key = harness.person("alice").key
-        replies = [harness.fetch("POST", PATH, key=key, body=photo(number)) for number in range(1, 9)]
-        assert replies[0].status == 201
-        assert (replies[-1].status, replies[-1].json()["error"].partition(":")[0]) == (
-            400,
-            "The pictures of an account can have at most 3,000 bytes",
-        )
-        count = sum(reply.status == 201 for reply in replies)
-        assert len(list(harness.settings.media_folder.rglob("*.webp"))) == 3 * count
-
-
-@pytest.mark.decision("G56")
 def test_too_many_uploads_of_an_account_are_rejected(alice: Client, bob: Client, running: RunningService) -> None:
     data = photo()
     with ExitStack() as stack:

@@ -133,13 +133,6 @@ def test_concurrent_writes_cause_no_gaps_or_repeats(alice: Client, running: Runn
     assert assert_complete(alice, writer, 7, sort) >= 7
 
 
-@pytest.mark.every_engine
-@pytest.mark.parametrize("sort", ["-id", "price", "-updated_at", "title"])
-def test_the_same_holds_for_a_large_account(alice: Client, running: RunningService, sort: str) -> None:
-    writer = ConcurrentWriter(alice, add_listings(running, alice, 1100))
-    assert_complete(alice, writer, 150, sort)
-
-
 @in_every_order
 def test_the_pages_together_are_the_whole_list(alice: Client, running: RunningService, sort: str) -> None:
     add_listings(running, alice, 23)
@@ -269,10 +262,10 @@ def fetch_with_forged_cursor(harness: Harness, sort: str, change: dict[int, Any]
 
 
 @pytest.mark.every_engine
-@pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("change", [{}, {2: 2**63 - 1}, {2: "\0'; DROP TABLE listings"}])
-def test_a_forged_cursor_of_valid_types_is_harmless(harness: Harness, sort: str, change: dict[int, Any]) -> None:
-    assert fetch_with_forged_cursor(harness, sort, change) == 200
+def test_a_forged_cursor_of_valid_types_is_harmless(harness: Harness, change: dict[int, Any]) -> None:
+    for sort in SORTS:
+        assert fetch_with_forged_cursor(harness, sort, change) == 200, sort
 
 
 @pytest.mark.parametrize(

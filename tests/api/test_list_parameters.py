@@ -53,72 +53,71 @@ def shop(alice: Client) -> Shop:
     return Shop(alice)
 
 
+VALID_QUERIES = {
+    "limit=1": "ride",
+    "limit=0002": "ride bike",
+    "limit=1000": "ride bike café desk",
+    "status=active": "ride bike café desk",
+    "status=inactive": "draft",
+    "status=deleted": "gone",
+    "status=all": "gone draft ride bike café desk",
+    "type=product": "bike café desk",
+    "type=service": "ride",
+    "type=rental": "",
+    "category=Furniture": "café desk",
+    "category=furniture": "",
+    "category=": "ride",
+    "region=Otago": "bike desk",
+    "region=%C5%8Ctautahi%20%2B%20hills": "ride",
+    "region=%C5%8Ctautahi+%2B+hills": "ride",
+    "region=Otago%20": "",
+    "q=oak": "café desk",
+    "q=OAK": "café desk",
+    "q=cafe": "café",
+    "q=CAF%C3%89+oak": "café",
+    "q=bike+red": "ride bike",
+    "q=red,bike!": "ride bike",
+    "q=bik": "",
+    "q=3": "bike",
+    "q=oak&status=all": "gone draft café desk",
+    "price_min=12.5": "bike café desk",
+    "price_min=12.51": "bike desk",
+    "price_max=12.50": "ride café",
+    "price_max=0": "ride",
+    "price_min=100&price_max=100": "desk",
+    "price_max=999999999.99": "ride bike café desk",
+    "updated_since=2020-01-01": "ride bike café desk",
+    "updated_since=2020-01-01T00:00:00Z": "ride bike café desk",
+    "updated_since=2020-01-01+00:00:00": "ride bike café desk",
+    "updated_since=2020-01-01T00:00:00.123Z": "ride bike café desk",  # JavaScript's toISOString
+    "updated_since=2020-01-01T00:00:00.123456%2B00:00": "ride bike café desk",  # Python's isoformat
+    "updated_since=9999-12-31T23:59:59.999999+00:00": "",
+    "updated_since=9999-12-31T23:59:59-13:00": "",
+    "updated_since=0001-01-01T00:00:00%2B13:00": "ride bike café desk",
+    "updated_since=9999-12-31%2023:59:59": "",
+    "updated_since=0001-01-01": "ride bike café desk",
+    "sort=id": "desk café bike ride",
+    "sort=-id": "ride bike café desk",
+    "sort=created_at": "desk café bike ride",
+    "sort=-updated_at&status=active": "ride bike café desk",
+    "sort=price": "ride café desk bike",
+    "sort=-price": "bike desk café ride",
+    "sort=price&status=all": "ride gone café draft desk bike",
+    "sort=-price&status=all": "bike desk draft café gone ride",
+    "sort=title": "bike café desk ride",
+    "sort=-title": "ride desk café bike",
+    "q=oak&price_max=50&category=Furniture&type=product&sort=price&limit=5": "café",
+    "status=all&category=Bikes&region=Otago": "bike",
+    "status=deleted&category=Bikes&price_max=1&q=oak&updated_since=2020-01-01": "gone",
+    "&&limit=1&": "ride",
+    "lim%69t=1": "ride",
+    "colour=red&limit=1&%FF=%FF": "ride",
+}
+
+
 @pytest.mark.decision("G17")
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ("limit=1", "ride"),
-        ("limit=0002", "ride bike"),
-        ("limit=1000", "ride bike café desk"),
-        ("status=active", "ride bike café desk"),
-        ("status=inactive", "draft"),
-        ("status=deleted", "gone"),
-        ("status=all", "gone draft ride bike café desk"),
-        ("type=product", "bike café desk"),
-        ("type=service", "ride"),
-        ("type=rental", ""),
-        ("category=Furniture", "café desk"),
-        ("category=furniture", ""),
-        ("category=", "ride"),
-        ("region=Otago", "bike desk"),
-        ("region=%C5%8Ctautahi%20%2B%20hills", "ride"),
-        ("region=%C5%8Ctautahi+%2B+hills", "ride"),
-        ("region=Otago%20", ""),
-        ("q=oak", "café desk"),
-        ("q=OAK", "café desk"),
-        ("q=cafe", "café"),
-        ("q=CAF%C3%89+oak", "café"),
-        ("q=bike+red", "ride bike"),
-        ("q=red,bike!", "ride bike"),
-        ("q=bik", ""),
-        ("q=3", "bike"),
-        ("q=oak&status=all", "gone draft café desk"),
-        ("price_min=12.5", "bike café desk"),
-        ("price_min=12.51", "bike desk"),
-        ("price_max=12.50", "ride café"),
-        ("price_max=0", "ride"),
-        ("price_min=100&price_max=100", "desk"),
-        ("price_max=999999999.99", "ride bike café desk"),
-        ("updated_since=2020-01-01", "ride bike café desk"),
-        ("updated_since=2020-01-01T00:00:00Z", "ride bike café desk"),
-        ("updated_since=2020-01-01+00:00:00", "ride bike café desk"),
-        ("updated_since=2020-01-01T00:00:00.123Z", "ride bike café desk"),  # JavaScript's toISOString
-        ("updated_since=2020-01-01T00:00:00.123456%2B00:00", "ride bike café desk"),  # Python's isoformat
-        ("updated_since=9999-12-31T23:59:59.999999+00:00", ""),
-        ("updated_since=9999-12-31T23:59:59-13:00", ""),
-        ("updated_since=0001-01-01T00:00:00%2B13:00", "ride bike café desk"),
-        ("updated_since=9999-12-31%2023:59:59", ""),
-        ("updated_since=0001-01-01", "ride bike café desk"),
-        ("sort=id", "desk café bike ride"),
-        ("sort=-id", "ride bike café desk"),
-        ("sort=created_at", "desk café bike ride"),
-        ("sort=-updated_at&status=active", "ride bike café desk"),
-        ("sort=price", "ride café desk bike"),
-        ("sort=-price", "bike desk café ride"),
-        ("sort=price&status=all", "ride gone café draft desk bike"),
-        ("sort=-price&status=all", "bike desk draft café gone ride"),
-        ("sort=title", "bike café desk ride"),
-        ("sort=-title", "ride desk café bike"),
-        ("q=oak&price_max=50&category=Furniture&type=product&sort=price&limit=5", "café"),
-        ("status=all&category=Bikes&region=Otago", "bike"),
-        ("status=deleted&category=Bikes&price_max=1&q=oak&updated_since=2020-01-01", "gone"),
-        ("&&limit=1&", "ride"),
-        ("lim%69t=1", "ride"),
-        ("colour=red&limit=1&%FF=%FF", "ride"),
-    ],
-)
-def test_a_valid_query_finds_the_matching_listings(shop: Shop, query: str, names: str) -> None:
-    assert shop.find(query) == names
+def test_a_valid_query_finds_the_matching_listings(shop: Shop) -> None:
+    assert {query: shop.find(query) for query in VALID_QUERIES} == VALID_QUERIES
 
 
 def test_updated_since_includes_its_own_second(harness: Harness) -> None:
@@ -191,10 +190,10 @@ BAD_VALUES = {
 
 
 @pytest.mark.decision("G17")
-@pytest.mark.parametrize("query", BAD_VALUES, ids=[query[:40] for query in BAD_VALUES])
-def test_a_bad_value_is_rejected_with_a_clear_message(alice: Client, query: str) -> None:
-    message = get_invalid_request(alice.get(f"?{query}"))
-    assert message.removesuffix('"') == BAD_VALUES[query].removesuffix('"')
+def test_a_bad_value_is_rejected_with_a_clear_message(alice: Client) -> None:
+    for query, expected in BAD_VALUES.items():
+        message = get_invalid_request(alice.get(f"?{query}"))
+        assert message.removesuffix('"') == expected.removesuffix('"'), query
 
 
 def test_raw_bytes_that_are_not_ascii_are_rejected(alice: Client, running: RunningService) -> None:

@@ -5,6 +5,7 @@ All other tests over HTTP use the server's own path (`HttpExchange.respond`), an
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
@@ -131,28 +132,23 @@ class Sender:
         return self._http.request(request.method, path, content=request.body, headers=headers)
 
 
-def send_all(service: RunningService) -> dict[str, Response]:
-    with httpx2.Client(base_url=service.base_url, timeout=TIMEOUT) as http:
+def serve_and_send_all(folder: Path, *, plain: bool) -> dict[str, Response]:
+    """Send all requests to a service with the server's own path, or to one that is called by plain ASGI."""
+    with (
+        RunningService(folder, plain=plain, rate_limit=str(RATE_LIMIT)) as service,
+        httpx2.Client(base_url=service.base_url, timeout=TIMEOUT) as http,
+    ):
         sender = Sender(service, http)
         return {name: sender.send(request) for name, request in REQUESTS.items()}
 
 
-@pytest.fixture(scope="module")
-def responses(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Response]]:
-    """The responses of a service with the server's own path, and of one that is called by plain ASGI."""
-    found = []
-    for plain in (False, True):
-        folder = tmp_path_factory.mktemp("service")
-        with RunningService(folder, plain=plain, rate_limit=str(RATE_LIMIT)) as service:
-            found.append(send_all(service))
-    return found
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_both_response_paths_send_the_same(responses: list[dict[str, Response]], name: str) -> None:
-    own, plain = (each[name] for each in responses)
-    assert own.status == REQUESTS[name].status, own
-    assert own == plain
+def test_both_response_paths_send_the_same(tmp_path_factory: pytest.TempPathFactory) -> None:
+    own, plain = (serve_and_send_all(tmp_path_factory.mktemp("service"), plain=plain) for plain in (False, True))
+    assert {name: response.status for name, response in own.items()} == {
+        name: request.status for name, request in REQUESTS.items()
+    }
+    for name, response in own.items():
+        assert response == plain[name]
 
 
 def test_every_endpoint_is_compared() -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,38 +57,6 @@ def get_limit_headers(reply: Reply) -> dict[str, str]:
 # The window
 
 
-@pytest.mark.decision("G28")
-def test_a_request_is_rejected_only_after_five_in_the_last_minute(
-    five_a_minute: LimitedApplication,
-) -> None:
-    moments = [0, 10, 20, 30, 40, 41, 59.999, 60, 60.001, 69.999, 70, 70.5, 80, 90, 100, 100, 119.999, 120, 1000]
-    accepted: list[float] = []
-    for moment in moments:
-        five_a_minute.clock.now = START + moment
-        expected = 200 if sum(moment - 60 < earlier for earlier in accepted) < 5 else 429
-        assert (moment, five_a_minute.fetch(five_a_minute.alice).status) == (moment, expected)
-        if expected == 200:
-            accepted.append(moment)
-    assert accepted == [0, 10, 20, 30, 40, 60, 70, 80, 90, 100, 120, 1000]
-
-
-@pytest.mark.decision("G28")
-def test_rejected_requests_do_not_count(five_a_minute: LimitedApplication) -> None:
-    statuses = [five_a_minute.fetch(five_a_minute.alice).status for _ in range(5)]
-    for _ in range(59):
-        five_a_minute.clock.advance(1)
-        statuses.append(five_a_minute.fetch(five_a_minute.alice).status)
-    five_a_minute.clock.advance(1)
-    assert statuses == [200] * 5 + [429] * 59
-    assert [five_a_minute.fetch(five_a_minute.alice).status for _ in range(6)] == [200] * 5 + [429]
-
-
-def test_a_client_within_the_limit_is_never_rejected(five_a_minute: LimitedApplication) -> None:
-    for _ in range(100):
-        assert five_a_minute.fetch(five_a_minute.alice).status == 200
-        five_a_minute.clock.advance(12)
-
-
 @pytest.mark.decision("G29")
 @pytest.mark.parametrize("after", [0, 0.001, 15.5, 59, 59.999])
 def test_a_request_after_retry_after_is_accepted(five_a_minute: LimitedApplication, after: float) -> None:
@@ -101,14 +68,6 @@ def test_a_request_after_retry_after_is_accepted(five_a_minute: LimitedApplicati
     assert (reply.status, 0 <= seconds - (60 - after) < 1) == (429, True)
     five_a_minute.clock.advance(seconds)
     assert five_a_minute.fetch(five_a_minute.alice).status == 200
-
-
-def test_each_key_has_its_own_limit(small: Harness) -> None:
-    alice, bob, _ = small.cast()
-    second = small.run(small.services.keys.create(str(alice.account.id), "second")).secret
-    assert [small.fetch("GET", LISTINGS, key=alice.key).status for _ in range(6)] == [200] * 5 + [429]
-    for key in (second, bob.key):
-        assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
 
 
 def test_all_endpoints_share_one_limit(small: Harness) -> None:
@@ -129,14 +88,6 @@ def test_both_headers_of_a_key_share_one_limit(small: Harness) -> None:
     small.fetch("GET", LISTINGS, key=key)
     reply = small.fetch("GET", LISTINGS, headers={"Authorization": f"Bearer {key}"})
     assert reply.headers["x-ratelimit-remaining"] == "3"
-
-
-@pytest.mark.decision("G28")
-@pytest.mark.every_engine
-def test_exactly_a_thousand_of_1500_concurrent_requests_are_accepted(alice: Client) -> None:
-    with ThreadPoolExecutor(64) as pool:
-        statuses = Counter(pool.map(lambda _: alice.get("/1").status_code, range(1500)))
-    assert statuses == {404: 1000, 429: 500}
 
 
 # Counted requests and headers
@@ -294,12 +245,6 @@ def test_another_limit_can_be_set(small: Harness) -> None:
     assert {reply.headers["ratelimit-policy"] for reply in replies} == {'"window";q=5;w=60'}
     assert [reply.headers["x-ratelimit-remaining"] for reply in replies] == ["4", "3", "2", "1", "0", "0", "0", "0"]
     assert all(1 <= int(reply.headers["retry-after"]) <= 60 for reply in replies[5:])
-
-
-def test_a_limit_of_one_accepts_one(tmp_path: Path) -> None:
-    with Harness(tmp_path, rate_limit="1") as harness:
-        key = harness.cast().alice.key
-        assert [harness.fetch("GET", LISTINGS, key=key).status for _ in range(3)] == [200, 429, 429]
 
 
 @pytest.mark.decision("G30")

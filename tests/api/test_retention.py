@@ -11,7 +11,7 @@ from listings.domain.model import bucket_of
 from listings.service.transfer import importer
 from listings.site.console.upload import ImportReport, Upload
 from tests.api.test_reverts import UndoingSeller
-from tests.harness import START, Harness
+from tests.harness import Harness
 
 DAY = 24 * 3600
 CREATE = {"title": "Lamp", "content": "Brass. " * 300}
@@ -79,37 +79,6 @@ def test_a_replayed_create_of_a_removed_listing_has_its_id(alice: UndoingSeller)
     assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
     assert again.json()["id"] == first.json()["id"]
     assert alice.create() > first.json()["id"]
-
-
-@pytest.mark.decision("G46")
-@pytest.mark.every_engine
-def test_a_corrected_clock_hides_no_change_from_an_undo_by_time(alice: UndoingSeller) -> None:
-    lamp = alice.create(price=1)
-    alice.harness.clock.advance(600)
-    alice.write("PATCH", f"/{lamp}", {"price": 2})
-    alice.harness.clock.advance(-300)
-    for number in range(8):
-        alice.harness.clock.advance(1)
-        alice.write("PATCH", f"/{lamp}", {"title": f"t{number}"})
-    alice.harness.clock.advance(400)
-    since = "2026-09-21 14:18:00"
-    assert alice.undo({"key": alice.person.key_id, "since": since})["counts"]["reverted"] == 1
-    assert (alice.get(lamp)["price"], alice.get(lamp)["title"]) == (1, "Lamp")
-
-
-@pytest.mark.every_engine
-def test_one_write_of_a_clock_that_was_ahead_keeps_no_history(alice: UndoingSeller) -> None:
-    lamp = alice.create(price=1)
-    alice.harness.clock.advance(3 * 365 * DAY)
-    alice.write("PATCH", f"/{lamp}", {"price": 2})
-    alice.harness.clock.now = START
-    for number in range(3):
-        alice.harness.clock.advance(DAY)
-        alice.write("PATCH", f"/{lamp}", {"price": number + 3})
-    alice.harness.clock.advance(400 * DAY)
-    for _ in range(16):
-        alice.harness.run(alice.harness.services.changes.purge())
-    assert alice.harness.run(alice.harness.store.get_edit_state(*partition_of(alice))).purged_revision == 5
 
 
 def partition_of(alice: UndoingSeller) -> tuple[int, int]:

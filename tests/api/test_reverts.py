@@ -78,14 +78,6 @@ def test_a_field_that_was_changed_later_is_reported(alice: UndoingSeller) -> Non
     assert alice.get(lamp)["price"] == 12.5
 
 
-def test_what_a_key_wrote_is_undone(alice: UndoingSeller) -> None:
-    lamp = alice.create()
-    (created,) = alice.changes()["change_sets"]
-    body = {"key": created["actor"]["id"], "since": created["time"], "until": "2030-01-01T00:00:00Z"}
-    assert alice.undo(body)["counts"]["reverted"] == 1
-    assert alice.write("GET", f"/{lamp}", status=404)
-
-
 def test_a_dry_run_shows_what_would_be_written(alice: UndoingSeller) -> None:
     lamp = alice.create(price=12.5)
     alice.write("PATCH", f"/{lamp}", {"price": 10})
@@ -117,59 +109,6 @@ def test_a_period_in_the_future_is_rejected(alice: UndoingSeller) -> None:
     key = alice.harness.run(alice.harness.store.list_keys(1))[0].id
     error = {"error": "since must not be in the future. Times are in UTC"}
     assert alice.undo({"key": key, "since": "2099-01-01 00:00:00"}, status=400) == error
-
-
-def test_a_large_revert_continues_in_the_background(alice: UndoingSeller) -> None:
-    for _ in range(3):
-        create = {"op": "create", "listing": {"title": "Lamp", "content": "Brass."}}
-        alice.write("POST", "/batch", {"operations": [create] * 100})
-    (last,) = alice.changes("?after=2")["change_sets"]
-    body = {"key": last["actor"]["id"], "since": last["time"]}
-    reply = alice.revert(body, headers={"Idempotency-Key": "k"})
-    assert (reply.status, reply.json()["status"], reply.json()["counts"]["reverted"]) == (202, "running", 200)
-    assert 0.5 < reply.json()["progress"] < 1
-    path = reply.headers["location"]
-    assert path == f"{REVERTS}/{reply.json()['id']}"
-    assert (
-        alice.undo({"revert": reply.json()["id"]}, status=409)["error"] == "Revert 1 is not finished: try again later"
-    )
-    assert alice.undo({"change": 1}, "?dry_run=true")["status"] == "planned"
-    running = "Revert 1 is still running, and an account can have only one at a time: try again later"
-    assert alice.undo({"change": 1}, status=409) == {"error": running}
-    replayed = alice.revert(body, headers={"Idempotency-Key": "k"})
-    assert (replayed.status, replayed.json()["id"], replayed.headers["idempotent-replayed"]) == (202, 1, "true")
-    services = alice.harness.services
-    alice.harness.run(services.reverts.run())
-    finished = alice.fetch("GET", path).json()
-    assert (finished["status"], finished["counts"]["reverted"]) == ("finished", 300)
-    assert alice.fetch("GET", LISTINGS).json() == {"listings": []}
-    repeated = alice.revert(body, headers={"Idempotency-Key": "k"})
-    assert (repeated.status, repeated.json()["id"], repeated.headers["idempotent-replayed"]) == (200, 1, "true")
-
-
-@pytest.mark.decision("G46")
-def test_listings_that_exchanged_external_ids_are_reverted_together(alice: UndoingSeller) -> None:
-    creates = [
-        {"op": "create", "listing": {"title": "Lamp", "content": "Brass.", "external_id": str(n)}} for n in range(99)
-    ]
-    results = alice.write("POST", "/batch", {"operations": creates})["results"]
-    first, second, *others = [one["body"]["id"] for one in results]
-    alice.harness.clock.advance(10)
-    prices = [(listing_id, {"price": 5}) for listing_id in others]  # between the exchanged ones
-    exchange = [(first, {"external_id": None}), (second, {"external_id": "0"})]
-    changes = [*exchange, *prices, (first, {"external_id": "1"})]
-    updates = [{"op": "update", "id": listing_id, "changes": fields} for listing_id, fields in changes]
-    alice.write("POST", "/batch", {"operations": updates})
-    (written,) = alice.changes("?after=1")["change_sets"]
-    newer = [{"op": "create", "listing": {"title": "Bed", "content": "Pine."}}] * 51
-    for _ in range(2):  # with these, the 200th listing is between the two
-        alice.write("POST", "/batch", {"operations": newer})
-    body = {"key": written["actor"]["id"], "since": written["time"]}
-    assert alice.undo(body, "?dry_run=true")["counts"] == {"reverted": 201, "unchanged": 0, "conflicts": 0}
-    assert alice.undo(body, status=202)["counts"]["reverted"] == 201  # one more, which passes its id on
-    alice.harness.run(alice.harness.services.reverts.run())
-    for number, listing_id in enumerate((first, second)):
-        assert alice.write("GET", f"/{listing_id}?include=external_id")["external_id"] == str(number)
 
 
 @pytest.mark.decision("G36")
@@ -228,12 +167,6 @@ def test_nobody_reverts_or_sees_the_changes_of_another_account(alice: UndoingSel
         assert bob.fetch("GET", f"{REVERTS}/{revert_id}").status == 404
     key = alice.changes()["change_sets"][0]["actor"]["id"]
     assert bob.undo({"key": key, "since": "2026-11-21"}, status=404)
-
-
-def test_changes_before_those_that_are_stored_are_gone(alice: UndoingSeller) -> None:
-    alice.create()
-    key = alice.changes()["change_sets"][0]["actor"]["id"]
-    assert alice.revert({"key": key, "since": "2020-01-01"}).headers["x-error-code"] == "changes_gone"
 
 
 GROUP = {"X-Change-Group": "night-1"}

@@ -4,7 +4,6 @@ Tests whose route matters send both methods; the others send PATCH.
 """
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -20,7 +19,6 @@ from tests.api.helpers import (
     assert_error,
     assert_not_found,
     assert_not_owner,
-    get_outcome,
     get_row,
 )
 from tests.conftest import Client
@@ -53,17 +51,16 @@ def test_an_update_leaves_other_fields_alone(alice: Client, method: str) -> None
 
 @pytest.mark.decision("G18")
 @pytest.mark.every_engine
-@pytest.mark.parametrize(("name", "value"), ALL_FIELDS.items())
-def test_each_field_can_be_changed_alone(alice: Client, running: RunningService, name: str, value: object) -> None:
-    listing = alice.create()
-    before, row = alice.read(listing), get_row(running, listing)
-    assert alice.patch(f"/{listing}", json={name: value}).status_code == 200
-    visible = {} if name in HIDDEN_FIELDS else {name: value}
-    assert {**alice.read(listing), "updated_at": None} == {**before, **visible, "updated_at": None}
-    changed = {
-        field for field in Listing.__struct_fields__ if getattr(get_row(running, listing), field) != getattr(row, field)
-    }
-    assert changed - {"updated_at"} == {"version", "price_cents" if name == "price" else name}
+def test_each_field_can_be_changed_alone(alice: Client, running: RunningService) -> None:
+    for name, value in ALL_FIELDS.items():
+        listing = alice.create()
+        before, row = alice.read(listing), get_row(running, listing)
+        assert alice.patch(f"/{listing}", json={name: value}).status_code == 200
+        visible = {} if name in HIDDEN_FIELDS else {name: value}
+        assert {**alice.read(listing), "updated_at": None} == {**before, **visible, "updated_at": None}
+        after = get_row(running, listing)
+        changed = {field for field in Listing.__struct_fields__ if getattr(after, field) != getattr(row, field)}
+        assert changed - {"updated_at"} == {"version", "price_cents" if name == "price" else name}
 
 
 @by_both_methods
@@ -90,17 +87,6 @@ def test_is_active_can_be_set_repeatedly(alice: Client, *, flag: bool, before: b
     for _ in range(2):
         assert alice.patch(f"/{listing}", json={"is_active": flag}).status_code == 200
         assert alice.read(listing)["is_active"] is flag
-
-
-@pytest.mark.decision("G35")
-@pytest.mark.every_engine
-def test_concurrent_updates_of_different_fields_all_take_effect(alice: Client) -> None:
-    listing = alice.create()
-    with ThreadPoolExecutor(8) as pool:
-        statuses = pool.map(lambda item: alice.patch(f"/{listing}", json=dict([item])).status_code, ALL_FIELDS.items())
-        assert set(statuses) == {200}
-    record = alice.read(listing)
-    assert {name: record[name] for name in VISIBLE_FIELDS} == VISIBLE_FIELDS
 
 
 # Empty values and null
@@ -157,15 +143,6 @@ def test_one_bad_field_rejects_the_whole_update(
     before = get_row(running, listing)
     assert_error(alice.patch(f"/{listing}", json=body), 400, "invalid_request", message)
     assert get_row(running, listing) == before
-
-
-@pytest.mark.decision("G18")
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"text"', b"5", b'{"title": "a",}', b"\xff"])
-def test_a_body_that_is_not_a_json_object_is_rejected(alice: Client, body: bytes) -> None:
-    listing = alice.create()
-    before = alice.read(listing)
-    assert get_outcome(alice.put(f"/{listing}", content=body)) == (400, "malformed_json")
-    assert alice.read(listing) == before
 
 
 # The listing is checked before the body (decision G21)
@@ -308,11 +285,11 @@ def test_a_change_of_a_hidden_field_moves_updated_at(editor: Editor, name: str) 
 
 
 @pytest.mark.decision("G7")
-@pytest.mark.parametrize(("name", "value"), ALL_FIELDS.items())
-def test_the_same_value_again_changes_nothing(editor: Editor, name: str, value: object) -> None:
+def test_the_same_value_again_changes_nothing(editor: Editor) -> None:
     before = editor.read()
-    editor.clock.advance(100)
-    assert editor.edit(**{name: value}) == before
+    for name, value in ALL_FIELDS.items():
+        editor.clock.advance(100)
+        assert editor.edit(**{name: value}) == before, name
 
 
 @pytest.mark.parametrize("price", [19.99, 19.990000000000002, 19.9900001])
@@ -345,16 +322,6 @@ def test_a_record_that_is_sent_back_changes_nothing(harness: Harness, given: Map
     before = editor.read()
     editor.clock.advance(100)
     assert editor.edit(**before) == before
-
-
-@by_both_methods
-def test_a_record_can_be_sent_back_whole_over_http(alice: Client, method: str) -> None:
-    listing = alice.create(**ALL_FIELDS)
-    record = alice.read(listing)
-    response = alice.request(method, f"/{listing}", json=record)
-    assert response.status_code == 200
-    assert response.headers["X-Ignored-Fields"] == "id, view_count, created_at, updated_at"
-    assert alice.read(listing) == record
 
 
 @pytest.mark.decision("G7")

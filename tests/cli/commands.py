@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -93,11 +93,9 @@ class Cli:
         return outcome.err
 
     def account(self, name: str, *options: str) -> Data:
-        """Create an account."""
         return self.data("account", "create", "--name", name, "--email", f"{name}@example.com", *options)
 
     def key(self, account: Data, *options: str) -> Data:
-        """Create a key for an account."""
         return self.data("key", "create", str(account["id"]), "--name", "warehouse", *options)
 
     def status(self, key: str) -> int:
@@ -122,7 +120,7 @@ class Program:
 
     def run(self, *arguments: str) -> Outcome:
         """Run a command until it ends."""
-        with self._start(arguments, subprocess.PIPE) as process:
+        with self.start_command(arguments, subprocess.PIPE) as process:
             return _end(process)
 
     def run_with_closed_pipe(self, *arguments: str) -> Outcome:
@@ -134,13 +132,13 @@ class Program:
 
     def run_into(self, file: BinaryIO, *arguments: str) -> Outcome:
         """Run a command whose standard output is this file."""
-        with self._start(arguments, file) as process:
+        with self.start_command(arguments, file) as process:
             return _end(process)
 
     @contextmanager
     def serve(self, *flags: str) -> Iterator["Serving"]:
         """Run `listings serve` on a free port, and wait until it is running."""
-        with self._start(("serve", "--port", "0", *flags), subprocess.PIPE) as process:
+        with self.start_command(("serve", "--port", "0", *flags), subprocess.PIPE) as process:
             try:
                 lines = _read_announcement(process, demo="--demo" in flags)
                 address = re.findall(r"^Listings is running at (http://[^\s,]+)", "\n".join(lines), re.MULTILINE)
@@ -149,15 +147,23 @@ class Program:
             finally:
                 process.kill()
 
-    def _start(self, arguments: tuple[str, ...], stdout: int | BinaryIO) -> subprocess.Popen[str]:
+    def start_command(
+        self,
+        arguments: Sequence[str],
+        stdout: int | BinaryIO,
+        stderr: int | BinaryIO = subprocess.PIPE,
+        before: Callable[[], None] | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start a command without waiting for it; `before` runs in the new process."""
         return subprocess.Popen(
             [*self.command, *arguments],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
+            preexec_fn=before,  # noqa: PLW1509 - no thread holds a lock that it needs
         )
 
 
@@ -174,7 +180,6 @@ class Serving(NamedTuple):
         return str(self.http.base_url).rstrip("/")
 
     def status(self, key: str) -> int:
-        """Return the status of a list request with the key."""
         return self.http.get("/api/v1/listings", headers={"X-API-Key": key}).status_code
 
     def create(self, key: str, title: str = "Bicycle") -> int:

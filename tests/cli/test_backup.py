@@ -28,40 +28,6 @@ def test_a_backup_prints_path_size_and_duration(cli: Cli, alice: Data) -> None:
     assert str(file) in cli.run_ok("backup", "--force", "backup.db").out
 
 
-def test_a_backup_requires_a_database(cli: Cli) -> None:
-    error = cli.get_error("backup", "backup.db")
-    assert str(cli.folder / "data/listings.db") in error
-    assert "`listings migrate`" in error
-    assert list(cli.folder.iterdir()) == []
-
-
-@pytest.mark.parametrize("url", ["sqlite:///folder", "sqlite:///file/listings.db", "sqlite:///" + "a" * 300])
-@pytest.mark.parametrize("command", ["backup", "restore"])
-def test_an_invalid_database_path_is_rejected(cli: Cli, database: Path, url: str, command: str) -> None:
-    (cli.folder / "folder").mkdir()
-    (cli.folder / "file").touch()
-    if command == "restore":
-        cli.run_ok("--database-url", f"sqlite:///{database}", "backup", "new.db")
-    cli.get_error("--database-url", url, command, "new.db")
-
-
-@pytest.mark.usefixtures("database")
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        ("data/listings.db", "belongs to the database itself"),
-        ("data/listings.db-wal", "belongs to the database itself"),
-        ("data", "is a folder"),
-        ("nowhere/backup.db", "There is no folder"),
-        ("there.db", "--force"),
-    ],
-)
-def test_an_invalid_target_is_a_one_line_error(cli: Cli, file: str, expected: str) -> None:
-    (cli.folder / "there.db").write_text("precious")
-    assert expected in cli.get_error("backup", file)
-    assert (cli.folder / "there.db").read_text() == "precious"
-
-
 def test_a_read_only_disk_is_a_one_line_error(cli: Cli, database: Path, tmp_path: Path) -> None:
     (cli.folder / "closed").mkdir(mode=0o755)
     privilege = "-m" if os.geteuid() == 0 else "-Urm"

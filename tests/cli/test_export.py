@@ -127,12 +127,6 @@ def test_an_export_works_while_the_service_runs(alice: Data, cli: Cli, service: 
 # Errors
 
 
-@pytest.mark.usefixtures("alice")
-@pytest.mark.parametrize("name", ["out", "out.json", "-", "out.csv.gz", ""])
-def test_another_file_extension_is_a_usage_error(cli: Cli, name: str) -> None:
-    assert "must end in .jsonl or .csv" in cli.get_usage_error("export", "1", "--", name)
-
-
 @pytest.mark.usefixtures("listings")
 def test_an_existing_file_is_overwritten_only_with_force(cli: Cli) -> None:
     (cli.folder / "out.csv").write_text("precious")

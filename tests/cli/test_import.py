@@ -5,7 +5,6 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from tests.cli.transfers import (
     kill_in_the_middle,
     measure_memory,
     query,
-    read_lines,
     row,
     start,
     stored,
@@ -67,16 +65,6 @@ def test_rows_with_the_id_of_a_listing_update_it(cli: Cli) -> None:
     )
     assert (title, category, version, views, created) == ("Bike", "Bikes", 2, 0, PAST["created_at"])
     assert updated > PAST["updated_at"]
-
-
-def test_an_id_of_the_accounts_bucket_is_used_and_not_reused(cli: Cli) -> None:
-    assert imported(cli, row(1, id=5121), row(2), row(3, id=3073)) == (3, 0, 0, 0)
-    assert titles(cli) == {3073: "Listing 3", 5121: "Listing 1", 6145: "Listing 2"}
-
-
-def test_a_row_without_id_does_not_use_the_id_of_a_later_row(cli: Cli) -> None:
-    assert imported(cli, row(1), row(2, id=1025)) == (2, 0, 0, 0)
-    assert titles(cli) == {1025: "Listing 2", 2049: "Listing 1"}
 
 
 def test_ids_of_other_accounts_and_invalid_ids_are_rejected(cli: Cli, bob: Data) -> None:
@@ -144,19 +132,6 @@ def test_an_external_id_identifies_a_listing_without_id(cli: Cli) -> None:
         file = write_lines(cli, "sync.jsonl", *sync)
         for options in (["--dry-run"], []):
             assert counts(run_import(cli, "1", file, "--again", *options)[0]) == expected
-
-
-def test_deleted_at_restores_only_with_the_version_of_the_deletion(cli: Cli) -> None:
-    imported(cli, row(1), row(2, deleted_at="2026-01-01 00:00:00"))
-    cli.run_ok("export", "1", "out.jsonl")
-    version = read_lines(cli.folder / "out.jsonl")[1]["version"]
-    changes: list[Data] = [{"id": 1025, "deleted_at": "2026-01-02 00:00:00"}, {"id": 2049, "deleted_at": None}]
-    data, _ = run_import(cli, "1", write_lines(cli, "changes.jsonl", *changes))
-    assert (data["deleted"], data["restored"], data["unchanged"]) == (1, 0, 1)
-    changes = [{"id": 2049, "deleted_at": None, "version": version}]
-    data, _ = run_import(cli, "1", write_lines(cli, "restored.jsonl", *changes))
-    assert (data["deleted"], data["restored"], data["unchanged"]) == (0, 1, 0)
-    assert query(cli.folder, "SELECT is_active, deleted_at FROM listings") == [(0, 1_767_312_000), (0, None)]
 
 
 # Whole accounts
@@ -313,19 +288,6 @@ def test_a_dry_run_prints_the_same_and_writes_nothing(cli: Cli) -> None:
     assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
 
 
-def test_a_dry_run_rejects_rows_for_which_there_is_no_room(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported(cli, row(1), row(2), row(6))  # 22 bytes each
-    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_LISTINGS", "4")
-    monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_BYTES", "92")
-    rows = [row(3), {"id": 1025, "deleted_at": "2026-01-01 00:00:00"}, row(4)]
-    file = write_lines(cli, "more.jsonl", *rows, {"id": 2049, "content": "x" * 16}, {"id": 3073, "content": "x" * 15})
-    dry_run, messages = run_import(cli, "1", file, "--dry-run", code=1)
-    done, messages_again = run_import(cli, "1", file, code=1)
-    assert done == {**dry_run, "import_id": 2}
-    assert (*counts(done), done["deleted"]) == (2, 1, 0, 1, 1)
-    assert messages_again.splitlines()[:-1] == messages.splitlines()[:-1]
-
-
 def test_an_import_stops_before_a_listing_for_which_there_is_no_room(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LISTINGS_MAX_ACCOUNT_LISTINGS", "10")
     file = write_lines(cli, "new.jsonl", *map(row, range(1, 21)))
@@ -463,20 +425,6 @@ def test_after_ctrl_c_the_same_command_continues(cli: Cli) -> None:
     assert messages.startswith(f"Continuing after line {line} of rows.jsonl, with {done:,} row")
     assert run_import(cli, "1", file)[0] == dry_run
     assert sorted(titles(cli).values()) == sorted(f"Listing {number}" for number in range(MANY))
-
-
-@pytest.mark.covers_programs
-def test_concurrent_imports_of_a_file_create_each_listing_once(cli: Cli) -> None:
-    file = write_lines(cli, "rows.jsonl", *(row(number) for number in range(2_000)))
-    with ThreadPoolExecutor() as pool:
-        ends = list(pool.map(lambda _: Program(cli.folder).run("import", "1", file), range(2)))
-    if [end.code for end in ends] == [1, 1]:  # each of them was interrupted by the other
-        cli.run_ok("import", "1", file)
-    else:
-        assert sorted(end.code for end in ends) == [0, 1]
-    error = next(end.err for end in ends if end.code)
-    assert "Another import of this file is running" in error or "was imported on" in error
-    assert len(titles(cli)) == 2_000
 
 
 # Memory

@@ -9,7 +9,6 @@ from tests.cli.commands import Cli, Data, Program, Serving
 
 @pytest.fixture
 def key(cli: Cli, alice: Data) -> str:
-    """A key of alice."""
     return str(cli.key(alice)["key"])
 
 
@@ -124,12 +123,6 @@ def test_a_listing_is_taken_down_and_lifted(cli: Cli, alice: Data, key: str, ser
 @pytest.mark.parametrize("command", ["show", "delete", "undelete"])
 def test_an_unknown_listing_is_rejected(cli: Cli, alice: Data, command: str) -> None:  # noqa: ARG001 - creates the database
     assert cli.get_error(command, "1025") == "There is no listing with the id 1025"
-
-
-@pytest.mark.parametrize("command", ["show", "delete", "undelete"])
-@pytest.mark.parametrize("listing_id", ["0", "-1", "x", "9223372036854775808"])
-def test_an_invalid_id_is_a_usage_error(cli: Cli, command: str, listing_id: str) -> None:
-    cli.get_usage_error(command, listing_id)
 
 
 def test_control_characters_are_not_printed(cli: Cli, key: str, service: Serving) -> None:

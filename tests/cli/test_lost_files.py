@@ -39,18 +39,6 @@ def test_a_removed_database_is_recovered_from_the_running_service(program: Progr
         assert [serving.read(key, listing).status_code for listing in created] == [200] * 3
 
 
-def test_a_service_survives_the_truncation_of_its_rate_limit_file(program: Program, cli: Cli) -> None:
-    with program.serve() as serving:
-        key = cli.key(cli.account("alice", "--months", "1"))["key"]
-        assert serving.status(key) == 200
-        for _ in range(3):
-            os.truncate(cli.folder / "data/listings.db.limits-0000", 0)
-            response = serving.http.get("/api/v1/listings", headers={"X-API-Key": key})
-            assert (response.status_code, response.headers["x-ratelimit-remaining"]) == (200, "999")
-        outcome = serving.stop()
-    assert (outcome.code, outcome.err.count("was truncated while in use")) == (0, 3)
-
-
 def test_a_read_only_disk_rejects_writes_and_loses_nothing(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None or not Path("/dev/loop-control").exists():
         pytest.skip("mounting an ext4 image needs root, mkfs.ext4 and loop devices")

@@ -96,11 +96,6 @@ def test_an_invitation_requires_a_known_base_url(cli: Cli, alice: Data, monkeypa
     assert use(cli, lambda services: services.sessions.find_member(session)).account.id == alice["id"]
 
 
-@pytest.mark.parametrize("url", ["market.example", "https://market.example/?console", "ftp://a", "https://a b"])
-def test_an_invalid_base_url_is_a_usage_error(cli: Cli, alice: Data, url: str) -> None:
-    assert cli("account", "invite", alice["email"], "--base-url", url).code == 2
-
-
 def test_an_invitation_as_json_has_its_expiry_date(cli: Cli, alice: Data) -> None:
     data = cli.data("account", "invite", alice["email"])
     assert parse_token(data["link"])
@@ -203,12 +198,6 @@ def test_an_erased_account_cannot_be_used_again(cli: Cli, alice: Data, command: 
     assert cli.data("account", "show", "1") == erased
 
 
-def test_erase_help_lists_the_removed_and_the_remaining_data(cli: Cli) -> None:
-    text = " ".join(cli.run_ok("account", "erase", "--help").out.split())
-    assert "This removes the account's name, email address" in text
-    assert "These remain: the account id; the ids and dates of the listings" in text
-
-
 # Exporting an account
 
 
@@ -266,13 +255,6 @@ def test_an_export_has_the_contact_and_the_setting_of_messages(cli: Cli, alice: 
     account = json.loads((cli.folder / "alice.json").read_text("utf-8"))["account"]
     assert account["public_contact"] == "shop@example.com"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", account["messages_off_at"])
-
-
-def test_an_empty_account_is_exported(cli: Cli, alice: Data) -> None:
-    cli.run_ok("account", "export", alice["email"], "alice.json")
-    data = json.loads((cli.folder / "alice.json").read_text("utf-8"))
-    del data["account"]
-    assert list(data.values()) == [[]] * 10
 
 
 def test_an_existing_file_is_overwritten_only_with_force(cli: Cli, alice: Data) -> None:

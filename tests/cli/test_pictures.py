@@ -16,7 +16,6 @@ from tests.s3_server import Bucket
 
 @pytest.fixture
 def key(cli: Cli, alice: Data) -> str:
-    """A key of alice."""
     return str(cli.key(alice)["key"])
 
 

@@ -5,12 +5,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from listings.store.migrations import Migration, shipped_migrations
-from listings.store.sqlite.maintenance import migrate, restore
+from listings.store.migrations import shipped_migrations
+from listings.store.sqlite.maintenance import migrate
 from tests.cli.commands import Cli, Data, Program, Serving
 from tests.store.databases import rows
-
-NEXT = Migration(shipped_migrations()[-1].version + 1, "next", "CREATE TABLE next (a INTEGER) STRICT")
 
 
 @pytest.fixture
@@ -78,30 +76,6 @@ def test_an_invalid_backup_is_a_one_line_error(cli: Cli, backup: Path) -> None:
     assert cli.get_error("restore", "nowhere.db") == "nowhere.db can't be restored: No such file or directory"
 
 
-def test_an_older_backup_is_restored_and_migrated(
-    cli: Cli, backup: Path, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shipped = [*shipped_migrations(), NEXT]
-    for module in (migrate, restore):
-        monkeypatch.setattr(module, "shipped_migrations", lambda: shipped)
-    name = f"{NEXT.version:04}_next"
-    assert cli.data("migrate", "--dry-run") == {"database": str(database), "pending": [name]}
-    assert name in cli.run_ok("migrate", "--dry-run").err
-    result = cli.data("migrate")
-    assert result["applied"] == [name]
-    assert Path(result["backup"]).name.startswith(f"listings.db.before-{NEXT.version:04}-")
-    assert rows(Path(result["backup"]), "SELECT max(version) FROM schema_migrations") == [(NEXT.version - 1,)]
-    cli.run_ok("restore", result["backup"])
-    assert cli.data("migrate", "--dry-run") == {"database": str(database), "pending": []}
-    cli.run_ok("restore", str(backup))
-    assert rows(database, "SELECT max(version) FROM schema_migrations") == [(NEXT.version,)]
-
-
-def test_creating_a_database_makes_no_backup(cli: Cli) -> None:
-    assert cli.data("migrate")["backup"] is None
-    assert cli.data("migrate")["backup"] is None
-
-
 def test_a_dry_run_creates_nothing(cli: Cli) -> None:
     result = cli.data("migrate", "--dry-run")
     assert result["pending"][0].startswith("0001_")
@@ -128,13 +102,6 @@ def test_a_restore_lists_disabled_accounts(cli: Cli, alice: Data) -> None:
     assert "backup lacks: 1 account and 1 audit event, the newest of " in cli.get_error("restore", "backup.db")
     cli.run_ok("restore", "backup.db", "--force")
     assert cli.data("account", "show", str(alice["id"]))["disabled_at"] is None
-
-
-def test_a_dry_run_rejects_a_newer_schema(cli: Cli, database: Path) -> None:
-    newer = apsw.Connection(str(database))
-    newer.execute("INSERT INTO schema_migrations VALUES (9999, 'newer', 'checksum', 0)")
-    newer.close()
-    assert "newer" in cli.get_error("migrate", "--dry-run")
 
 
 @pytest.mark.usefixtures("database")

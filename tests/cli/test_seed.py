@@ -37,7 +37,6 @@ ERIN = {"name": "erin", "email": "erin@example.com", "plan_expires_at": "2099-12
 
 
 def write_seed(folder: Path, *accounts: Any) -> str:
-    """Write a seed file and return its path."""
     path = folder / "seed.json"
     path.write_text(json.dumps({"accounts": accounts}), "utf-8")
     return str(path)
@@ -135,43 +134,34 @@ def test_keys_are_not_stored_in_plain_text(seeded: Serving) -> None:
     assert all(ALICE_KEY.encode() not in file.read_bytes() for file in files)
 
 
-def test_a_seed_file_can_have_no_accounts(program: Program) -> None:
-    apply(program)
-    assert rows(program.folder) == []
-
-
 def test_the_flag_wins_over_the_environment(tmp_path: Path) -> None:
     program = Program(tmp_path, LISTINGS_SEED_FILE="missing.json")
     with program.serve("--seed", write_seed(tmp_path, ALICE)) as serving:
         assert serving.status(ALICE_KEY) == 200
 
 
-def test_a_demo_can_have_a_seed_file(program: Program) -> None:
-    with program.serve("--demo", "--seed", write_seed(program.folder, ALICE)) as serving:
-        assert serving.status(ALICE_KEY) == 200
-
-
 # Applying a file again
 
 
-def test_applying_a_file_twice_has_no_further_effect(program: Program) -> None:
+def test_applying_a_file_twice_has_no_further_effect(tmp_path: Path) -> None:
     accounts = (ALICE, BOB, CHARLIE, DORA, ERIN | {"keys": [READER]})
-    apply(program, *accounts)
-    before = rows(program.folder)
-    apply(program, *accounts)
-    assert rows(program.folder) == before
-    assert len(before) == 11
+    with Harness(tmp_path / "data") as harness:
+        apply_here(harness, *accounts)
+        before = rows(tmp_path)
+        apply_here(harness, *accounts)
+        assert rows(tmp_path) == before
+        assert len(before) == 11
 
 
 @pytest.mark.decision("G44")
-def test_another_access_of_an_existing_key_prevents_all_changes(program: Program) -> None:
-    apply(program, ERIN | {"keys": [READER["key"]]})
-    before = rows(program.folder)
-    changed = write_seed(program.folder, ALICE, ERIN | {"name": "Erin", "keys": [READER]})
-    error = program.run("serve", "--port", "0", "--seed", changed).error_message
-    assert "the access of a key can't be changed" in error
-    assert READER["key"] not in error
-    assert rows(program.folder) == before
+def test_another_access_of_an_existing_key_prevents_all_changes(tmp_path: Path) -> None:
+    with Harness(tmp_path / "data") as harness:
+        apply_here(harness, ERIN | {"keys": [READER["key"]]})
+        before = rows(tmp_path)
+        with pytest.raises(Problem, match="the access of a key can't be changed") as rejected:
+            apply_here(harness, ALICE, ERIN | {"name": "Erin", "keys": [READER]})
+        assert READER["key"] not in rejected.value.message
+        assert rows(tmp_path) == before
 
 
 def test_a_changed_file_updates_the_accounts(program: Program, cli: Cli) -> None:
@@ -354,7 +344,6 @@ def test_an_unreadable_file_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, 
     assert [path.name for path in cli.folder.iterdir()] == ["a folder"]
 
 
-@pytest.mark.usefixtures("charlie")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -367,13 +356,14 @@ def test_an_unreadable_file_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch, 
     ],
     ids=lambda fault: "-".join(f"{name} {value[:12]!r}" for name, value in fault.items()),
 )
-def test_an_invalid_account_prevents_all_changes(program: Program, cli: Cli, fault: dict[str, str]) -> None:
-    before = rows(cli.folder)
-    changed = CHARLIE | {"name": "Charles", "plan_expires_at": "2099-12-31"}
-    outcome = program.run("serve", "--port", "0", "--seed", write_seed(cli.folder, ALICE, changed, BOB | fault))
-    assert outcome.code == 1
-    assert rows(cli.folder) == before
-    assert outcome.error_message
+def test_an_invalid_account_prevents_all_changes(tmp_path: Path, fault: dict[str, str]) -> None:
+    with Harness(tmp_path) as harness:
+        apply_here(harness, CHARLIE)
+        before = list_accounts(harness)
+        changed = CHARLIE | {"name": "Charles", "plan_expires_at": "2099-12-31"}
+        with pytest.raises(Problem):
+            apply_here(harness, ALICE, changed, BOB | fault)
+        assert list_accounts(harness) == before
 
 
 def test_keys_of_two_accounts_prevent_all_changes(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from listings.domain import timestamps
-from listings.domain.history import OPERATOR
-from listings.domain.reverts import MAX_FIRST_LISTINGS, RevertRequest
+from listings.domain.reverts import MAX_FIRST_LISTINGS
 from listings.service import Services
 from tests.cli.commands import Cli
 from tests.harness import Harness, Person
@@ -79,21 +78,6 @@ def test_a_large_undo_is_finished_without_the_background_tasks(cli: Cli, monkeyp
     done = cli.data("account", "undo", str(alice.account.id), *options, "--yes")
     assert done["reverted"] == 2 * MAX_FIRST_LISTINGS
     assert calls == []
-
-
-@pytest.mark.decision("G55")
-def test_an_undo_is_rejected_while_another_one_runs(cli: Cli) -> None:
-    with Harness(cli.folder / "data") as harness:
-        harness.clock.now = time.time()
-        alice = create_many(harness)
-        request = RevertRequest("key", alice.key_id, int(time.time()) - 3600)
-        started = harness.run(harness.services.reverts.start(alice.account.id, request, OPERATOR))
-        assert started.revert.finished_at is None
-    outcome = cli("account", "undo", str(alice.account.id), "--change", "1", "--yes")
-    assert outcome.code == 1
-    revert_id = started.revert.key.id
-    running = f"Revert {revert_id} is still running, and an account can have only one at a time: try again later"
-    assert outcome.err.splitlines()[-1] == f"listings: {running}"
 
 
 def test_conflicts_are_reported_and_without_confirmation_nothing_written(cli: Cli, alice: Person) -> None:

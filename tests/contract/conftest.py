@@ -80,7 +80,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[
 def open_store(
     request: pytest.FixtureRequest, engine: str, folder: Path, run: Run, limits: AccountLimits = NO_LIMITS
 ) -> Iterator[Store]:
-    """Open an empty store of an engine."""
     if engine != "sqlite":
         with request.getfixturevalue(engine).database() as url:
             postgres_store = PostgresStore(url, PoolLimits(sessions=8, seconds=120), account_limits=limits)

@@ -36,7 +36,6 @@ async def add_email_token(store: Store, account_id: int, digest: bytes, email: s
 
 
 async def erase(store: Store, account_id: int, email: str, now: int) -> None:
-    """Disable an account and erase it."""
     await store.change_account(account_id, lambda _: {"disabled_at": now})
     assert await store.erase_account(account_id, "Erased", email, now, now)
 

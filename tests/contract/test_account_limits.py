@@ -67,7 +67,6 @@ class Seller:
 
 
 def build_row(listing: ImportedListing) -> ImportRow:
-    """Return a row that creates a listing."""
     return ImportRow(None, lambda _: listing)
 
 

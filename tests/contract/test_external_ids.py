@@ -71,7 +71,6 @@ class Shop:
         return [listing.id for listing in found]
 
     async def get_last_detail(self) -> str:
-        """The detail of the last event."""
         latest = ActivityCursor(2**60, 2**60, 0)
         return (await self.store.page_events(*self.partition, latest, 1))[0].detail
 

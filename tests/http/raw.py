@@ -112,7 +112,6 @@ class AsyncConnection:
         return await self.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
     async def send(self, request: bytes) -> RawResponse:
-        """Send the bytes of one request and return its response."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 reader, writer = await self._connect()

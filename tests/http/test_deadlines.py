@@ -1,7 +1,6 @@
 """Connections are closed at their deadline, and other clients are not affected."""
 
 import fcntl
-import json
 import os
 import select
 import statistics
@@ -19,9 +18,8 @@ from listings.http import server as http_server
 from listings.http.connection import protocol
 from listings.http.connection.protocol import HttpConnection
 from listings.http.limits import ConnectionLimits
-from tests.cli.commands import Program, Serving, demo_environment
+from tests.cli.commands import Program
 from tests.harness import TIMEOUT, RunningService
-from tests.http import timeouts
 from tests.http.raw import Connection, HasAddress, request
 
 pytestmark = pytest.mark.alone
@@ -29,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 MAX_SECONDS = 9  # generous for a machine that stalls, but below the default deadline of ten seconds
 PATH = "/api/v1/listings"
 DEADLINE = 6  # seconds
-ARRIVALS = 5  # seconds; all thousand are connected together, and the first are closed before the measurement ends
 RATE = 1000  # requests per second of the measured client
 # Seconds until a client notices: a slow sender does with its next bytes, and a slow reader's time starts when the
 # buffers are full.
@@ -276,23 +273,6 @@ class Trial(NamedTuple):
     lasted: dict[str, list[float]]  # seconds, by kind
 
 
-def run_trial(serving: Serving, key: str) -> Trial:
-    with busy_neighbour():
-        among_fast, _ = measure_among_a_thousand(serving, key, "fast")
-        return Trial(among_fast, *measure_among_a_thousand(serving, key, "slow"))
-
-
-def measure_among_a_thousand(serving: Serving, key: str, speed: str) -> tuple[Timing, dict[str, list[float]]]:
-    """Return the timing of one client, and how long each of the others lasted."""
-    host, port = serving.base_url.removeprefix("http://").split(":")
-    command = [sys.executable, "-m", "tests.http.slow_clients", host, port, key, "200", str(DEADLINE)]
-    command += [str(ARRIVALS), speed]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as others:
-        timing = steady_client(serving, key)
-        out, _ = others.communicate(timeout=TIMEOUT)
-    return timing, json.loads(out)
-
-
 @contextmanager
 def busy_neighbour() -> Iterator[None]:
     """Keep the clients' core busy in both measurements, because it often shares a physical core with the service."""
@@ -309,31 +289,6 @@ def cores() -> Iterator[set[int]]:
     cores = os.sched_getaffinity(0)
     yield cores
     os.sched_setaffinity(0, cores)
-
-
-@pytest.mark.timing
-def test_a_thousand_slow_clients_do_not_delay_others(tmp_path: Path, cores: set[int]) -> None:
-    program = Program(
-        tmp_path, **{timeouts.VARIABLE: str(DEADLINE)}, LISTINGS_RATE_LIMIT="0", LISTINGS_LOG_LEVEL="error"
-    )
-    program.command = (sys.executable, timeouts.__file__)
-    trials: list[Trial] = []
-    with program.serve("--demo") as serving:
-        if len(cores) > 1:  # so that clients take no time from the service
-            os.sched_setaffinity(serving.process.pid, {min(cores)})
-            os.sched_setaffinity(0, cores - {min(cores)})
-        key = demo_environment(tmp_path)["API_KEY"]
-        large = {"title": "Large", "content": "x" * 30_000}  # makes the list large enough for slow readers
-        assert serving.http.post(PATH, headers={"X-API-Key": key}, json=large).status_code == 201
-        while len(trials) < 12 and not (is_within_twice(trials) and not find_late(trials)):
-            trials.append(run_trial(serving, key))
-    for trial in trials:
-        assert (trial.among_fast.failed, trial.among_slow.failed) == (0, 0)
-        for kind, seconds in trial.lasted.items():
-            assert len(seconds) == 200
-            assert seconds[0] >= DEADLINE - 0.1, kind
-    assert not find_late(trials)
-    assert is_within_twice(trials), [(trial.among_fast.p99, trial.among_slow.p99) for trial in trials]
 
 
 @pytest.mark.timing
@@ -360,34 +315,6 @@ def test_a_new_connection_costs_less_than_eight_requests(tmp_path: Path, cores: 
 def find_cpu_clock(process: int) -> int:
     """Return the CPU-time clock of a process, as clock_getcpuclockid(3) computes it on Linux."""
     return ~process << 3 | 2
-
-
-def find_late(trials: list[Trial]) -> dict[str, float]:
-    """Return the kinds whose last connection was closed too late in every trial, with the shortest time."""
-    longest = {kind: min(max(trial.lasted[kind]) for trial in trials) for kind in GRACE}
-    return {kind: seconds for kind, seconds in longest.items() if seconds > DEADLINE + 1 + GRACE[kind]}
-
-
-def is_within_twice(trials: list[Trial]) -> bool:
-    """Return whether the measured client waits at most twice as long among slow clients."""
-    if not trials:
-        return False
-    slow = compute_robust_p99([trial.among_slow for trial in trials])
-    return slow <= 2 * compute_robust_p99([trial.among_fast for trial in trials])
-
-
-def compute_robust_p99(timings: list[Timing]) -> float:
-    """Return the median over all half seconds of the best p99 of that half second in any trial, in milliseconds.
-
-    A shared machine may be ten times slower in one minute than in the next, but rarely in the same half second of every
-    trial. Slow clients, in contrast, do the same in each trial.
-    """
-    half = RATE // 2
-    halves = [
-        [compute_p99(each.latencies_ms[at : at + half]) for at in range(0, len(each.latencies_ms), half)]
-        for each in timings
-    ]
-    return statistics.median([min(trial[at] for trial in halves) for at in range(len(halves[0]))])
 
 
 def compute_p99(milliseconds: list[float]) -> float:

@@ -121,7 +121,6 @@ CHUNKED = b"Transfer-Encoding: chunked"
 
 
 def build_chunked(body: bytes) -> bytes:
-    """Build a request with a body of one chunk."""
     return request("POST", "/", None, CHUNKED) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
 
 

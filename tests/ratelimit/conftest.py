@@ -24,7 +24,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 @pytest.fixture
 def database_id() -> str:
-    """The ID of a database."""
     return uuid4().hex
 
 

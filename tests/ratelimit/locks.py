@@ -20,7 +20,6 @@ class Lock(NamedTuple):
 
 
 def first_log_file(database: Path) -> Path:
-    """Return the path of the first log file."""
     return Path(f"{database}.limits-0000")
 
 

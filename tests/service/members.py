@@ -50,7 +50,6 @@ def guess(
 
 
 def find_member_with_plan(harness: Harness, token: str) -> Member:
-    """Extend the plan of a member, and return the member."""
     account = find_member(harness, token).account
     harness.run(harness.services.accounts.extend_plan(str(account.id), 1))
     return find_member(harness, token)

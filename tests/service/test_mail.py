@@ -30,12 +30,6 @@ ALICE = "alice@example.com"
 pytestmark = pytest.mark.decision("G49")
 
 
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with run_mail_server() as mailbox:
-        yield mailbox
-
-
 @contextmanager
 def open_harness(folder: Path, mailbox: Mailbox, **flags: str) -> Iterator[Harness]:
     with cheap_passwords(), Harness(folder, sign_up="on", **{**mail_flags(mailbox), **flags}) as harness:

@@ -443,15 +443,6 @@ def test_views_are_stored_in_batches_on_their_day(harness: Harness, monkeypatch:
     assert count_views(harness, lamp) == 10
 
 
-def test_two_processes_count_one_visitor_once(harness: Harness) -> None:
-    lamp = add_listing(harness, authenticate(harness))
-    other = Services(harness.store, None, harness.clock)
-    for services in (harness.services, other):
-        services.market.record_view(lamp, "192.0.2.1", BROWSER)
-        harness.run(services.market.write_views())
-    assert count_views(harness, lamp) == 1
-
-
 def test_visitors_are_purged_a_minute_after_midnight(harness: Harness) -> None:
     lamp = add_listing(harness, authenticate(harness))
     harness.clock.now += 86_399 - harness.clock.now % 86_400

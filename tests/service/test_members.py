@@ -18,7 +18,6 @@ from listings.service.members.passwords import MIN_LENGTH, Cost, Passwords, vali
 from listings.service.tokens import create_token
 from tests.harness import Harness
 from tests.service.members import (
-    DAY,
     HERE,
     PASSWORD,
     THERE,
@@ -304,24 +303,6 @@ def test_the_attempt_limit_survives_a_restart(harness: Harness, tmp_path: Path) 
     guess(harness, 10)
     with Harness(tmp_path) as again:
         assert error_code(again, sign_in(again)) == "too_many_attempts"
-
-
-@pytest.mark.usefixtures("alice")
-def test_attempts_from_the_future_do_not_count(harness: Harness) -> None:
-    harness.clock.advance(DAY)
-    guess(harness, 11)
-    harness.clock.advance(-DAY)
-    assert harness.run(sign_in(harness))
-
-
-@pytest.mark.usefixtures("alice")
-def test_concurrent_guesses_are_all_counted(harness: Harness) -> None:
-    async def sign_in_concurrently() -> list[Any]:
-        tries = (sign_in(harness, f"guess {number}") for number in range(20))
-        return await asyncio.gather(*tries, return_exceptions=True)
-
-    codes = [problem.code for problem in harness.run(sign_in_concurrently())]
-    assert (codes.count("wrong_credentials"), codes.count("too_many_attempts")) == (10, 10)
 
 
 def test_256_passwords_may_wait_and_more_are_rejected() -> None:

@@ -8,18 +8,12 @@ import pytest
 from listings.domain.errors import Problem
 from listings.service.mail.messages import BuyerMessage
 from tests.harness import Harness, Person
-from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, run_mail_server
+from tests.mail_server import Mailbox, create_alice, deliver, mail_flags
 from tests.site.market import create
 
 ANA = BuyerMessage("Ana Tūī", "ana@example.com", "Is it still there?\r\n\r\nSubject: You won")
 
 pytestmark = pytest.mark.decision("G52")
-
-
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with run_mail_server() as mailbox:
-        yield mailbox
 
 
 @pytest.fixture

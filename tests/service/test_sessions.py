@@ -7,8 +7,6 @@ import pytest
 from tests.harness import Harness
 from tests.service.members import (
     DAY,
-    HERE,
-    PASSWORD,
     error_code,
     find_member,
     guess,
@@ -89,22 +87,6 @@ def test_the_last_use_of_a_session_is_stored_once_a_minute(harness: Harness, ali
     assert seen_at() == started
     harness.clock.advance(1)
     assert seen_at() == started + 60
-
-
-def test_a_session_can_end_all_other_sessions(harness: Harness, alice: str) -> None:
-    others = [harness.run(sign_in(harness)) for _ in range(2)]
-    member = find_member(harness, alice)
-    assert len(harness.run(harness.services.sessions.list_active(member))) == 3
-    assert harness.run(harness.services.sessions.end_others(member)) == 2
-    assert [harness.run(harness.services.sessions.find_member(token)) for token in others] == [None, None]
-    assert find_member(harness, alice) == member
-
-
-def test_a_session_of_another_account_cannot_be_ended(harness: Harness, alice: str) -> None:
-    bob = harness.run(harness.services.sessions.sign_up("Bob", "bob@example.com", PASSWORD, HERE))
-    handle = find_member(harness, alice).session_handle
-    assert not harness.run(harness.services.sessions.end(find_member(harness, bob), handle))
-    find_member(harness, alice)
 
 
 def test_disabling_an_account_ends_its_sessions_permanently(harness: Harness, alice: str) -> None:

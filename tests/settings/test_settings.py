@@ -325,31 +325,30 @@ def test_the_defaults_apply_if_nothing_is_set() -> None:
     )
 
 
-@pytest.mark.parametrize("attribute", LIMITS)
-def test_an_integer_setting_has_its_limits(attribute: str) -> None:
-    minimum, maximum = LIMITS[attribute]
-    require_valid(attribute, str(minimum), minimum)
-    require_valid(attribute, str(maximum), maximum)
-    for text in (str(minimum - 1), str(maximum + 1), "ten"):
+def test_each_integer_setting_has_its_limits() -> None:
+    for attribute, (minimum, maximum) in LIMITS.items():
+        require_valid(attribute, str(minimum), minimum)
+        require_valid(attribute, str(maximum), maximum)
+        for text in (str(minimum - 1), str(maximum + 1), "ten"):
+            require_invalid(attribute, text)
+
+
+def test_a_switch_is_on_or_off() -> None:
+    for attribute in SWITCHES:
+        require_valid(attribute, "on", value=True)
+        require_valid(attribute, "off", value=False)
+        for text in ("true", "1", "On"):
+            require_invalid(attribute, text)
+
+
+def test_valid_values_are_parsed() -> None:
+    for attribute, text, value in VALID:
+        require_valid(attribute, text, value)
+
+
+def test_invalid_values_are_rejected_with_their_variable() -> None:
+    for attribute, text in INVALID:
         require_invalid(attribute, text)
-
-
-@pytest.mark.parametrize("attribute", SWITCHES)
-def test_a_switch_is_on_or_off(attribute: str) -> None:
-    require_valid(attribute, "on", value=True)
-    require_valid(attribute, "off", value=False)
-    for text in ("true", "1", "On"):
-        require_invalid(attribute, text)
-
-
-@pytest.mark.parametrize(("attribute", "text", "value"), VALID)
-def test_a_valid_value_is_parsed(attribute: str, text: str, value: Any) -> None:
-    require_valid(attribute, text, value)
-
-
-@pytest.mark.parametrize(("attribute", "text"), INVALID)
-def test_an_invalid_value_is_rejected_with_its_variable(attribute: str, text: str) -> None:
-    require_invalid(attribute, text)
 
 
 def test_the_path_of_the_base_url_needs_no_encoding() -> None:

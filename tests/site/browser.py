@@ -74,7 +74,6 @@ class Visit:
         self.page.on("dialog", self._dismiss)
 
     def open(self, path: str) -> Page:
-        """Open a path of the service."""
         self._is_opening = True
         self.page.goto(self._base_url + path)
         self._is_opening = False

@@ -98,15 +98,6 @@ def test_the_page_of_a_row_shows_what_the_row_shows(harness: Harness, alice: Per
     assert "Up to $50" in page.texts
 
 
-@pytest.mark.decision("G5")
-def test_a_listing_without_a_price_comes_last_in_price_order(harness: Harness, alice: Person) -> None:
-    for title, price in (("Listing ask", 0), ("Listing dear", 9), ("Listing cheap", 3)):
-        create(harness, alice, title=title, price=price)
-    assert list_titles(get_page(harness, "/?sort=price")) == ["Listing cheap", "Listing dear", "Listing ask"]
-    assert list_titles(get_page(harness, "/?sort=-price")) == ["Listing dear", "Listing cheap", "Listing ask"]
-    assert "Price on request" in get_page(harness, "/?sort=price").text
-
-
 def test_the_search_form_keeps_its_values(harness: Harness, alice: Person) -> None:
     create(harness, alice, category="Tools", region="Otago")
     page = get_page(harness, "/?q=two&type=product&category=Tools&region=Elsewhere&price_min=1&price_max=2&sort=price")

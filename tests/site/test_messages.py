@@ -13,7 +13,7 @@ from listings.domain.timestamps import DAY_SECONDS
 from listings.service.mail.messages import suggest_email
 from listings.site.context import SentMessages
 from tests.harness import Harness, Person, RunningService, create_person, unused_port
-from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, read_text, run_mail_server
+from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, read_text
 from tests.site.accessibility import find_axe_violations
 from tests.site.browser import chromium, needs_chromium, resize, visit
 from tests.site.market import create
@@ -22,12 +22,6 @@ from tests.site.tab import Tab, form_values, open_console, open_harness
 ANA = {"name": "Ana", "email": "ana@example.com", "text": "Is it <still> there?"}
 
 pytestmark = pytest.mark.decision("G52")
-
-
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with run_mail_server() as mailbox:
-        yield mailbox
 
 
 @pytest.fixture

@@ -50,7 +50,6 @@ def alice(harness: Harness) -> Tab:
 
 @pytest.fixture
 def operator(harness: Harness, alice: Tab, secret: str) -> Tab:
-    """A tab in which alice is signed in as an operator."""
     assert enter_code(harness, alice, secret).reply.status == 303
     return alice.follow()
 

@@ -7,16 +7,10 @@ import pytest
 
 from listings.domain.errors import Problem
 from tests.harness import Harness
-from tests.mail_server import Mailbox, mail_flags, run_mail_server
+from tests.mail_server import Mailbox, mail_flags
 from tests.site.tab import PASSWORD, Tab, open_console, open_harness
 
 PATH, NEW = "/console/account", "alice@new.example"
-
-
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with run_mail_server() as mailbox:
-        yield mailbox
 
 
 @pytest.fixture
@@ -27,7 +21,6 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def mailing(tmp_path: Path, mailbox: Mailbox) -> Iterator[Harness]:
-    """A harness that sends mail."""
     with open_harness(tmp_path, **mail_flags(mailbox)) as harness:
         yield harness
 

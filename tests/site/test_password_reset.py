@@ -1,23 +1,16 @@
 """The pages that reset a forgotten password, with and without mail."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness import Harness
-from tests.mail_server import Mailbox, mail_flags, run_mail_server
+from tests.mail_server import Mailbox, mail_flags
 from tests.site.tab import PASSWORD, Tab, open_console, open_harness
 
 DAY = 24 * 3600
 NEW_PASSWORD = "green hills sleep 4"
-
-
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with run_mail_server() as mailbox:
-        yield mailbox
 
 
 def request_reset(tab: Tab, email: str) -> str:

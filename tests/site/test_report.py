@@ -6,19 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Harness, Person
-from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, run_mail_server
+from tests.mail_server import Mailbox, create_alice, deliver, mail_flags
 from tests.site.market import create
 from tests.site.tab import Tab, open_harness
 
 HELP = "help@market.example"
 
 pytestmark = pytest.mark.decision("G58")
-
-
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with run_mail_server() as mailbox:
-        yield mailbox
 
 
 @pytest.fixture

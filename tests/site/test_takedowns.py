@@ -7,7 +7,7 @@ import pytest
 
 from listings.domain.errors import Problem
 from tests.harness import Harness, Person
-from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, read_text, run_mail_server
+from tests.mail_server import Mailbox, create_alice, deliver, mail_flags, read_text
 from tests.pictures import photo
 from tests.service.importing import Shop
 from tests.site.market import create, get, get_page
@@ -18,12 +18,6 @@ REASON = "It is a copy of another listing"
 API = "/api/v1/listings"
 
 pytestmark = pytest.mark.decision("G59")
-
-
-@pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with run_mail_server() as mailbox:
-        yield mailbox
 
 
 @pytest.fixture
@@ -55,7 +49,6 @@ def read_pictures(harness: Harness, *urls: str) -> list[int]:
 
 
 def find_public_pages(harness: Harness, person: Person, listing_id: int) -> list[str]:
-    """Return the public pages that link to a listing."""
     harness.clock.advance(60)
     pages = ["/", "/?q=bicycle", "/?sort=price", f"/sellers/{person.account.id}", "/sitemaps/1.xml"]
     return [path for path in pages if f"/listings/{listing_id}" in get(harness, path).body.decode()]

@@ -369,12 +369,6 @@ def test_sessions_of_postgresql_are_counted(postgres: PostgresServer, tmp_path: 
     }
 
 
-def test_missing_files_have_size_zero(tmp_path: Path) -> None:
-    metrics = Metrics(tmp_path / "none.db")
-    assert metrics.registry.get_sample_value("listings_database_bytes") == 0
-    assert metrics.registry.get_sample_value("listings_database_wal_bytes") == 0
-
-
 # The process
 
 
@@ -491,23 +485,3 @@ def test_a_closed_listener_frees_its_port_and_thread(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
     with socket.create_server(("127.0.0.1", port)):
         pass
-
-
-def test_scrapes_under_load_count_every_response(tmp_path: Path) -> None:
-    statuses: list[int] = []
-
-    def fetch(service: RunningService) -> None:
-        with Connection(service) as connection:
-            statuses.extend(connection.send(request("GET", "/healthz")).read_response().status for _ in range(300))
-
-    with RunningService(tmp_path, metrics_address="0") as service:
-        measured = Measured(service)
-        threads = [threading.Thread(target=fetch, args=(service,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        counts = [measured.scrape().requests("GET", "/healthz", 200) for _ in range(20)]
-        for thread in threads:
-            thread.join()
-        assert measured.scrape().requests("GET", "/healthz", 200) == len(statuses) == 1_200
-    assert counts == sorted(counts)
-    assert set(statuses) == {200}

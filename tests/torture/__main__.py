@@ -13,7 +13,7 @@ _MAX_MINUTES = 75.0
 
 
 @click.command()
-@click.option("--short", is_flag=True, help="Run the short form, as `make test` does; the figures mean little.")
+@click.option("--short", is_flag=True, help="Run the short form; the figures mean little.")
 @click.option("--only", metavar="NUMBERS", help="Run these instruments only, for example 1,4. Default: all")
 @click.option("--minutes", type=click.FloatRange(0.1, 600), help="Total time for all instruments. Default: at most 75")
 @click.option("--write", "writes", is_flag=True, help="Also write the table to docs/reliability.md.")

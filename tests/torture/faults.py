@@ -264,7 +264,6 @@ def count_per_process() -> None:
 
 
 def log_api_keys() -> None:
-    """Write every API key to the log."""
     authenticate = Access.authenticate
 
     async def log_key(self: Access, key: str | None) -> Caller:

@@ -57,7 +57,7 @@ class Instrument(NamedTuple):
     """The fraction of a full run that the short form does."""
 
     def run_short(self, folder: Path) -> Outcome:
-        """Run the short form, as the tests do."""
+        """Run the short form."""
         return self.run(Scale(folder, self.short_fraction, CONTROL_SECONDS))
 
     def control_short(self, folder: Path) -> Outcome:

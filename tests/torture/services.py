@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from listings import maintenance, wiring
-from tests.cli.commands import PROGRAM, clean_environment
+from tests.cli.commands import Program, clean_environment
 from tests.harness import MONTH, Person, create_person, load_test_settings
 from tests.processes import has_ended, is_indexer
 
@@ -118,12 +118,11 @@ class Process:
             self._descriptor = -1
 
 
-class RestartableService:
-    """A database, a port, and the process that currently serves them."""
+class RestartableService(Program):
+    """A program with a database, a port, and the process that currently serves them."""
 
     def __init__(self, folder: Path, fault: str | None = None, **settings: str) -> None:
         """Override environment variables with `settings`; inject a fault by its name."""
-        self.folder = folder
         self.log = folder / "log"
         self.database = folder / "listings.db"
         self._fault = fault
@@ -132,12 +131,8 @@ class RestartableService:
         self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port_holder.bind(("127.0.0.1", 0))
         self.port: int = self._port_holder.getsockname()[1]
-        self.environment = QUIET | {
-            "LISTINGS_DATABASE_URL": f"sqlite:///{self.database}",
-            "LISTINGS_DATA_FOLDER": str(folder),
-            "LISTINGS_PORT": str(self.port),
-            **settings,
-        }
+        own = {"LISTINGS_DATABASE_URL": f"sqlite:///{self.database}", "LISTINGS_DATA_FOLDER": str(folder)}
+        super().__init__(folder, **QUIET | own | {"LISTINGS_PORT": str(self.port)} | settings)
         self.process: Process | None = None
 
     def __enter__(self) -> Self:
@@ -206,18 +201,12 @@ class RestartableService:
         return self.log.read_text("utf-8", "replace")[-2000:] if self.log.exists() else ""
 
     @contextmanager
-    def run_program(self, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
+    def run_program(self, *flags: str) -> Iterator["subprocess.Popen[str]"]:
         """Run the installed program instead of a forked process, with a new log."""
-        with self.log.open("wb") as log:
-            process = subprocess.Popen(
-                [PROGRAM, "serve", *flags],
-                env=clean_environment() | self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - as above
-            )
-        with process:
+        with (
+            self.log.open("wb") as log,
+            self.start_command(("serve", *flags), log, log, before=die_with_parent) as process,
+        ):
             try:
                 yield process
             finally:

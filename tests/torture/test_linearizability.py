@@ -132,7 +132,3 @@ def test_clients_see_a_linearizable_history_despite_kills(tmp_path: Path) -> Non
     assert list(outcome.failures) == []
     assert "SQLite" in outcome.summary
     assert "PostgreSQL" in outcome.summary
-
-
-def test_the_control_without_transactions_fails(tmp_path: Path) -> None:
-    assert INSTRUMENT.control_short(tmp_path).failures

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.instruments.rate_limit import CONTROLS, INSTRUMENT
+from tests.torture.instruments.rate_limit import INSTRUMENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
@@ -13,8 +13,3 @@ def test_exactly_1000_requests_are_accepted(tmp_path: Path) -> None:
     outcome = INSTRUMENT.run_short(tmp_path)
     assert list(outcome.failures) == []
     assert outcome.summary.startswith("4,200 requests")
-
-
-def test_the_controls_with_inexact_counters_fail(tmp_path: Path) -> None:
-    failures = INSTRUMENT.control_short(tmp_path).failures
-    assert {failure.partition(":")[0] for failure in failures} == set(CONTROLS)

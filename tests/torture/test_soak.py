@@ -1,13 +1,12 @@
 """Test how the soak instrument detects growth."""
 
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.torture.instruments.soak import INSTRUMENT, Sample, evaluate, find_minima, fit_line
+from tests.torture.instruments.soak import Sample, evaluate
 
-pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
+pytestmark = pytest.mark.uncovered
 
 HOUR_SECONDS = 3600.0
 
@@ -27,19 +26,6 @@ def build_samples(growth: float, seconds: float = HOUR_SECONDS) -> list[Sample]:
     ]
 
 
-def test_the_slope_of_a_line_is_computed_with_its_error() -> None:
-    points = [(float(second), 5 + second / 1800) for second in range(100)]
-    assert fit_line(points).slope == pytest.approx(2)
-    assert fit_line(points).error == pytest.approx(0, abs=1e-6)
-    noisy = [(x, y + Random(x).gauss(0, 0.01)) for x, y in points]
-    slope, error = fit_line(noisy)
-    assert abs(slope - 2) < 4 * error
-
-
-def test_temporary_peaks_are_not_growth() -> None:
-    assert max(y for _, y in find_minima(build_samples(0)[2400:])) == 48
-
-
 @pytest.mark.parametrize(("growth", "is_found"), [(0.0, False), (0.5, False), (1.5, True), (20.0, True)])
 def test_growth_above_one_mebibyte_an_hour_is_found(growth: float, *, is_found: bool) -> None:
     _, failures = evaluate(build_samples(growth), HOUR_SECONDS)
@@ -56,13 +42,3 @@ def test_growth_of_descriptors_and_of_the_wal_is_found() -> None:
     assert "descriptors" in evaluate(more, HOUR_SECONDS)[1][0]
     long = [*build_samples(0), Sample(HOUR_SECONDS, 48, 60, 40, 2**30)]
     assert "WAL" in evaluate(long, HOUR_SECONDS)[1][0]
-
-
-def test_a_short_load_leaks_nothing(tmp_path: Path) -> None:
-    outcome = INSTRUMENT.run_short(tmp_path)
-    assert list(outcome.failures) == []
-
-
-def test_the_control_with_a_leak_per_request_fails(tmp_path: Path) -> None:
-    (fault,) = INSTRUMENT.control_short(tmp_path).failures
-    assert "memory has grown" in fault

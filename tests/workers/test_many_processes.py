@@ -1,26 +1,22 @@
-"""Several processes on one PostgreSQL: no update is lost, and each key has one rate limit."""
+"""Several processes on one PostgreSQL lose no update."""
 
 import json
 import os
 import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import DEADLINE, Program, Serving
+from tests.cli.commands import Program
 from tests.cli.crowds import PATH, connections_to_each
 from tests.harness import Harness, Person
 from tests.http.raw import Connection, request
 from tests.postgres_server import PostgresServer
-from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
 UPDATES = int(os.environ.get("LISTINGS_TEST_UPDATES", "400"))
-ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "1"))
 PROCESSES = 4
 FIELDS = ("price", "location", "region", "title")
 JOIN_TIMEOUT_SECONDS = 600  # for the long variant
@@ -97,43 +93,3 @@ def test_four_processes_lose_no_update_of_different_fields(tmp_path: Path, postg
 
 
 # Rate limit
-
-
-def statuses(services: list[Serving], person: Person) -> Counter[int]:
-    """Send 1,500 requests with one key on 64 connections to the services, and count the statuses."""
-    results: list[int] = []
-    payload = request("GET", f"{PATH}?limit=1", person.key)
-
-    def fetch(number: int, count: int) -> None:
-        with Connection(services[number % len(services)]) as connection:
-            results.extend(connection.send(payload).read_response().status for _ in range(count))
-
-    counts = [1500 // 64 + (number < 1500 % 64) for number in range(64)]
-    clients = [threading.Thread(target=fetch, args=pair) for pair in enumerate(counts)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join(DEADLINE)
-    return Counter(results)
-
-
-def test_the_processes_of_one_machine_count_a_key_exactly(tmp_path: Path, url: str) -> None:
-    persons = people(tmp_path, url, ROUNDS)
-    with program(tmp_path, url, LISTINGS_WORKERS=str(PROCESSES)).serve() as serving:
-        for person in persons:
-            assert statuses([serving], person) == {200: 1000, 429: 500}
-
-
-def test_the_processes_of_several_machines_count_a_key_exactly(
-    tmp_path: Path, url: str, redis_server: RedisServer
-) -> None:
-    persons = people(tmp_path / "0", url, ROUNDS)
-    shared = {"LISTINGS_REDIS_URL": redis_server.url, "LISTINGS_REDIS_TIMEOUT": "10000", "LISTINGS_WORKERS": "2"}
-    with ExitStack() as stack:
-        services = []
-        for machine in range(PROCESSES // 2):
-            folder = tmp_path / str(machine)
-            folder.mkdir(exist_ok=True)
-            services.append(stack.enter_context(program(folder, url, **shared).serve()))
-        for person in persons:
-            assert statuses(services, person) == {200: 1000, 429: 500}

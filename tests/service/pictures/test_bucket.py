@@ -21,6 +21,7 @@ from obstore.store import S3Store
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.pictures import build_path, list_files
+from listings.service.pictures import bucket as pictures_bucket
 from listings.service.pictures.bucket import PictureBucket
 from listings.wiring import find_missing_pictures
 from tests.harness import Harness, Reply, fetch, unused_port
@@ -58,7 +59,6 @@ def upload(harness: Harness, key: str, number: int = 1) -> Reply:
 
 
 def set_time_of_objects(harness: Harness, bucket: Bucket) -> None:
-    """Set the clock to that of the bucket."""
     harness.clock.now = max(
         entry["last_modified"].timestamp() for page in obstore.list(bucket.open_store()) for entry in page
     )
@@ -310,10 +310,17 @@ def test_without_s3_nothing_is_stored_or_deleted(
     assert bucket.list_files() == sorted(list_files(picture.name))
 
 
+@pytest.fixture
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests to S3 end after one second, not five."""
+    monkeypatch.setitem(pictures_bucket._CLIENT, "timeout", "1s")  # noqa: SLF001 - there is no setting
+
+
+@pytest.mark.usefixtures("one_second")
 def test_a_slow_s3_delays_nothing_but_uploads(
     harness: Harness, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Freeze S3 after the second of four objects. Its requests end after five seconds."""
+    """Freeze S3 after the second of four objects."""
     key, put, frozen, names = harness.person("bob").key, obstore.put, threading.Event(), list[str]()
 
     def put_two(store: S3Store, name: str, content: Any, **options: Any) -> None:

@@ -17,5 +17,4 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def alice(harness: Harness) -> Tab:
-    """A tab in which alice is signed in."""
     return open_console(harness)

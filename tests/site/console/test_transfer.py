@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 import threading
 import zlib
@@ -16,7 +15,7 @@ from listings.domain.history import CONSOLE
 from listings.service.transfer import importer
 from listings.site.console import upload
 from tests.harness import MONTH, Harness
-from tests.site.tab import Tab, open_console, open_harness
+from tests.site.tab import Tab
 
 PATH = "/console/import"
 CHEAP = "Enter the price as a number, such as 450. For “ono”, choose Negotiable."
@@ -166,36 +165,6 @@ def test_500_rejected_rows_are_shown_and_the_others_counted(alice: Tab) -> None:
     assert "And 2 more rows." in run_import(alice).text
 
 
-@pytest.mark.parametrize("file_format", ["csv", "jsonl"])
-def test_an_export_can_be_imported_without_changes(alice: Tab, file_format: str) -> None:
-    odd = 'Ünïcode ☃, "quotes" \'=1+1'
-    run_import(
-        preview(
-            alice,
-            f'title,content,price,images\n"{odd.replace(chr(34), chr(34) * 2)}","One,\nTwo",5,https://x.example/1\n'.encode(),
-        )
-    )
-    content = export(alice, file_format)
-    assert (
-        alice.reply.headers["content-disposition"] == f'attachment; filename="listings-2026-09-22.{file_format}"'
-    )  # in New Zealand
-    preview(alice, content, f"listings.{file_format}")
-    assert counts(alice) == [0, 0, 1, 0]
-    assert ("Choose another file" in alice.text, "Fix the file" in alice.text) == (True, False)
-    assert export(alice, file_format) == content
-
-
-def test_values_that_look_like_formulas_are_escaped(alice: Tab) -> None:
-    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\ttab", "\rreturn", "\nline", "  =1", "＝1", "'=quoted", "plain"]
-    lines = "".join(json.dumps({"title": text, "content": text}) + "\n" for text in texts)
-    run_import(preview(alice, lines.encode(), "odd.jsonl"))
-    content = export(alice)
-    cells = [row["title"] for row in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))]
-    assert cells == [*(f"'{text}" for text in texts[:-1]), "plain"]
-    preview(alice, content)
-    assert counts(alice) == [0, 0, len(texts), 0]
-
-
 def test_a_file_can_be_imported_again_after_a_warning(harness: Harness, alice: Tab) -> None:
     run_import(preview(alice, BAD))
     harness.clock.advance(60)
@@ -226,15 +195,6 @@ def test_a_reloaded_import_shows_its_result_again(alice: Tab) -> None:
     assert alice.page.texts.count("Import of stock.csv · Console · Listings") == 1
     assert "choose the file again" in alice.text
     assert ("--again" in alice.text, "Before that" in alice.text) == (False, False)
-
-
-def test_rows_for_which_the_account_has_no_room_are_rejected(tmp_path: Path) -> None:
-    with open_harness(tmp_path, max_account_listings="2") as harness:
-        alice = open_console(harness)
-        content = b"title,content\n1,x\n2,x\n3,x\n"
-        preview(alice, content)
-        assert (counts(alice), "An account can have at most 2 listings" in alice.text) == ([2, 0, 0, 1], True)
-        assert download_rejected(run_import(alice)).startswith(b"title,content,reason\r\n3,x,")
 
 
 def test_a_file_with_ids_of_another_shop_waits_for_a_choice(alice: Tab) -> None:
@@ -389,21 +349,6 @@ def export_values(tab: Tab, *names: str) -> list[tuple[str, ...]]:
     return [tuple(row[name] for name in names) for row in read_export(tab)]
 
 
-@pytest.mark.parametrize("name", ["shopify.csv", "woocommerce.csv"])
-def test_exports_of_shops_are_imported_without_a_question(alice: Tab, name: str) -> None:
-    content = (Path(__file__).parents[2] / "service" / "shops" / name).read_bytes()
-    assert counts(preview(alice, content, name))[-1] == 0
-    assert f"Done: {counts(alice)[0]} created" in run_import(alice).text
-
-
-def test_a_sheet_written_by_hand_is_imported_without_a_question(alice: Tab) -> None:
-    preview(alice, build_sheet())
-    assert (counts(alice), "Buyers find “Hamilton” under Waikato." in alice.text) == ([300, 0, 0, 0], True)
-    assert "Done: 300 created, 0 updated, 0 unchanged, 0 rejected." in run_import(alice).text
-    values = export_values(alice, "external_id", "title", "price", "region", "location")[2]
-    assert values == ("A-2", "Bike 2", "1002.00", "Hamilton", "Petone")
-
-
 def test_unknown_columns_can_be_assigned_as_the_preview_shows(alice: Tab) -> None:
     content = b"Artikel,Preis,Notiz\nLampe,5,Messing\nStuhl,7,Eiche\n"
     preview(alice, content)
@@ -466,8 +411,3 @@ def test_the_latest_imports_are_listed_with_their_undo(alice: Tab) -> None:
         r"\s+", " ", alice.text
     )
     assert "/console/activity/undo?import=1" in alice.page.values("a", "href")
-
-
-def test_windows_1252_is_read_with_a_notice(alice: Tab) -> None:
-    preview(alice, "title,content\nCafé,c\n".encode("cp1252"))
-    assert (counts(alice), "It was read as Windows-1252" in alice.text) == ([1, 0, 0, 0], True)

@@ -255,14 +255,6 @@ def is_on_one_shard(statement: str, plans: Plans) -> bool:
     return all(map(has_bucket, inserts)) and all(re.search(r"\bbucket = \$\d", conditions) for conditions in read)
 
 
-def test_a_bucket_of_another_table_is_detected(plans: Plans) -> None:
-    correlated = sql.GET_LISTING_AND_REVISION.replace(
-        "account_state.bucket = $1", "account_state.bucket = listings.bucket"
-    )
-    assert is_on_one_shard(sql.GET_LISTING_AND_REVISION, plans)
-    assert not is_on_one_shard(correlated, plans)
-
-
 def test_the_check_for_work_collects_one_row_of_each_table() -> None:
     """Without a limit, Citus collects all rows of a subquery."""
     statement = index_steps.HAS_WORK

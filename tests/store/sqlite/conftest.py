@@ -22,5 +22,4 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def backup(database: Path, file: Path) -> Path:
-    """A backup of the database."""
     return backups.back_up(database, file)

@@ -23,7 +23,7 @@ from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.service.mail.messages import BuyerMessage
 from listings.settings import Settings, load
-from tests.cli.commands import PROGRAM, clean_environment
+from tests.cli.commands import PROGRAM
 from tests.http.raw import PATH, AsyncConnection, ConnectionLostError
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import RestartableService, find_children, start_in_fork
@@ -64,9 +64,8 @@ class Session:
     def import_key(self, key: str) -> None:
         """Run the command that reads a key from standard input, which also prints it."""
         arguments = ("key", "create", _EMAIL, "--name", "imported", "--key-file", "-")
-        environment = clean_environment() | self._service.environment
         result = subprocess.run(
-            [PROGRAM, *arguments], env=environment, input=key, capture_output=True, text=True, check=False
+            [PROGRAM, *arguments], env=self._service.environment, input=key, capture_output=True, text=True, check=False
         )
         assert result.returncode == 0, result.stderr
         self._record(f"the errors of {arguments[:2]}", result.stderr.encode())

@@ -106,7 +106,7 @@ class Killer:
             process.terminate()
             await asyncio.to_thread(process.wait, TIMEOUT_SECONDS)
 
-    async def _wait_for_workers(self, supervisor: "subprocess.Popen[bytes]") -> list[int]:
+    async def _wait_for_workers(self, supervisor: "subprocess.Popen[str]") -> list[int]:
         """Wait for running workers; the supervisor replaces each that ends."""
         while supervisor.poll() is None:
             found = find_children(supervisor.pid)

@@ -449,7 +449,6 @@ def build_toy(folder: Path, tests: str) -> Project:
 
 
 def run_toy_mutants(scale: Scale, tests: str) -> tuple[list[MutantResult], list[str]]:
-    """Run all mutants of the toy; return the results and the failures."""
     results, _, failures = run_mutants(build_toy(scale.folder, tests), scale, 1000)
     return results, find_failures(results, failures)
 
