@@ -117,7 +117,7 @@ fuzz: dev  ## send more than 20,000 requests generated from the OpenAPI document
 bench: setup compiled  ## measure the speed, about 20 minutes; ARGS=--quick to try it, ARGS=--write to store the result
 	$(AS_USED) $(BIN)/python -m bench $(ARGS)
 
-bench-peers: setup compiled  ## compare with FastAPI, Django and fastify, about an hour; ARGS=--quick to try it
+bench-peers: setup compiled  ## compare with fastify, about 25 minutes; ARGS=--quick to try it
 	$(AS_USED) $(BIN)/python -m bench.peers $(ARGS)
 
 bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 16 minutes; ARGS=--quick, ARGS=--write

@@ -22,8 +22,8 @@ def measurement_options(quick_rounds: str) -> Callable[[F], F]:
     """Add the common options to a command; `quick_rounds` describes the amount of `--quick`."""
     options = (
         click.option("--quick", is_flag=True, help=f"{quick_rounds}, to try it; the figures mean little."),
-        click.option("--rounds", type=click.IntRange(1, 100), help="Number of measurements. Default: 5"),
-        click.option("--seconds", type=click.IntRange(1, 600), help="Duration of a run. Default: 10"),
+        click.option("--rounds", type=click.IntRange(1, 100), help="Number of measurements."),
+        click.option("--seconds", type=click.IntRange(1, 600), help="Duration of a run."),
         click.option("--connections", type=click.IntRange(1, 1000), multiple=True, help="Can be given several times."),
         click.option(
             "--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder for test data."

@@ -11,6 +11,8 @@ from listings import maintenance, wiring
 from listings.cli.demo_market import read_sellers
 from listings.domain import api_keys, fields
 from listings.domain.model import Caller, NewListing
+from listings.search.folders import find_root
+from listings.search.indexer import Indexer
 from listings.service import Services
 from listings.settings import load
 from listings.store.store import Store
@@ -57,22 +59,34 @@ def list_active_numbers() -> list[int]:
 
 
 def fill(database: Path) -> Data:
-    """Create a database with the service's own use cases."""
-    owners = fill_url(f"sqlite:///{database}", database.parent)
+    """Create a database with the service's own use cases, and its search index."""
+    owners = fill_url(f"sqlite:///{database}", database.parent, find_root(database))
     with database.open("rb") as file:
         os.fsync(file.fileno())
     return Data(database, owners, ACCOUNTS * (ACTIVE + INACTIVE))
 
 
-def fill_url(address: str, folder: Path) -> tuple[Owner, ...]:
-    """Create the same data at the URL of any engine; `folder` is the data folder."""
+async def build_index(store: Store, root: Path) -> None:
+    """Build the search index of this machine."""
+    indexer = Indexer(store, root)
+    try:
+        await indexer.update()
+    finally:
+        indexer.close()
+
+
+def fill_url(address: str, folder: Path, index: Path | None = None) -> tuple[Owner, ...]:
+    """Create the same data at the URL of any engine; `folder` is the data folder, `index` that of the search index."""
     settings = load({}, {"database": address, "data_folder": str(folder)})
     maintenance.migrate_database(settings)
 
     async def work() -> tuple[Owner, ...]:
         async with wiring.open_services(settings) as services:
             owners = tuple([await _create_owner(services, number) for number in range(ACCOUNTS)])
-            await services.market.stamp()  # otherwise the service would do it during the measurement
+            # Otherwise the service would do it during the measurement.
+            await services.market.stamp()
+            if index is not None:
+                await build_index(store_of(services), index)
             return owners
 
     return asyncio.run(work())

@@ -14,21 +14,24 @@ _DATE = re.compile(rb"^date: [^\r]*\r\n", re.IGNORECASE | re.MULTILINE)
 
 
 class Request(NamedTuple):
-    """A request; `body` is JSON or empty."""
+    """A request; `body` is JSON or empty, `header` an additional header line or empty."""
 
     method: str
     path: str
     key: str
     body: str = ""
+    header: str = ""
 
     def format_for_wrk(self) -> str:
         """Return the request as a line for `load.lua`."""
-        return f"{self.method}\t{self.path}\t{self.key}\t{self.body}\n"
+        return f"{self.method}\t{self.path}\t{self.key}\t{self.header}\t{self.body}\n"
 
     def encode(self) -> bytes:
         """Return the bytes of the request."""
         lines = [f"{self.method} {self.path} HTTP/1.1", "Host: 127.0.0.1", f"X-API-Key: {self.key}"]
         body = self.body.encode()
+        if self.header:
+            lines.append(self.header)
         if body:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "", ""]).encode() + body
@@ -48,6 +51,13 @@ class Response(NamedTuple):
     def size(self) -> int:
         """Return the size of the response in bytes, with the empty line."""
         return len(self.head) + 2 + len(self.body)
+
+    def get_header(self, name: str) -> str:
+        """Return the value of a header, which must be there."""
+        found = re.search(rf"^{name}: *([^\r]*)\r$", self.head.decode("latin-1"), re.IGNORECASE | re.MULTILINE)
+        if found is None:
+            raise BenchmarkError(f"The response has no {name}: {self.head!r}")
+        return found[1]
 
     def json(self) -> Any:  # noqa: ANN401 - JSON of any shape
         """Parse the body; return None if it is not JSON."""
@@ -87,6 +97,8 @@ def _read(connection: socket.socket) -> Response:
     while b"\r\n\r\n" not in received:
         received += _receive(connection)
     head, _, body = received.partition(b"\r\n\r\n")
+    if head.startswith(b"HTTP/1.1 304"):
+        return Response(head + b"\r\n", b"")
     length = _LENGTH.search(head)
     if length is None:
         raise ValueError("the response has no Content-Length")

@@ -9,12 +9,11 @@ from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
-from bench.data import store_of
+from bench.data import build_index, store_of
 from listings import wiring
 from listings.domain.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
 from listings.domain.model import Account, ImportedListing, Listing, NewListing, bucket_of
 from listings.search.folders import find_root
-from listings.search.indexer import Indexer
 from listings.service import Services
 from listings.settings import Settings
 
@@ -58,11 +57,8 @@ async def fill_if_empty(settings: Settings, count: int, log_progress: Callable[[
 
 
 async def _build_index(services: Services, root: Path, log_progress: Callable[[str], None]) -> None:
-    indexer, began = Indexer(store_of(services), root), process_time()
-    try:
-        await indexer.update()
-    finally:
-        indexer.close()
+    began = process_time()
+    await build_index(store_of(services), root)
     log_progress(f"The index took {process_time() - began:.1f} s of processor time and has {_measure(root):,} bytes")
 
 

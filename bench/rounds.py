@@ -25,6 +25,9 @@ WARM_UP_SECONDS = 1
 _OVERHEAD_SECONDS = 2.0  # per run, without warm-up and measurement
 _IDLE_TIMEOUT_SECONDS = 20.0
 _POLL_SECONDS = 0.1
+_NEARLY_IDLE = 0.2  # of a core
+_MEASURED_NUMBER = 5_000_000  # the numbers in the requests of the warm-up are lower
+_USED_UP_SECONDS = 2
 _SIZE_TOLERANCE = 0.05  # the size of responses varies: digits and listings vary
 
 
@@ -128,13 +131,22 @@ class Bench(NamedTuple):
 
     def run_load(self, server: Server, load: "Load", folder: Path) -> tuple[TimedRun[Run], int]:
         """Warm up and measure; return the run and the number of responses in both."""
-        requests = write_requests(load.scenario.requests(self.data), folder)
+        scenario = load.scenario
+        sent = scenario.prepare(server.port, scenario.requests(self.data))
+        seconds = min(load.seconds, _USED_UP_SECONDS) if scenario.is_used_up else load.seconds
+        warm_up, measured = _split(sent, seconds) if scenario.is_used_up else (sent, sent)
+        _wait_until_idle(server, _NEARLY_IDLE)  # the scan at the start
+        requests = write_requests(warm_up, folder)
         warm = wrk.run_wrk(server.port, requests, load.connections, WARM_UP_SECONDS, self.cores[1], min_requests=0)
         _wait_until_idle(server)
+        requests = write_requests(measured, folder)
         before, started = self._usage(server), time.monotonic()
-        count = wrk.run_wrk(server.port, requests, load.connections, load.seconds, self.cores[1])
+        count = wrk.run_wrk(
+            server.port, requests, load.connections, seconds, self.cores[1], last_number=_MEASURED_NUMBER
+        )
         after, ended = self._usage(server), time.monotonic()
-        require_size(count, load.response, load.connections)
+        if not scenario.sizes_vary:
+            require_size(count, load.response, load.connections)
         used, other_load = (
             after.server - before.server,
             (after.other_programs - before.other_programs) / (ended - started),
@@ -188,14 +200,20 @@ def _iterate_scenarios(plan: Plan) -> Iterator[Scenario]:
     return (scenario for scenario in plan.scenarios for _ in plan.connections)
 
 
-def _wait_until_idle(server: Server) -> None:
-    """Wait until the server has finished the requests of the warm-up."""
+def _split(requests: list[Request], seconds: int) -> tuple[list[Request], list[Request]]:
+    """Return the requests of the warm-up and of the measurement."""
+    end = len(requests) * WARM_UP_SECONDS // (WARM_UP_SECONDS + seconds)
+    return requests[:end], requests[end:]
+
+
+def _wait_until_idle(server: Server, share: float = 0.5) -> None:
+    """Wait until the server uses less than this share of a core, such as after the requests of the warm-up."""
     deadline = time.monotonic() + _IDLE_TIMEOUT_SECONDS
     used = server.get_processor_seconds()
     while time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         before, used = used, server.get_processor_seconds()
-        if used - before < _POLL_SECONDS / 2:
+        if used - before < _POLL_SECONDS * share:
             return
 
 

@@ -24,6 +24,13 @@ class Scenario(NamedTuple):
     requests: Callable[[Data], list[Request]]
     check: Callable[[Data, int], Response]
     creates: bool = False
+    prepare: Callable[[int, list[Request]], list[Request]] = lambda _, requests: requests
+    """Derives the requests that are sent from `requests` and the responses of the server at a port."""
+    sizes_vary: bool = False
+    """Whether responses have different sizes, so that their sum isn't checked."""
+    is_used_up: bool = False
+    """Whether each request can succeed only once; a run then has at most two seconds."""
+    max_connections: int = 1000
 
 
 def _get_one_requests(data: Data) -> list[Request]:

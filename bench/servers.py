@@ -19,6 +19,7 @@ from bench import BenchmarkError
 from bench.http_client import Response
 from bench.machine import get_processor_seconds, list_processes
 from bench.reference import RESPONSE_VARIABLE
+from listings.search.folders import find_root
 
 _PROJECT_FOLDER = Path(__file__).parent.parent
 _ADDRESS = re.compile(rb"(?:Listings is running at|Uvicorn running on) http://127\.0\.0\.1:(\d+)")
@@ -66,12 +67,14 @@ def run_service(
     settings: Mapping[str, str] = MappingProxyType({}),
     program: tuple[str, ...] = (str(Path(sys.executable).with_name("listings")),),
 ) -> Iterator[Server]:
-    """Run `listings serve` on a copy of a database, with a rate window in seconds and other settings.
+    """Run `listings serve` on a copy of a database and its index, with a rate window in seconds and other settings.
 
     `program` is the command to run instead of `listings`, perhaps with a prefix such as valgrind's.
     """
     copy = folder / "listings.db"
     shutil.copyfile(database, copy)
+    if find_root(database).exists():
+        shutil.copytree(find_root(database), find_root(copy))
     environment = {
         "LISTINGS_DATABASE_URL": f"sqlite:///{copy}",
         "LISTINGS_RATE_WINDOW": str(window),

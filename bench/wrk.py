@@ -49,15 +49,25 @@ def get_version() -> str:
 
 
 def run_wrk(  # noqa: PLR0913 - options of wrk
-    port: int, requests: Path, connections: int, seconds: int, core: int, *, min_requests: int = 1, pause: int = 0
+    port: int,
+    requests: Path,
+    connections: int,
+    seconds: int,
+    core: int,
+    *,
+    min_requests: int = 1,
+    pause: int = 0,
+    last_number: int = 0,
 ) -> Count:
     """Send the requests of a file for some seconds from one core, after a `pause` in milliseconds each.
+
+    Numbers in them begin after `last_number`.
 
     Raise BenchmarkError for an error response, a broken connection, or fewer than `min_requests` responses.
     """
     command = [find_wrk(), "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", _TIMEOUT, "-s", str(_SCRIPT)]
     with subprocess.Popen(
-        [*command, f"http://127.0.0.1:{port}/", "--", str(requests), str(pause)],
+        [*command, f"http://127.0.0.1:{port}/", "--", str(requests), str(pause), str(last_number)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

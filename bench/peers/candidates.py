@@ -1,4 +1,4 @@
-"""The candidates: the service, its peers, and two limits that return a constant response."""
+"""The candidates: the service, its peers, and a limit that returns a constant response."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from bench import BenchmarkError, servers
 from bench.data import Data, Owner
 from bench.http_client import Response, send
-from bench.peers.definitions import SOURCES, Peer
+from bench.peers.definitions import Peer
 from bench.peers.installation import find_last_error, format_command
 from bench.rounds import count_rows
 from bench.scenarios import Scenario
@@ -21,7 +21,6 @@ from bench.servers import Server
 Kind: TypeAlias = Literal["service", "peer", "limit"]
 
 _LOAD_TIMEOUT_SECONDS = 120
-_OWN_HEADERS = {b"date", b"content-length", b"content-type"}  # written by nginx itself
 
 
 class StartOptions(NamedTuple):
@@ -43,13 +42,14 @@ class Candidate(NamedTuple):
     expired: str
     """The key of an account without listings and with an expired plan."""
     run: Callable[[StartOptions], AbstractContextManager[Server]]
-    creates: bool = True
+    scenarios: frozenset[str] | None = None
+    """The scenarios that it supports; None if it supports all."""
     count_rows: Callable[[Path], int] = lambda folder: count_rows(folder / "listings.db")
     """Counts the listings in its folder after it has stopped."""
 
     def can_run(self, scenario: Scenario) -> bool:
         """Return whether it supports the scenario."""
-        return self.creates or not scenario.creates
+        return self.scenarios is None or scenario.name in self.scenarios
 
     def check(self, scenario: Scenario, port: int, expected: Response) -> Response:
         """Return its response. Raise BenchmarkError if it is wrong."""
@@ -83,7 +83,7 @@ def build_peer(peer: Peer, data: Data, expired: str) -> Candidate:
         ) as server:
             yield server
 
-    return Candidate(peer.title, "peer", data, expired, run)
+    return Candidate(peer.title, "peer", data, expired, run, peer.scenarios)
 
 
 def build_constant_body(data: Data) -> Candidate:
@@ -93,33 +93,6 @@ def build_constant_body(data: Data) -> Candidate:
         return servers.run_reference(start.response, start.folder, start.core)
 
     return Candidate("constant body", "limit", data, "", run)
-
-
-def build_static_file(data: Data) -> Candidate:
-    """Build nginx with the service's response as a file; it supports no creates."""
-
-    @contextmanager
-    def run(start: StartOptions) -> Iterator[Server]:
-        port = servers.find_free_port()
-        (start.folder / "body").write_bytes(start.response.body)
-        template = (SOURCES / "nginx" / "nginx.conf").read_text("utf-8")
-        text = template.replace("PORT", str(port)).replace("HEADERS", format_directives(start.response))
-        (start.folder / "nginx.conf").write_text(text, "utf-8")
-        working_folder = f"{start.folder}/"
-        command = ["nginx", "-p", working_folder, "-e", f"{working_folder}log", "-c", f"{working_folder}nginx.conf"]
-        with servers.run_server(
-            command, {}, start.folder, start.core, working_folder=start.folder, port=port
-        ) as server:
-            yield server
-
-    return Candidate("nginx, static file", "limit", data, "", run, creates=False)
-
-
-def format_directives(response: Response) -> str:
-    """Return the headers as directives of nginx."""
-    pairs = [line.split(b": ", 1) for line in response.header_lines() if line]
-    headers = [(name.decode(), value.decode()) for name, value in pairs if name.lower() not in _OWN_HEADERS]
-    return " ".join(f"add_header {name} '{value}';" for name, value in headers)
 
 
 def load_peer(peer: Peer, source: Data, expired: str, folder: Path) -> Candidate:

@@ -26,14 +26,14 @@ class Cell(NamedTuple):
         """Return the requests per second of the median run."""
         return median(measured.run.rate for measured in self.runs[name])
 
-    def find_fastest(self, names: set[str]) -> str | None:
-        """Return the fastest of these candidates; None if none was measured."""
-        return max(names & set(self.runs), key=self.compute_rate, default=None)
+    def list_ratios(self, name: str, other: str) -> list[float]:
+        """Return a candidate's rate relative to another's in each round."""
+        pairs = zip(self.runs[name], self.runs[other], strict=True)
+        return [one.run.rate / two.run.rate for one, two in pairs]
 
     def compute_ratio(self, name: str, other: str) -> float:
         """Return the median over the rounds of a candidate's rate relative to another's."""
-        pairs = zip(self.runs[name], self.runs[other], strict=True)
-        return median(one.run.rate / two.run.rate for one, two in pairs)
+        return median(self.list_ratios(name, other))
 
 
 class Comparison(NamedTuple):
@@ -103,7 +103,12 @@ def order_candidates(candidates: tuple[Candidate, ...], number: int) -> tuple[Ca
 
 
 def _iterate_runs(plan: Plan) -> Iterator[tuple[Scenario, int]]:
-    return ((scenario, count) for scenario in plan.scenarios for count in plan.connections)
+    return (
+        (scenario, count)
+        for scenario in plan.scenarios
+        for count in plan.connections
+        if count <= scenario.max_connections
+    )
 
 
 def _cell(candidates: tuple[Candidate, ...], scenario: Scenario, connections: int) -> Cell:

@@ -32,6 +32,8 @@ class Peer(NamedTuple):
     load: tuple[tuple[str, ...], ...]
     """Commands that fill the database in DATABASE; the last one prints new keys by account."""
     serve: tuple[str, ...]
+    scenarios: frozenset[str] | None = frozenset({"get one", "list of 100", "create"})
+    """The scenarios that it supports; None if it supports all."""
 
     @property
     def source(self) -> Path:
@@ -86,10 +88,11 @@ PEERS = (
         "fastify",
         "fastify",
         "package-lock.json",
-        ("fastify", "better-sqlite3"),
+        ("fastify", "@fastify/etag", "@fastify/compress", "better-sqlite3"),
         install=(("npm", "ci", "--no-audit", "--no-fund"),),
         load=(("node", "load.js", "{source}"),),
         serve=("node", "server.js"),
+        scenarios=None,
     ),
 )
 

@@ -508,15 +508,25 @@ class Backlog:
         self.counts: list[int] = []
 
     async def stamp_market(self, count: int, _holder: bytes, _now: float) -> IndexResult:
+        return await self.index_accounts(count)
+
+    async def index_accounts(self, count: int) -> IndexResult:
         if len(self.counts) == 20:
             raise Unavailable("Enough")
         self.counts.append(count)
         return IndexResult(count, has_more=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
 
 
-@pytest.mark.parametrize(("contended", "minimum", "maximum"), [(True, 0.03, 0.06), (False, 0.7, 0.9)])
+@pytest.mark.parametrize("method", ["stamp", "index_accounts"])
+@pytest.mark.parametrize(
+    ("contended", "requests", "minimum", "maximum"),
+    [(True, 0, 0.03, 0.06), (False, 1, 0.03, 0.06), (False, 0, 0.7, 0.9)],
+    ids=["writes", "reads", "idle"],
+)
 def test_indexing_takes_its_share_of_the_time(
+    method: str,
     contended: bool,  # noqa: FBT001 - a parameter of the test
+    requests: int,
     minimum: float,
     maximum: float,
 ) -> None:
@@ -524,10 +534,13 @@ def test_indexing_takes_its_share_of_the_time(
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
+        for _ in range(requests):
+            services.usage.record_response(Caller(1, 1, 1, None, None, None, None, "write"), 200)
 
     backlog: Any = Backlog(contended=contended)
+    services = Services(backlog, None, options=Options(pause=pause))
     with pytest.raises(Unavailable):
-        asyncio.run(Services(backlog, None, options=Options(pause=pause)).market.stamp())
+        asyncio.run(getattr(services.market, method)())
     assert minimum <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= maximum
 
 

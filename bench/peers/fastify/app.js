@@ -6,15 +6,9 @@ const fastify = require('fastify')
 const { open, prepare } = require('./database')
 const { SlidingLog } = require('./limiter')
 const schemas = require('./schemas')
+const { ApiError, Listings } = require('./listings')
 
 const RATE_LIMIT = 1000
-
-class ApiError extends Error {
-  constructor (statusCode, message) {
-    super(message)
-    this.statusCode = statusCode
-  }
-}
 
 function secretOf (request) {
   const key = request.headers['x-api-key']
@@ -23,25 +17,15 @@ function secretOf (request) {
   return scheme.toLowerCase() === 'bearer' ? token : undefined
 }
 
-function shown (row) {
-  return {
-    ...row,
-    images: JSON.parse(row.images),
-    price: row.price_cents / 100,
-    is_active: row.is_active === 1
-  }
-}
-
-function timestamp () {
-  return new Date().toISOString().slice(0, 19).replace('T', ' ')
-}
-
-function build ({ database, rateWindow }) {
-  const app = fastify({ logger: false })
+async function build ({ database, rateWindow }) {
+  const app = fastify({ logger: false, bodyLimit: 2 * 1024 * 1024 })
   const db = open(database)
   const statements = prepare(db)
+  const listings = new Listings(db, statements)
   const limiter = new SlidingLog(RATE_LIMIT, rateWindow)
 
+  await app.register(require('@fastify/etag'))
+  await app.register(require('@fastify/compress'))
   app.decorateRequest('accountId', 0)
   app.addHook('onClose', async () => db.close())
 
@@ -62,32 +46,33 @@ function build ({ database, rateWindow }) {
     reply.code(404).send({ error: 'Not found' })
   })
 
-  app.get('/api/v1/listings', { schema: schemas.list }, async (request) => {
-    return { listings: statements.listActive.all(request.accountId).map(shown) }
+  app.get('/api/v1/listings', { schema: schemas.list }, async (request, reply) => {
+    const { rows, next } = listings.find(request.accountId, request.query)
+    if (next !== undefined) reply.header('x-next-cursor', next)
+    return { listings: rows }
   })
 
   app.post('/api/v1/listings', { schema: schemas.create }, async (request, reply) => {
-    const { images, price, is_active: isActive, ...given } = request.body
-    const { lastInsertRowid } = statements.insertListing.run({
-      latitude: null,
-      longitude: null,
-      ...given,
-      account_id: request.accountId,
-      images: JSON.stringify(images),
-      price_cents: Math.round(price * 100),
-      is_active: isActive ? 1 : 0,
-      now: timestamp()
-    })
     reply.code(201)
-    return { id: lastInsertRowid, message: 'listing created' }
+    const key = request.headers['idempotency-key']
+    if (key === undefined) return listings.create(request.accountId, request.body)
+    return listings.createOnce(request.accountId, request.body, key)
   })
 
   app.get('/api/v1/listings/:id', { schema: schemas.getOne }, async (request) => {
-    const row = statements.findListing.get(request.params.id)
-    if (row === undefined) throw new ApiError(404, 'Listing not found')
-    if (row.account_id !== request.accountId) throw new ApiError(403, 'This listing belongs to another account')
-    if (row.deleted_at !== null) throw new ApiError(404, 'Listing not found')
-    return shown(row)
+    return listings.get(request.accountId, request.params.id)
+  })
+
+  app.patch('/api/v1/listings/:id', { schema: schemas.update }, async (request) => {
+    return listings.update(request.accountId, request.params.id, request.body)
+  })
+
+  app.delete('/api/v1/listings/:id', { schema: schemas.remove }, async (request) => {
+    return listings.remove(request.accountId, request.params.id)
+  })
+
+  app.post('/api/v1/listings/batch', { schema: schemas.batch }, async (request) => {
+    return { results: listings.runBatch(request.accountId, request.body.operations) }
   })
 
   return app

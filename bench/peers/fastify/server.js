@@ -3,10 +3,10 @@
 
 const { build } = require('./app')
 
-const app = build({
+build({
   database: process.env.DATABASE ?? 'listings.db',
   rateWindow: Number(process.env.RATE_WINDOW ?? 3600)
+}).then((app) => {
+  process.once('SIGTERM', () => app.close())
+  app.listen({ host: '127.0.0.1', port: Number(process.env.PORT ?? 3000) })
 })
-
-process.once('SIGTERM', () => app.close())
-app.listen({ host: '127.0.0.1', port: Number(process.env.PORT ?? 3000) })

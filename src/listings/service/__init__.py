@@ -132,7 +132,8 @@ class Services:
         self.access = Access(store, limiter, clock, about.plan)
         self.listings = Listings(store, clock)
         self.moderation = Moderation(store, clock, composer)
-        self.market = Market(store, clock, options.pause, options.index_folder)
+        self.usage = RequestUsage(store, limiter, clock)
+        self.market = Market(store, clock, options.pause, lambda: self.usage.requests, options.index_folder)
         self.searches = FairQueue(slots=_MAX_SEARCHES)  # of the market, by visitor
         self.pictures = Pictures(store, clock, options.pictures, change_days)
         self.accounts = Accounts(store, self.pictures, clock, composer, about.plan)
@@ -144,7 +145,6 @@ class Services:
         self.test_mode = TestMode(store, self.accounts, self.keys, clock, options.trial_days)
         attempts = Attempts(store, clock)
         self.member_keys = MemberKeys(store, attempts, self.keys, self.sessions, clock, self.test_mode)
-        self.usage = RequestUsage(store, limiter, clock)
         self.activity = Activity(store, clock)
         self.changes = Changes(store, clock, change_days, options.deleted_days)
         self.change_waits = ChangeWaits(store)

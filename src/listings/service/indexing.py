@@ -9,23 +9,28 @@ Pause: TypeAlias = Callable[[float], Awaitable[None]]
 """Sleeps for a number of seconds."""
 
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
-_IDLE_STEP_SECONDS = 0.1  # target duration of a step without other writes lately; a write may wait that long
-_BUSY_STEP_SECONDS = 0.001  # target duration of a step with other writes
+_IDLE_STEP_SECONDS = 0.1  # target duration of a step without other requests lately; a request may wait that long
+_BUSY_STEP_SECONDS = 0.001  # target duration of a step with other requests
 _IDLE_SHARE, _BUSY_SHARE = 0.8, 0.04  # share of time that indexing may use
 _MAX_PAUSE_SECONDS = 5.0
 
 
-async def run_index_steps(take_step: Callable[[int], Awaitable[IndexResult]], pause: Pause) -> int:
+async def run_index_steps(
+    take_step: Callable[[int], Awaitable[IndexResult]], pause: Pause, count_requests: Callable[[], int]
+) -> int:
     """Run index steps until nothing remains. Return the number of listings indexed.
 
-    `take_step` receives the maximum number of listings. The size of a step limits the delay of a concurrent write, and
-    the pause after it limits the share of the time that indexing takes. The first step is small, because it is
-    not yet known whether there are concurrent writes.
+    `take_step` receives the maximum number of listings. The size of a step limits the delay of a concurrent request,
+    and the pause after it limits the share of the time that indexing takes. The first step is small, because it is not
+    yet known whether there are concurrent requests. `count_requests` returns those that this process has received.
+    Reads are delayed too, because a step holds Python's global interpreter lock most of the time.
     """
-    done, size = 0, _FIRST_STEP
+    done, size, requests = 0, _FIRST_STEP, count_requests()
     while True:
         step = await take_step(size)
         done += step.done
+        if count_requests() != requests:
+            step, requests = step._replace(contended=True), count_requests()
         if not step.has_more:
             return done
         size = compute_next_size(size, step)

@@ -18,6 +18,7 @@ from listings.http.body_files import REQUESTS, UPLOADS, BodyFolder
 from listings.http.large_bodies import LargeBodies, ReceivedBody
 from listings.queues import FairQueue
 from listings.service import Services
+from listings.service.history.usage import RequestUsage
 from listings.site import assets, cookies, market, message, pages, report, saved
 from listings.site.console import operator
 from listings.site.console import routes as console_routes
@@ -32,10 +33,11 @@ _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 class Pages:
     """Serves the pages, and HTML error pages to browsers that request any other path."""
 
-    def __init__(self, starlette: Starlette, routes: list[Route], bodies: LargeBodies) -> None:
+    def __init__(self, starlette: Starlette, routes: list[Route], bodies: LargeBodies, usage: RequestUsage) -> None:
         self._starlette = starlette
         self._routes = routes
         self._bodies = bodies
+        self._usage = usage
         self._queue = FairQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> bool:
@@ -45,6 +47,7 @@ class Pages:
         `http.asgi.Pages` describes from the scope, and sets "listings.route" (a route pattern) and "listings.status".
         Raises Unavailable, with nothing sent, if too many requests wait, and ClientDisconnectedError.
         """
+        self._usage.requests += 1
         scope["app"] = self._starlette
         exchange: Exchange = scope["listings.exchange"]
         owner = cookies.find_owner(Request(scope))
@@ -85,7 +88,8 @@ def build_pages(services: Services, options: SiteOptions) -> Pages:
     shared = ListingCountCache(), forms, sitemaps, CostlyPages(), SentMessages(), OrderedDict[str, int]()
     options = options._replace(upload_folder=options.upload_folder or BodyFolder(None, UPLOADS))
     starlette.state.site = Site(services, options, templates, *shared)
-    return Pages(starlette, routes, LargeBodies(options.body_folder or BodyFolder(None, REQUESTS)))
+    bodies = LargeBodies(options.body_folder or BodyFolder(None, REQUESTS))
+    return Pages(starlette, routes, bodies, services.usage)
 
 
 async def _redirect_without_slash(request: Request) -> Response:

@@ -43,7 +43,7 @@ class IndexResult(NamedTuple):
     has_more: bool = False
     seconds: float = 0.0  # during which other writers may have been blocked
     preparing_seconds: float = 0.0  # before that, with pauses in which others can write
-    contended: bool = False  # whether others have written since the previous step or together with this one
+    contended: bool = False  # whether there were other writes or requests since the previous step, or during this one
 
 
 def build_timeout_error() -> Unavailable:

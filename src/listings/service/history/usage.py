@@ -93,6 +93,7 @@ class RequestUsage:
         self._store = store
         self._limiter = limiter
         self._clock = clock
+        self.requests = 0  # of the API and for pages, in this process, so that background work can yield to them
         self._responses: dict[tuple[int, int, int], int] = {}  # in this hour, by account, key and status
         self._unwritten: dict[UsageSlot, int] = {}  # in other hours, or put back after a failed write
         self._rejected: dict[int, deque[RejectedRequest]] = {}
@@ -123,6 +124,7 @@ class RequestUsage:
 
     def record_response(self, caller: Caller, status: int) -> None:
         """Count a response. Takes well under a microsecond and never waits."""
+        self.requests += 1
         now = self._clock()
         if not self._hour_begins <= now < self._hour_ends:
             self._begin_hour(now)

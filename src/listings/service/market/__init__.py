@@ -3,7 +3,7 @@
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from listings.domain.errors import Problem, Unavailable
+from listings.domain.market import IndexResult
 from listings.domain.model import (
     MAX_ID,
     Account,
@@ -85,12 +86,18 @@ class Market:
     """Searches the public market, counts views, and numbers changes for the indexes."""
 
     def __init__(
-        self, store: Store, clock: Callable[[], float], pause: Pause, index_folder: Path | None = None
+        self,
+        store: Store,
+        clock: Callable[[], float],
+        pause: Pause,
+        count_requests: Callable[[], int],
+        index_folder: Path | None = None,
     ) -> None:
-        """`index_folder` has the search indexes of this machine."""
+        """`count_requests` returns the requests so far, and `index_folder` has the search indexes of this machine."""
         self._store = store
         self._clock = clock
         self._pause = pause
+        self._count_requests = count_requests
         self._views: set[_View] = set()
         self._salts: dict[int, bytes] = {}
         self._holder = secrets.token_bytes(16)
@@ -309,8 +316,8 @@ class Market:
         """
         self._behind_since = self._behind_since or self._clock()
         try:
-            done = await run_index_steps(
-                lambda count: self._store.stamp_market(count, self._holder, self._clock()), self._pause
+            done = await self._run_index_steps(
+                lambda count: self._store.stamp_market(count, self._holder, self._clock())
             )
         except Exception:
             self.stamping_failed_at = self.stamping_failed_at or self._clock()
@@ -335,7 +342,10 @@ class Market:
 
     async def index_accounts(self) -> int:
         """Index the listings of large accounts for searches within an account. Return the number indexed."""
-        return await run_index_steps(self._store.index_accounts, self._pause)
+        return await self._run_index_steps(self._store.index_accounts)
+
+    async def _run_index_steps(self, take_step: Callable[[int], Awaitable[IndexResult]]) -> int:
+        return await run_index_steps(take_step, self._pause, self._count_requests)
 
 
 def is_bot(agent: str) -> bool:
