@@ -7,7 +7,7 @@ from listings.domain.changes import GroupOfChanges, GroupPage
 from listings.domain.history import Actor, ChangeGroup
 from listings.domain.revisions import Revisions
 from listings.store import change_sql, sql
-from listings.store.mapping import Partition
+from listings.store.mapping import ChangeState, Partition
 from listings.store.scripts import audit
 from listings.store.scripts.script import Transaction
 
@@ -62,15 +62,15 @@ async def add(  # noqa: PLR0913, PLR0917 - the columns
 async def read_page(tx: Transaction, partition: Partition, before: int, count: int) -> GroupPage:
     """Return the groups with ids below `before`, newest first, at most `count`."""
     rows = await tx.fetch(PAGE_GROUPS, (*partition, before, count + 1))
-    purged = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0][1]
-    return GroupPage([GroupOfChanges(*row) for row in rows[:count]], len(rows) > count, int(purged))
+    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+    return GroupPage([GroupOfChanges(*row) for row in rows[:count]], len(rows) > count, state.purged_revision)
 
 
 async def add_single(tx: Transaction, partition: Partition, actor: Actor) -> None:
     """Add the account's last change set, which the actor has just written and which has one row, to its group."""
     if actor.group is None:
         return
-    edit_revision = int((await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0][0])
+    edit_revision = (await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)).edit_revision
     group_id = await find_id(tx, partition, actor.group, edit_revision)
     moment = await tx.get(int, SET_GROUP_OF_CHANGE, (*partition, edit_revision, group_id))
     await add(tx, partition, group_id, "single", actor._replace(moment=moment), edit_revision, 1)

@@ -14,7 +14,7 @@ from listings.domain.fields import FIELDS
 from listings.domain.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain.model import BUCKETS, ListingChange, Value, bucket_of
 from listings.store import change_sql
-from listings.store.mapping import Partition, Row, build_listing
+from listings.store.mapping import ChangeState, Partition, Row, build_listing
 from listings.store.scripts.changes import decode_ids, find_updated_at, join_value
 from listings.store.scripts.script import Transaction
 
@@ -53,19 +53,18 @@ async def read_page(
     tx: Transaction, partition: Partition, after: ChangePosition, last: int, page_creates: str
 ) -> ChangePage:
     """Return a page of the account's changes. `page_creates` is PAGE_CREATES as the engine runs it."""
-    edit_revision, purged_revision, lost_revision, purged_serial, _ = (
-        await tx.fetch(change_sql.GET_EDIT_STATE, partition)
-    )[0]
+    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
     is_split = after.number != END
-    EditState(edit_revision, purged_revision).require_retained(after.edit_revision - is_split)
-    lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if after.edit_revision < lost_revision else []
-    last = min(last, edit_revision)
+    EditState(state.edit_revision, state.purged_revision).require_retained(after.edit_revision - is_split)
+    has_lost = after.edit_revision < state.lost_revision
+    lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if has_lost else []
+    last = min(last, state.edit_revision)
     rows = await tx.fetch(change_sql.MEASURE_CHANGES, (*partition, *after, last, _MAX_ROWS))
     has_more_rows = len(rows) == _MAX_ROWS
     if has_more_rows:
         last = rows[-1][0]
     found, gaps, last = _arrange(partition[0], rows, after, last, lost)
-    creates = await find_single_creates(tx, partition, gaps, purged_serial, page_creates)
+    creates = await find_single_creates(tx, partition, gaps, state.purged_serial, page_creates)
     found += [_Entry(edit, 0, listing_id, size + ROW_BYTES, is_create=True) for listing_id, _, edit, size in creates]
     entries = await _measure_creates(tx, partition, found)
     kept = await _find_first_edits(tx, partition, entries)
@@ -75,7 +74,7 @@ async def read_page(
     changes: list[Change] = []
     for start in range(0, len(entries), _MAX_BUILT):
         changes += await _read_slice(tx, partition, entries[start : start + _MAX_BUILT])
-    return ChangePage(changes, end, edit_revision)
+    return ChangePage(changes, end, state.edit_revision)
 
 
 def _arrange(
@@ -230,7 +229,10 @@ async def _read_values(
     """Return the values from before the first edits of created listings."""
     keys = sorted({key for entry in entries for key in entry.first_edits.values()})
     rows = await tx.fetch_many(change_sql.GET_CHANGE, [(*partition, *key) for key in keys])
-    return {(row[0], row[1]): build_values(*row[7:9])[0] for row in rows}
+    return {
+        (edit_revision, number): build_values(fields, detail)[0]
+        for edit_revision, number, _, _, _, _, _, fields, detail, *_ in rows
+    }
 
 
 def build_change(row: Row) -> Change:
@@ -344,8 +346,8 @@ async def _read_creation(tx: Transaction, key: tuple[int, int], before: int) -> 
     if edit_revision is None or edit_revision >= before:
         return []
     partition = (key[0], account_id)
-    purged_revision = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0][1]
-    if edit_revision <= purged_revision:
+    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+    if edit_revision <= state.purged_revision:
         return []
     described = await tx.fetch(change_sql.LIST_CHANGES, (*partition, edit_revision, 0, edit_revision, 0))
     entry = _Entry(edit_revision, 0, key[1], 0, is_create=True)
@@ -377,13 +379,13 @@ async def find_last_row_before(tx: Transaction, partition: Partition, last: int,
 
 async def find_last_before(tx: Transaction, partition: Partition, moment: int, page_creates: str) -> int:
     """Return the last change set that is older than `moment`. Raises Problem("changes_gone")."""
-    last, purged, _, purged_serial, purged_at = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0]
-    require_time(moment, purged, purged_at)
-    row = max((await find_last_row_before(tx, partition, last, moment)), purged)
+    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+    require_time(moment, state.purged_revision, state.purged_at)
+    row = max(await find_last_row_before(tx, partition, state.edit_revision, moment), state.purged_revision)
     following = await tx.fetch(change_sql.FIND_SET_AFTER, (*partition, row))
-    end = int(following[0][0]) if following else last + 1
+    end = int(following[0][0]) if following else state.edit_revision + 1
     gaps = list_used(row + 1, end - 1, (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)))
-    creates = await find_single_creates(tx, partition, gaps, purged_serial, page_creates)
+    creates = await find_single_creates(tx, partition, gaps, state.purged_serial, page_creates)
     times = await tx.fetch_many(change_sql.GET_CREATION_TIME, [(partition[0], create[0]) for create in creates])
     for create, (created_at,) in zip(creates, times, strict=True):
         if timestamps.parse_timestamp(created_at) >= moment:

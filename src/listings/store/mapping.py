@@ -26,6 +26,19 @@ class AccountState(NamedTuple):
         return AccountSize(self.listings, self.text_bytes)
 
 
+class ChangeState(NamedTuple):
+    """A row of `change_sql.GET_EDIT_STATE`: the last change sets that were written, deleted and lost, or 0.
+
+    `purged_serial` and `purged_at` are the last serial and the time of the last one that was deleted.
+    """
+
+    edit_revision: int
+    purged_revision: int
+    lost_revision: int
+    purged_serial: int
+    purged_at: int
+
+
 _IS_ACTIVE = Listing.__struct_fields__.index("is_active")
 
 

@@ -408,8 +408,7 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
                 await citus.require_coordinator(connection)
             with suppress(asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):  # an older schema, or none yet
                 restore_id = str(await connection.fetchval(GET_RESTORE_ID))
-        _require_version(connection.get_server_version().major)
-        _require_encoding(connection.get_settings().server_encoding)
+        _require_supported(connection.get_server_version().major, connection.get_settings().server_encoding)
     except BaseException:
         connection.terminate()
         raise
@@ -449,12 +448,9 @@ def _build_switches(*, searching: bool) -> dict[str, str]:
     return dict.fromkeys(_SEARCH_SWITCHES, "off" if searching else "on")
 
 
-def _require_version(major: int) -> None:
+def _require_supported(major: int, encoding: str) -> None:
     if major < MIN_SERVER_VERSION:
         raise Problem("schema_mismatch", f"PostgreSQL {major} is too old: install {MIN_SERVER_VERSION} or newer")
-
-
-def _require_encoding(encoding: str) -> None:
     if encoding != "UTF8":
         raise Problem(
             "schema_mismatch", f"The database's encoding is {encoding}: create it with `createdb --encoding=UTF8`"

@@ -16,7 +16,7 @@ from listings.domain.reverts import (
 )
 from listings.store import change_groups, change_sql
 from listings.store.change_reads import find_last_row_before, find_single_creates, list_used, require_time
-from listings.store.mapping import Partition, Row
+from listings.store.mapping import ChangeState, Partition, Row
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts.changes import MARKER_INTERVAL, decode_ids
 from listings.store.scripts.script import Transaction
@@ -27,11 +27,12 @@ _CLOCK_SECONDS = 60  # by which the clocks of machines may differ
 
 async def find_scope(tx: Transaction, partition: Partition, request: RevertRequest) -> FoundScope:
     """Return the change sets that a request names. Raises Problem: change_not_found, changes_gone."""
-    last, purged, _, _, purged_at = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0]
+    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+    last, purged = state.edit_revision, state.purged_revision
     lost = await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)
     kind, subject, overwrite = request.kind, request.subject, request.overwrite
     if kind == "key":
-        require_time(request.since, purged, purged_at)
+        require_time(request.since, purged, state.purged_at)
         return await _find_key_scope(tx, partition, request, last, purged, lost), None
     if kind == "change" and isinstance(subject, int):
         _require_retained(subject, purged, lost)
@@ -72,7 +73,8 @@ def _require_retained(subject: int, purged: int, lost: Sequence[Row]) -> None:
 
 async def require_stored(tx: Transaction, partition: Partition, first: int) -> None:
     """Raise Problem("changes_gone") if a change set to revert, of which this is the first, was deleted."""
-    _require_retained(first, (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0][1], [])
+    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+    _require_retained(first, state.purged_revision, [])
 
 
 async def _find_key_scope(
@@ -94,9 +96,9 @@ async def scan(
     tx: Transaction, partition: Partition, scope: RevertScope, start: RevertPosition, page_creates: str
 ) -> RevertStep:
     """Return the next listings of a revert: those of whole change sets. `page_creates` is as the engine runs it."""
-    _, purged, lost_revision, purged_serial, _ = (await tx.fetch(change_sql.GET_EDIT_STATE, partition))[0]
-    first = max(scope.first, purged + 1)
-    lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if first <= lost_revision else []
+    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+    first = max(scope.first, state.purged_revision + 1)
+    lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if first <= state.lost_revision else []
     low = max(first, _find_low(start.edit_revision, lost))
     rows, low = await _read_whole_sets(tx, partition, scope, start.edit_revision, low)
     found: list[Candidate] = []
@@ -109,7 +111,7 @@ async def scan(
     stored = {row[0] for row in rows}
     gaps = [number for number in list_used(low, start.edit_revision, lost) if number not in stored]
     if gaps and scope.kind in {"change", "key"}:
-        creates = await find_single_creates(tx, partition, gaps, purged_serial, page_creates)
+        creates = await find_single_creates(tx, partition, gaps, state.purged_serial, page_creates)
         created |= {
             int(row[0]): int(row[2] or 0) for row in creates if scope.kind == "change" or row[1] == scope.subject
         }

@@ -131,7 +131,8 @@ class ScriptedAccountStore(ScriptedStore):
 
     async def list_plan_requests(self) -> list[PlanRequest]:
         """Return the open requests for the plan, oldest first."""
-        return [PlanRequest(Account(*row[1:]), row[0]) for row in await self._fetch(LIST_PLAN_REQUESTS)]
+        rows = await self._fetch(LIST_PLAN_REQUESTS)
+        return [PlanRequest(Account(*account), requested_at) for requested_at, *account in rows]
 
 
 async def add(tx: Transaction, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:

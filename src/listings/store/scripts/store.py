@@ -10,7 +10,7 @@ from listings.domain.history import Actor
 from listings.domain.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
 from listings.domain.model import MAX_ID, Listing, ListingCounts
 from listings.store import change_groups, change_reads, change_sql, retention, sql
-from listings.store.mapping import Row, build_listing
+from listings.store.mapping import ChangeState, Row, build_listing
 from listings.store.retention import Cutoffs
 from listings.store.scripts import batches, listings
 from listings.store.scripts.engine import Engine
@@ -31,8 +31,8 @@ class ScriptedChangeStore(ScriptedStore):
 
     async def get_edit_state(self, bucket: int, account_id: int) -> EditState:
         """Return the state of the account's change sets."""
-        rows = await self._fetch(change_sql.GET_EDIT_STATE, bucket, account_id)
-        return EditState(*rows[0][:3]) if rows else EditState(0, 0)
+        state = await self._find(ChangeState, change_sql.GET_EDIT_STATE, bucket, account_id)
+        return EditState(0, 0) if state is None else EditState(*state[:3])
 
     async def list_lost_changes(self, bucket: int, account_id: int) -> Sequence[tuple[int, int]]:
         """Return the first and last ids that each restore has skipped, in ascending order."""
