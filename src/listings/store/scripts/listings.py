@@ -143,7 +143,8 @@ async def _add_new(
         rows = await tx.fetch(sql.COUNT_ONE_MORE, values)
     # Without the account, the foreign key makes the insert fail.
     count, indexed, revision, edit_revision, edited_at = rows[0] if rows else (0,) * 5
-    listing_id = await tx.get(int, sql.NEXT_SERIAL, partition[:1]) * BUCKETS + partition[0]
+    ((serial,),) = await tx.fetch(sql.NEXT_SERIAL, partition[:1])
+    listing_id = serial * BUCKETS + partition[0]
     event = NO_EVENT if actor is None else (actor.key_id, revision, edit_revision)
     index_now = engine.is_indexed_on_create(indexed, count)
     await tx.fetch(sql.ADD_LISTING, build_row(listing_id, partition, build_new(step), indexed=index_now, event=event))
