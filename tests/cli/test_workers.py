@@ -363,7 +363,8 @@ def test_the_command_waits_until_all_workers_are_replaced(many: Many) -> None:
 def test_only_a_service_with_the_same_settings_is_reloaded(many: Many) -> None:
     for pid in (os.getpid(), 2**22 + 1):
         outcome = Program(many.serving.folder).run("reload", str(pid))
-        assert outcome == Outcome(1, "", f"listings: No service with these settings has the process ID {pid}\n")
+        message = f"No service with these settings has the process ID {pid}: use that of `listings serve`"
+        assert outcome == Outcome(1, "", f"listings: {message}\n")
 
 
 def test_a_failed_reload_keeps_the_old_workers(many: Many) -> None:

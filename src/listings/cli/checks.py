@@ -267,7 +267,8 @@ def _check_last_backup(settings: Settings, created: int | None) -> Finding:
     since = last or created or now
     found = f"The last one is of {timestamps.format_timestamp(last)}" if last else "There is none yet"
     if now - since > _MAX_BACKUP_AGE_SECONDS:
-        return warning(found, "Run `listings backup FILE` every day, for example with listings-backup.timer")
+        advice = "Run `listings backup FILE` every day. With systemd, see `systemctl status listings-backup`"
+        return warning(found, advice)
     return ok(found)
 
 

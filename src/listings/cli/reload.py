@@ -28,7 +28,8 @@ def reload(pid: int) -> None:
     path = get_path(load_settings().file.parent, pid)
     before = read_reloads(path)
     if before is None or not is_running(pid):
-        raise Problem("invalid_request", f"No service with these settings has the process ID {pid}")
+        message = f"No service with these settings has the process ID {pid}: use that of `listings serve`"
+        raise Problem("invalid_request", message)
     os.kill(pid, signal.SIGHUP)
     while True:
         reloads = read_reloads(path)
