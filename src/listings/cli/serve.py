@@ -94,7 +94,10 @@ def serve(*, demo: bool, rehearse: bool, verbose: bool, **flags: str | None) -> 
         prepare = partial(_prepare, settings=settings, seed=seed, demo=demo, rehearse=rehearse)
     given = {**click.get_current_context().obj, **flags}
     if settings.workers > 1:
-        _supervise(settings, given, prepare, notifier)
+        with bind_socket(settings.host, settings.port) as listener:
+            stopped_gracefully = asyncio.run(_run_supervisor(settings, given, listener, prepare, notifier))
+        if not stopped_gracefully:
+            raise Problem("unavailable", "A worker did not stop gracefully: see the log. No acknowledged write is lost")
         return
     settings = limit_connections(settings)
     with wiring.open_observers(settings) as observers, bind_socket(settings.host, settings.port) as listener:
@@ -150,16 +153,6 @@ async def _serve(
                 await server.serve([listener])
         request_log.close()
         _log.info("Stopped")
-
-
-def _supervise(
-    settings: Settings, flags: Mapping[str, str | None], prepare: _Prepare | None, notifier: Notifier
-) -> None:
-    """Run several workers. Raises Problem."""
-    with bind_socket(settings.host, settings.port) as listener:
-        stopped_gracefully = asyncio.run(_run_supervisor(settings, flags, listener, prepare, notifier))
-    if not stopped_gracefully:
-        raise Problem("unavailable", "A worker did not stop gracefully: see the log. No acknowledged write is lost")
 
 
 async def _run_supervisor(

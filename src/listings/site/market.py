@@ -14,7 +14,7 @@ from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
 from listings.domain.market.regions import REGIONS
 from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketQuery, SitemapEntry
-from listings.service.market import HIGHLIGHTS, Market
+from listings.service.market import HIGHLIGHTS
 from listings.site import cookies, pages, presentation, search, structured_data
 from listings.site.context import site_of
 from listings.site.pictures import sources
@@ -51,7 +51,11 @@ async def show_home(request: Request) -> Response:
     services = site_of(request).services
     async with searching(request):
         facets = await services.market.list_facets()
-        rows = await _list_rows(services.market)
+        newest = await services.market.list_newest()
+        rows = [_ListingRow("Just listed", search.Search().url(), newest)] if newest else []
+        for (heading, query), entries in zip(HIGHLIGHTS.items(), await services.market.list_highlights(), strict=True):
+            if len(entries) >= _MIN_ROW_LISTINGS:
+                rows.append(_ListingRow(heading, _build_row_url(query), entries))
         words = await services.market.list_frequent_words()
     return pages.page(
         request,
@@ -66,16 +70,6 @@ async def show_home(request: Request) -> Response:
         frequent_words=words,
         now=services.clock(),
     )
-
-
-async def _list_rows(market: Market) -> list[_ListingRow]:
-    """Return the newest listings, and each highlight that has at least four; nothing if the market is empty."""
-    newest = await market.list_newest()
-    rows = [_ListingRow("Just listed", search.Search().url(), newest)] if newest else []
-    for (heading, query), entries in zip(HIGHLIGHTS.items(), await market.list_highlights(), strict=True):
-        if len(entries) >= _MIN_ROW_LISTINGS:
-            rows.append(_ListingRow(heading, _build_row_url(query), entries))
-    return rows
 
 
 def _build_row_url(query: MarketQuery) -> str:

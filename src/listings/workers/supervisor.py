@@ -165,7 +165,12 @@ class Supervisor:
         failures = 0
         while not self._stopping.is_set():
             try:
-                worker = await self._start_with_pause()
+                # After several early exits, delay the start.
+                async with self._start_lock:
+                    if self._early_exits >= _MAX_EARLY_EXITS:
+                        await asyncio.sleep(self._last_start + _MIN_START_INTERVAL_SECONDS - self._loop.time())
+                    worker = await self._launch()
+                await worker.wait_until_ready()
             except Problem as problem:
                 failures += 1
                 is_killed = isinstance(problem, WorkerKilledError)
@@ -178,15 +183,6 @@ class Supervisor:
             else:
                 self._spawn(self._supervise(worker))
                 return
-
-    async def _start_with_pause(self) -> Worker:
-        """Start a worker and wait until it is ready. After several early exits, delay the start. Raises Problem."""
-        async with self._start_lock:
-            if self._early_exits >= _MAX_EARLY_EXITS:
-                await asyncio.sleep(self._last_start + _MIN_START_INTERVAL_SECONDS - self._loop.time())
-            worker = await self._launch()
-        await worker.wait_until_ready()
-        return worker
 
     # Reload
 

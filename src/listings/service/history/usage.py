@@ -110,14 +110,6 @@ class RequestUsage:
         self._hour_begins = self._hour * HOUR_SECONDS
         self._hour_ends = self._hour_begins + HOUR_SECONDS
 
-    def _take_counts(self) -> dict[UsageSlot, int]:
-        """Remove and return a batch of counts: those of earlier hours and failed writes first."""
-        counts = {slot: self._unwritten.pop(slot) for slot in list(islice(self._unwritten, _BATCH_SIZE))}
-        for account_id, key_id, status in list(islice(self._responses, _BATCH_SIZE - len(counts))):
-            slot = UsageSlot(account_id, self._hour, key_id, status)
-            counts[slot] = counts.get(slot, 0) + self._responses.pop((account_id, key_id, status))
-        return counts
-
     def _iterate_current_hour(self) -> Iterator[tuple[UsageSlot, int]]:
         for (account_id, key_id, status), count in self._responses.items():
             yield UsageSlot(account_id, self._hour, key_id, status), count
@@ -180,7 +172,11 @@ class RequestUsage:
 
     async def _store_batch(self) -> bool:
         async with self._storing:
-            counts = self._take_counts()
+            # Those of earlier hours and failed writes first.
+            counts = {slot: self._unwritten.pop(slot) for slot in list(islice(self._unwritten, _BATCH_SIZE))}
+            for account_id, key_id, status in list(islice(self._responses, _BATCH_SIZE - len(counts))):
+                slot = UsageSlot(account_id, self._hour, key_id, status)
+                counts[slot] = counts.get(slot, 0) + self._responses.pop((account_id, key_id, status))
             rejected = self._take_rejected()
             if not counts and not rejected:
                 return True
