@@ -258,6 +258,21 @@ def test_a_list_of_pictures_fits_the_screen(browser: Browser, service: RunningSe
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_hidden_picture_is_a_note_instead_of_a_broken_image(seller: Visit, service: RunningService) -> None:
+    page = seller.open(NEW)
+    page.set_input_files("#pictures", [jpeg(5)])
+    expect(page.get_by_text("1 of 1 pictures uploaded.")).to_be_visible()
+    fill(page)
+    page.get_by_role("button", name="Create listing").click()
+    load_images(service, page)
+    listing_id = int(page.url.rpartition("/")[2])
+    service.run(lambda services: services.moderation.take_down(listing_id, "It is a copy", "ops"))
+    page = seller.open(f"/console/listings/{listing_id}")
+    expect(tiles(page)).to_have_text(re.compile("Hidden: we took down a listing that showed it"))
+    assert len(read_urls(page)) == 1
+    assert seller.console_messages == []
+
+
 def test_a_browser_loads_pictures_from_s3(browser: Browser, bucket: Bucket, tmp_path: Path) -> None:
     with RunningService(tmp_path, media_url=bucket.url, media_base_url=bucket.public_url) as service:
         service.run(add_seller)
