@@ -28,34 +28,21 @@ def inbox(closed: str | None) -> None:
 
 
 async def _list(services: Services) -> list[Data]:
-    rows: list[Data] = [
-        {
-            "kind": "plan request",
-            "since": format_timestamp(request.requested_at),
-            "account": str(request.account.id),
-            "email": request.account.email,
-            "subject": "",
-        }
-        for request in await services.plan_requests.list_open()
+    rows = [
+        _build_row("plan request", one.requested_at, one.account.id, one.account.email, "")
+        for one in await services.plan_requests.list_open()
     ]
     rows += [
-        {
-            "kind": "unsent mail",
-            "since": format_timestamp(mail.created_at),
-            "account": str(mail.account_id or ""),
-            "email": mail.recipient,
-            "subject": mail.kind.replace("_", " "),
-        }
-        for mail in await services.mailer.list_given_up()
+        _build_row("unsent mail", one.created_at, one.account_id, one.recipient, one.kind.replace("_", " "))
+        for one in await services.mailer.list_given_up()
     ]
-    rows += [
-        {
-            "kind": "report",
-            "since": format_timestamp(report.created_at),
-            "account": str(report.account_id),
-            "email": (await services.accounts.find(str(report.account_id))).email,
-            "subject": f"{report.id} listing {report.listing_id}: {report.reason}{report.text and f' ({report.text})'}",
-        }
-        for report in await services.listing_reports.list_open()
-    ]
+    for one in await services.listing_reports.list_open():
+        email = (await services.accounts.find(str(one.account_id))).email
+        text = f"{one.id} listing {one.listing_id}: {one.reason}{one.text and f' ({one.text})'}"
+        rows.append(_build_row("report", one.created_at, one.account_id, email, text))
     return rows
+
+
+def _build_row(kind: str, since: int, account_id: int | None, email: str, subject: str) -> Data:
+    account = str(account_id or "")
+    return {"kind": kind, "since": format_timestamp(since), "account": account, "email": email, "subject": subject}

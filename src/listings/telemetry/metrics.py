@@ -106,28 +106,27 @@ class Metrics:
         """
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # omits the _created series
         self.registry = registry = CollectorRegistry()
+        self._gauge = partial(Gauge, registry=registry)
+        self._counter = partial(Counter, registry=registry)
+        self._histogram = partial(Histogram, registry=registry)
         self._listener: Listener | None = None
         self._reason = ""  # why the service is not ready
-        self._add_requests(registry)
-        self._add_writes(registry)
-        self._limiter_away = Gauge(
-            "listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.", registry=registry
+        self._add_requests()
+        self._add_writes()
+        self._limiter_away = self._gauge("listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.")
+        self._counted_locally = self._counter(
+            "listings_rate_limit_local", "Requests counted by this machine instead of Redis."
         )
-        self._counted_locally = Counter(
-            "listings_rate_limit_local", "Requests counted by this machine instead of Redis.", registry=registry
-        )
-        self._mails = Counter(
-            "listings_mails", "Attempts to send an email: sent, failed or given_up.", ["outcome"], registry=registry
+        self._mails = self._counter(
+            "listings_mails", "Attempts to send an email: sent, failed or given_up.", ["outcome"]
         )
         for outcome in ("sent", "failed", "given_up"):  # an alert does not see the first increase of a new series
             self._mails.labels(outcome)
-        self._add_files(registry, database)
-        self._add_state(registry)
+        self._add_files(database)
+        self._add_state()
         if get_last_backup is not None:
-            Gauge(
-                "listings_last_backup_timestamp_seconds",
-                "Time of the last checked backup; 0: never.",
-                registry=registry,
+            self._gauge(
+                "listings_last_backup_timestamp_seconds", "Time of the last checked backup; 0: never."
             ).set_function(lambda: get_last_backup() or 0)
         Info("listings_build", "The running version.", registry=registry).info({"version": __version__})
         prometheus_client.ProcessCollector(registry=registry)
@@ -229,72 +228,63 @@ class Metrics:
 
     # Definitions
 
-    def _add_requests(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "listings_requests",
-            "HTTP responses by method, route and status.",
-            ["method", "route", "status"],
-            registry=registry,
+    def _add_requests(self) -> None:
+        self._requests = self._counter(
+            "listings_requests", "HTTP responses by method, route and status.", ["method", "route", "status"]
         )
-        self._seconds = Histogram(
+        self._seconds = self._histogram(
             "listings_request_duration_seconds",
             "Time from the headers of a request to the end of its response.",
             ["route"],
             buckets=_REQUEST_SECONDS,
-            registry=registry,
         )
         self._counts: dict[tuple[str, str, int], Callable[[], None]] = {}
         self._observers: dict[str, Callable[[float], None]] = {}
-        self._rate_limited = Counter(
+        self._rate_limited = self._counter(
             "listings_rate_limited",
             "Responses with status 429: over the rate limit, too many waits for changes, too many attempts on a page.",
-            registry=registry,
         )
-        self._connections = Gauge("listings_connections", "Open connections.", registry=registry)
-        self._max_connections = Gauge("listings_connections_max", "Maximum number of connections.", registry=registry)
+        self._connections = self._gauge("listings_connections", "Open connections.")
+        self._max_connections = self._gauge("listings_connections_max", "Maximum number of connections.")
 
-    def _add_writes(self, registry: CollectorRegistry) -> None:
-        self._writes_waiting = Gauge("listings_writes_waiting", "Writes in the queue.", registry=registry)
-        self._market_lag = Gauge(
+    def _add_writes(self) -> None:
+        self._writes_waiting = self._gauge("listings_writes_waiting", "Writes in the queue.")
+        self._market_lag = self._gauge(
             "listings_market_lag_seconds",
             "Age of the oldest change that the market's search index can't follow yet, at most.",
-            registry=registry,
         )
-        self._batch_size = Histogram(
-            "listings_write_batch_size", "Writes per commit.", buckets=_BATCH_SIZES, registry=registry
-        )
-        self._batch_seconds = Histogram(
+        self._batch_size = self._histogram("listings_write_batch_size", "Writes per commit.", buckets=_BATCH_SIZES)
+        self._batch_seconds = self._histogram(
             "listings_write_batch_duration_seconds",
             "Time of a batch from taking the write lock to the end of its commit.",
             buckets=_BATCH_SECONDS,
-            registry=registry,
         )
-        self._failed_batches = Counter(
-            "listings_write_batches_failed", "Batches (PostgreSQL: writes) that were not committed.", registry=registry
+        self._failed_batches = self._counter(
+            "listings_write_batches_failed", "Batches (PostgreSQL: writes) that were not committed."
         )
 
-    def _add_files(self, registry: CollectorRegistry, database: Path) -> None:
+    def _add_files(self, database: Path) -> None:
         wal = database.with_name(f"{database.name}-wal")
         for name, text, path in (
             ("listings_database_bytes", "Size of the database file.", database),
             ("listings_database_wal_bytes", "Size of the write-ahead log.", wal),
         ):
-            Gauge(name, text, registry=registry).set_function(partial(_measure_size, path))
-        Gauge("listings_disk_free_bytes", "Free space of the database's disk.", registry=registry).set_function(
+            self._gauge(name, text).set_function(partial(_measure_size, path))
+        self._gauge("listings_disk_free_bytes", "Free space of the database's disk.").set_function(
             partial(_measure_free_space, database.parent)
         )
 
-    def _add_state(self, registry: CollectorRegistry) -> None:
-        self._ready = Gauge(
-            "listings_ready", "1, or 0 with the reason while the service is not ready.", ["reason"], registry=registry
+    def _add_state(self) -> None:
+        self._ready = self._gauge(
+            "listings_ready", "1, or 0 with the reason while the service is not ready.", ["reason"]
         )
-        self._oldest_mail = Gauge(
-            "listings_mail_oldest_timestamp_seconds", "Time of the oldest queued email; 0: none.", registry=registry
+        self._oldest_mail = self._gauge(
+            "listings_mail_oldest_timestamp_seconds", "Time of the oldest queued email; 0: none."
         )
-        self._stored_bytes = Gauge("listings_stored_bytes", "Bytes that all accounts have stored.", registry=registry)
-        self._picture_bytes = Gauge("listings_picture_bytes", "Bytes of all uploaded pictures.", registry=registry)
-        self._sessions = Gauge(
-            "listings_database_sessions", "Sessions of PostgreSQL in use, and waits.", ["state"], registry=registry
+        self._stored_bytes = self._gauge("listings_stored_bytes", "Bytes that all accounts have stored.")
+        self._picture_bytes = self._gauge("listings_picture_bytes", "Bytes of all uploaded pictures.")
+        self._sessions = self._gauge(
+            "listings_database_sessions", "Sessions of PostgreSQL in use, and waits.", ["state"]
         )
         for state in ("in_use", "waiting"):
             self._sessions.labels(state)
