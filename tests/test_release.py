@@ -1,4 +1,4 @@
-"""The release: archives, an installation of the built wheel, and versions."""
+"""The release: archives and versions."""
 
 import os
 import re
@@ -15,8 +15,7 @@ import pytest
 
 import listings_client
 from listings import __version__
-from tests.cli.commands import DEADLINE, Program, clean_environment
-from tests.test_readme import check_curl_lines
+from tests.cli.commands import DEADLINE, clean_environment
 
 HOME = Path(__file__).parent.parent
 PROJECT: Any = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))
@@ -83,23 +82,6 @@ def test_the_archives_contain_the_package_and_its_data(archives: Path, wheel: Pa
     with tarfile.open(next(archives.glob("listings_server-*.tar.gz"))) as archive:
         sources = {name.partition("/src/")[2] for name in archive.getnames() if "egg-info" not in name}
     assert present <= sources
-
-
-@pytest.mark.slow
-@pytest.mark.uncovered
-def test_the_built_wheel_serves_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    install = (sys.executable, "-m", "pip", "--python", python, "--quiet", "--quiet", "install", "--no-compile")
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
-    run(*install, "--require-hashes", "-r", HOME / "requirements" / "runtime.txt")
-    run(*install, "--no-deps", wheel)
-    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    tried = run(HOME / ".ci" / "try-installed", folder=tmp_path, path=path)
-    assert tried.startswith(f"listings, version {__version__}\n")
-    program = Program(tmp_path)
-    program.command = (python, "-m", "listings")
-    with program.serve("--demo"):
-        check_curl_lines(tmp_path)
 
 
 def test_service_and_client_have_one_version() -> None:
