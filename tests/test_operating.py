@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.commands import PROGRAM, Program, clean_environment
 from tests.cli.crowds import until
+from tests.harness import RunningService
 from tests.postgres_server import USER, PostgresServer, find_programs
 
 PROJECT_FOLDER = Path(__file__).parent.parent
@@ -93,7 +94,7 @@ def serve_if(folder: Path, *, serving: bool) -> Iterator[str]:
     if not serving:
         yield "0"
         return
-    with Program(folder).serve() as service:
+    with RunningService(folder / "data") as service:
         yield service.base_url.rpartition(":")[2]
 
 
