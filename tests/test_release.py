@@ -1,4 +1,4 @@
-"""The release: archives, an installation of the built wheel, workflows, versions and locks."""
+"""The release: archives and versions."""
 
 import os
 import re
@@ -15,8 +15,7 @@ import pytest
 
 import listings_client
 from listings import __version__
-from tests.cli.commands import DEADLINE, Program, clean_environment
-from tests.test_readme import check_curl_lines
+from tests.cli.commands import DEADLINE, clean_environment
 
 HOME = Path(__file__).parent.parent
 PROJECT: Any = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))
@@ -85,23 +84,6 @@ def test_the_archives_contain_the_package_and_its_data(archives: Path, wheel: Pa
     assert present <= sources
 
 
-@pytest.mark.slow
-@pytest.mark.uncovered
-def test_the_built_wheel_serves_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    python = tmp_path / "venv" / "bin" / "python"
-    install = (sys.executable, "-m", "pip", "--python", python, "--quiet", "--quiet", "install", "--no-compile")
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
-    run(*install, "--require-hashes", "-r", HOME / "requirements" / "runtime.txt")
-    run(*install, "--no-deps", wheel)
-    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    tried = run(HOME / ".ci" / "try-installed", folder=tmp_path, path=path)
-    assert tried.startswith(f"listings, version {__version__}\n")
-    program = Program(tmp_path)
-    program.command = (python, "-m", "listings")
-    with program.serve("--demo"):
-        check_curl_lines(tmp_path)
-
-
 def test_service_and_client_have_one_version() -> None:
     assert listings_client.__version__ == __version__
 
@@ -123,21 +105,6 @@ def test_every_place_names_the_versions_of_python_that_the_tests_passed_on() -> 
     assert find_minors(r"\*\*Python\*\*: .*, from 3\.(\d+)", "docs/upgrading.md") == [oldest]
     assert PROJECT["project"]["requires-python"] == f">=3.{oldest}"
     assert find_minors(r"^FROM python:3\.(\d+)", "Dockerfile")[0] in tested
-
-
-def test_the_command_for_the_digest_names_the_image_of_the_dockerfile() -> None:
-    images = re.findall(r"^FROM (\S+)@", (HOME / "Dockerfile").read_text("utf-8"), re.MULTILINE)
-    assert set(images) == set(re.findall(r"inspect (\S+)", (HOME / "docs" / "releasing.md").read_text("utf-8")))
-
-
-WORKFLOWS = sorted((HOME / ".github" / "workflows").glob("*.yml"))
-
-
-def test_workflows_run_existing_targets_and_scripts() -> None:
-    text = "\n".join(path.read_text("utf-8") for path in WORKFLOWS)
-    targets = {name for line in re.findall(r"make (.*)", text) for name in line.split() if "=" not in name}
-    assert targets <= set(re.findall(r"^([a-z-]+):", (HOME / "Makefile").read_text("utf-8"), re.MULTILINE))
-    assert all((HOME / name).exists() for name in re.findall(r"\.ci/[a-z-]+", text))
 
 
 def check_release(home: Path, tag: str, repository: str) -> str:
@@ -176,24 +143,3 @@ def test_release_notes_are_a_section_of_the_changelog_with_absolute_links() -> N
     assert notes.strip()
     assert "\n## " not in notes
     assert re.search(r"\]\((?!https://)", notes) is None
-
-
-LOCKS = sorted((HOME / "requirements").glob("*.txt"))
-
-
-@pytest.mark.parametrize("lock", LOCKS, ids=[path.stem for path in LOCKS])
-def test_a_lock_names_its_command_and_no_address(lock: Path) -> None:
-    text = lock.read_text("utf-8")
-    command = re.search(r"^#    uv pip compile (.*)$", text, re.MULTILINE)
-    assert command is not None
-    assert f"-o requirements/{lock.name}" in command[1]
-    makefile = (HOME / "Makefile").read_text("utf-8")
-    assert f"$(LOCK) {command[1].partition('--exclude-newer P7D ')[2]}\n" in makefile
-    assert "://" not in text
-    assert "--index" not in text
-
-
-def test_the_locks_of_the_extras_pin_the_versions_of_the_runtime() -> None:
-    pins = {lock.stem: set(re.findall(r"^\S+==\S+", lock.read_text("utf-8"), re.MULTILINE)) for lock in LOCKS}
-    for extra in PROJECT["project"]["optional-dependencies"]:
-        assert pins["runtime"] < pins[extra]

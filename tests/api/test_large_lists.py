@@ -23,7 +23,6 @@ from tests.processes import list_open_files
 
 LONG = "Brass. " * 10_000 + "\x01💡"  # 70 kB
 CHANGES = "/api/v1/changes"
-QUERIES = ("sort=title", "status=all&sort=-price", "q=lamp", "q=brass", "q=rimu", "include=all")
 ENGINES = pytest.mark.every_engine
 
 

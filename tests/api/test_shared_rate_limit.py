@@ -4,16 +4,13 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import socketserver
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import hiredis
@@ -24,8 +21,8 @@ from listings.cli.checks import run_checks
 from listings.ratelimit import redis_inspection
 from listings.settings import resolve_all
 from tests.api.helpers import LISTINGS
-from tests.cli.commands import DEADLINE, PROGRAM, Program, Serving
-from tests.harness import Harness, Person, RunningService
+from tests.cli.commands import DEADLINE, PROGRAM, Program
+from tests.harness import Harness, RunningService
 from tests.redis_server import RedisServer
 from tests.telemetry.test_metrics import Scrape
 
@@ -34,7 +31,6 @@ ALL = "all machines that use this Redis"
 MACHINE = "this machine, because Redis is unavailable"
 NO_EVICTION = "maxmemory_policy:noeviction\r\n"
 TIMEOUT = "10000"  # milliseconds to connect and for each response, on a busy machine
-ROUNDS = int(os.environ.get("LIMIT_ROUNDS", "2"))
 
 
 @pytest.fixture
@@ -42,47 +38,6 @@ def server() -> Iterator[RedisServer]:
     """A Redis server that the test may kill."""
     with RedisServer() as server:
         yield server
-
-
-class Machines:
-    """Services in separate processes with the same accounts and keys, and one Redis."""
-
-    def __init__(self, folder: Path, server: RedisServer, count: int) -> None:
-        self._stack = ExitStack()
-        with Harness(folder / "0" / "data") as harness:
-            self.people = [harness.person(f"alice{number}") for number in range(ROUNDS)]
-        folders = [folder / str(number) for number in range(count)]
-        for other in folders[1:]:
-            shutil.copytree(folders[0], other)
-        environment = {"LISTINGS_REDIS_URL": server.url, "LISTINGS_REDIS_TIMEOUT": TIMEOUT}
-        self.services: list[Serving] = [
-            self._stack.enter_context(Program(each, **environment, LISTINGS_LOG_LEVEL="error").serve())
-            for each in folders
-        ]
-
-    def count_statuses(self, person: Person, requests: int, connections: int) -> Counter[int]:
-        """Send requests over connections that are spread over all services; count the statuses."""
-        each = requests // connections
-        with ThreadPoolExecutor(connections) as pool:
-            counts = pool.map(lambda number: self._send(person, number, each), range(connections))
-            return sum((Counter(statuses) for statuses in counts), Counter())
-
-    def _send(self, person: Person, number: int, requests: int) -> list[int]:
-        service = self.services[number % len(self.services)]
-        with httpx2.Client(base_url=service.base_url, timeout=DEADLINE, verify=False, trust_env=False) as http:
-            headers = {"X-API-Key": person.key}
-            return [http.get(f"{LISTINGS}/1", headers=headers).status_code for _ in range(requests)]
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-@pytest.fixture
-def machines(tmp_path: Path, server: RedisServer) -> Iterator[Machines]:
-    """Four services."""
-    machines = Machines(tmp_path, server, 4)
-    yield machines
-    machines.close()
 
 
 @pytest.fixture

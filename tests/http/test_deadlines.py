@@ -23,7 +23,6 @@ from tests.harness import TIMEOUT, RunningService
 from tests.http.raw import Connection, HasAddress, request
 
 pytestmark = pytest.mark.alone
-ROOT = Path(__file__).parents[2]
 MAX_SECONDS = 9  # generous for a machine that stalls, but below the default deadline of ten seconds
 PATH = "/api/v1/listings"
 DEADLINE = 6  # seconds
@@ -263,14 +262,6 @@ def steady_client(service: HasAddress, key: str, seconds: float = DEADLINE + 1.0
             latencies_ms.append((time.perf_counter() - began) * 1000)
             due += 1 / rate
     return Timing(latencies_ms, failed)
-
-
-class Trial(NamedTuple):
-    """The measured client among a thousand fast and a thousand slow clients, and how long the slow ones lasted."""
-
-    among_fast: Timing
-    among_slow: Timing
-    lasted: dict[str, list[float]]  # seconds, by kind
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from tests.harness import TIMEOUT, RunningService
 from tests.http.raw import Connection, assert_rejected, request
 
 LISTINGS = "/api/v1/listings"
-HEAD = b"Host: localhost\r\n"
 
 
 def test_pipelined_requests_get_responses_in_order(running: RunningService, alice: Client) -> None:

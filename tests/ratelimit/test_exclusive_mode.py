@@ -4,8 +4,6 @@ import asyncio
 import os
 import random
 import struct
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,11 +17,11 @@ from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.mapped_file import MachineClock
 from listings.ratelimit.memory import MemoryLimiter
 from tests.harness import TIMEOUT
-from tests.ratelimit import lone
 from tests.ratelimit.conftest import Machine, Run
 from tests.ratelimit.locks import USERS, Lock, find_lock, first_log_file, is_exclusively_locked
-from tests.ratelimit.test_mapped import ROOT, poll
+from tests.ratelimit.test_mapped import poll
 
+DATABASE_ID = "d" * 32
 KEY = 5
 SHARED, EXCLUSIVE = Lock(*USERS, is_exclusive=False), Lock(*USERS, is_exclusive=True)
 
@@ -33,7 +31,7 @@ async def maintained_limiter(
     database: Path, clock: MachineClock, limit: int = 1000, window: int = 60
 ) -> AsyncIterator[MappedLimiter]:
     """A limiter with its maintenance running, as in the service."""
-    limiter = MappedLimiter(database, lone.DATABASE_ID, limit, window, clock)
+    limiter = MappedLimiter(database, DATABASE_ID, limit, window, clock)
     maintenance = asyncio.create_task(limiter.run_maintenance())
     try:
         yield limiter
@@ -83,7 +81,7 @@ def test_a_newcomer_joins_and_both_count_together(run: Run, database: Path, mach
             await first.check()
             await wait_for_exclusive_mode(database)
             assert (await first.hit(KEY)).remaining == 2
-            second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
+            second = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
             decisions = [await second.hit(KEY), await first.hit(KEY), await second.hit(KEY), await first.hit(KEY)]
             assert find_lock(first_log_file(database), USERS) == SHARED
             await second.close()
@@ -93,8 +91,8 @@ def test_a_newcomer_joins_and_both_count_together(run: Run, database: Path, mach
 
 
 def test_a_newcomer_waits_for_exclusive_mode_to_end(run: Run, database: Path, machine: Machine) -> None:
-    first = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
-    second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
+    first = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
+    second = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
     maintenance = run(start_maintenance(first, database))
     with asyncio.Runner() as other, pytest.raises(TimeoutError):
         other.run(asyncio.wait_for(second.hit(KEY), 0.05))
@@ -110,8 +108,8 @@ def test_a_newcomer_waits_for_exclusive_mode_to_end(run: Run, database: Path, ma
 
 def test_an_idle_process_is_exclusive_until_another_joins(run: Run, database: Path, machine: Machine) -> None:
     async def work() -> None:
-        first = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
-        second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
+        first = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
+        second = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
         await first.check()
         for _ in range(2):
             poll(first)
@@ -160,7 +158,7 @@ def test_a_replaced_file_is_not_used_exclusively(
 
 def test_exclusive_mode_ends_with_its_maintenance(run: Run, database: Path, machine: Machine) -> None:
     async def work() -> None:
-        limiter = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
+        limiter = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
         await limiter.check()
         maintenance = asyncio.create_task(limiter.run_maintenance())
         await wait_for_exclusive_mode(database)
@@ -192,8 +190,8 @@ def test_a_process_that_cannot_join_is_unavailable_until_it_can(
     run: Run, database: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mapped, "_JOIN_TIMEOUT_SECONDS", 0.05)
-    first = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
-    second = MappedLimiter(database, lone.DATABASE_ID, 3, 60, machine.clock())
+    first = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
+    second = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
     maintenance = run(start_maintenance(first, database))
     with asyncio.Runner() as other:
         for fetch in (second.hit, second.peek, second.list_ages):
@@ -241,46 +239,3 @@ def test_the_limit_is_exact_while_processes_come_and_go(
     run(work())
     assert is_exclusive.count(False) > 100
     assert is_exclusive.count(True) > 100
-
-
-def start_process(database: Path, limit: int, hits: int) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "tests.ratelimit.lone", str(database), str(KEY), str(limit), str(hits)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
-
-
-def count_granted(process: "subprocess.Popen[bytes]", at_least: int) -> int:
-    """Read until at least this many requests were accepted, and return their number."""
-    assert process.stdout is not None
-    count = 0
-    while count < at_least:
-        received = len(os.read(process.stdout.fileno(), 4096))
-        assert received
-        count += received
-    return count
-
-
-def test_processes_joining_an_exclusive_one_get_exactly_the_limit(database: Path) -> None:
-    limit, first = 20_000, start_process(database, 20_000, 10)
-    count = count_granted(first, 10)
-    assert is_exclusively_locked(database)
-    others = [start_process(database, limit, 10) for _ in range(2)]
-    count += sum(count_granted(process, 10) for process in others)
-    assert find_lock(first_log_file(database), USERS) == SHARED
-    remaining = [process.communicate(b"\n", timeout=TIMEOUT)[0] for process in (first, *others)]
-    assert count + sum(map(len, remaining)) == limit
-
-
-@pytest.mark.slow
-@pytest.mark.uncovered
-def test_kills_in_exclusive_mode_lose_no_acknowledged_request(database: Path) -> None:
-    choice, limit, kills, acknowledged = random.Random(20), 100_000, 10, 0
-    for _ in range(kills):
-        process = start_process(database, limit, limit // kills)
-        acknowledged += count_granted(process, choice.randrange(1, 800))
-        assert is_exclusively_locked(database)
-        process.kill()
-        acknowledged += len(process.communicate(timeout=TIMEOUT)[0])
-    limiter = MappedLimiter(database, lone.DATABASE_ID, limit, 3600)
-    logged = limit - asyncio.run(limiter.peek(KEY)).remaining
-    asyncio.run(limiter.close())
-    assert acknowledged <= logged <= acknowledged + kills

@@ -45,7 +45,6 @@ FORMULAS = [
     "－1",
     " ＠A1",
 ]
-NOW = timestamps.format_timestamp(START)
 
 # With many characters that spreadsheets and parsers treat specially.
 texts = st.text(

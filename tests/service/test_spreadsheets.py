@@ -15,7 +15,6 @@ from tests.harness import Harness, create_member
 from tests.service.importing import Shop
 from tests.service.spreadsheet_model import save
 
-HEAD = "title,content,external_id,images,price\n"
 LONG = "é" * 40_000
 
 

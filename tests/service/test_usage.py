@@ -10,7 +10,7 @@ from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.domain.model import Caller
 from listings.service.history.usage import Usage
-from tests.harness import TIMEOUT, Harness, MaintainedHarness, Person
+from tests.harness import Harness, Person
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -25,13 +25,6 @@ def alice(harness: Harness) -> Person:
 
 def read_usage(harness: Harness, person: Person) -> Usage:
     return harness.run(harness.services.usage.get(person.account))
-
-
-async def _wait_until_stored(harness: Harness) -> None:
-    while harness.services.usage._responses:  # noqa: SLF001, ASYNC110 - there is no event for this
-        await asyncio.sleep(0.01)
-    async with harness.services.usage._storing:  # noqa: SLF001 - waits for the last batch
-        pass
 
 
 def fetch(harness: Harness, person: Person, times: int = 1, path: str = LISTINGS) -> None:
@@ -149,17 +142,6 @@ def test_revoked_and_rate_limited_keys_are_recorded_as_rejections(tmp_path: Path
         assert [one.code for one in read_usage(harness, charlie).rejected_requests] == ["plan_expired"]
 
 
-def test_the_last_hundred_rejections_are_retained(harness: Harness, alice: Person) -> None:
-    for number in range(130):
-        harness.fetch("GET", f"{LISTINGS}/{number + 5_000}", key=alice.key)
-        if number == 60:
-            harness.run(harness.services.usage.write())
-    paths = [f"{LISTINGS}/{number + 5_000}" for number in range(129, 29, -1)]
-    assert [one.path for one in read_usage(harness, alice).rejected_requests] == paths
-    harness.run(harness.services.usage.write())
-    assert [one.path for one in read_usage(harness, alice).rejected_requests] == paths
-
-
 def test_a_key_in_a_path_or_a_request_id_is_masked(harness: Harness, alice: Person) -> None:
     caller = harness.run(harness.services.access.authenticate(alice.key))
     harness.services.usage.record_rejection(
@@ -265,18 +247,6 @@ def test_a_cancelled_write_still_completes(harness: Harness, alice: Person) -> N
     harness.run(cancel_write())
     usage = read_usage(harness, alice)
     assert (usage.total.by_status, len(usage.rejected_requests)) == ({404: 2}, 2)
-
-
-def test_another_process_shows_the_counts_within_seconds(tmp_path: Path) -> None:
-    with MaintainedHarness(tmp_path) as one, Harness(tmp_path) as other:
-        alice = one.person("alice")
-        fetch(one, alice, 3)
-        fetch(one, alice, path=f"{LISTINGS}/999")
-
-        one.run(asyncio.wait_for(_wait_until_stored(one), TIMEOUT))
-        usage = read_usage(other, alice)
-        assert usage.total.by_status == {200: 3, 404: 1}
-        assert len(usage.rejected_requests) == 1
 
 
 def test_counts_are_stored_when_the_service_stops(tmp_path: Path) -> None:

@@ -244,20 +244,6 @@ def test_deleted_listings_are_stored_as_long_as_changes() -> None:
     assert load({"LISTINGS_DELETED_DAYS": "90"}, {}).deleted_days == 90
 
 
-def test_no_variable_belongs_to_two_settings() -> None:
-    variables = [variable for setting in SETTINGS for variable in setting.variables]
-    assert len(set(variables)) == len(variables)
-
-
-def test_the_first_variable_is_named_after_the_setting() -> None:
-    for setting in SETTINGS:
-        assert setting.variables[0].startswith(f"LISTINGS_{setting.attribute.upper()}")
-
-
-def test_every_setting_has_a_description() -> None:
-    assert all(setting.help.endswith(".") for setting in SETTINGS)
-
-
 def test_every_default_can_be_set_explicitly() -> None:
     for setting in SETTINGS:
         assert load(dict.fromkeys(setting.variables, setting.default), {}) == load({}, {})

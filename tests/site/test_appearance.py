@@ -8,7 +8,6 @@ import pytest
 from listings.cli.demo_market import read_sellers
 from listings.domain import fields
 from listings.site import assets
-from listings.site.pictures.drawings import choose_art
 from tests.harness import Harness
 from tests.site.market import create, get, get_page
 
@@ -88,11 +87,6 @@ def test_a_picture_of_the_demo_is_shown(harness: Harness) -> None:
     assert card.values("img", "srcset", width="400") == [srcset]
 
 
-def test_files_are_small() -> None:
-    assert STATIC.joinpath("inter.woff2").stat().st_size <= 60_000
-    assert sum(len(file.read_bytes()) for file in STATIC.glob("*.svg")) <= 8_000
-
-
 def test_the_pages_show_the_brand(tmp_path: Path) -> None:
     logo = tmp_path / "logo.svg"
     logo.write_text('<svg xmlns="http://www.w3.org/2000/svg"/>', "utf-8")
@@ -122,16 +116,6 @@ def test_the_documentation_has_the_header_of_the_market(tmp_path: Path, sign_up:
         assert get(harness, "/logo").body == STATIC.joinpath("icon.svg").read_bytes()
     assert documentation.values("img", "src", width="32") == ["/logo"]
     assert [link for link in documentation.values("a", "href") if link and link.startswith("/sign")] == links
-
-
-@pytest.mark.parametrize(
-    ("category", "drawing"), [("Road Bikes", "bicycles"), ("Carpets", "service"), ("Cars", "vehicles"), ("", "service")]
-)
-def test_a_category_has_its_drawing(category: str, drawing: str) -> None:
-    tint, name = choose_art("service", category).split()
-    assert (name, choose_art("service", category)) == (drawing, f"{tint} {name}")
-    assert f".{name} {{ --drawing" in CSS
-    assert f".{tint} {{" in CSS
 
 
 def test_the_home_page_shows_rails_that_are_filled(harness: Harness) -> None:

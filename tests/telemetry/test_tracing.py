@@ -159,19 +159,6 @@ def test_a_request_has_one_span_that_follows_the_conventions(program: Program, c
     assert collector.is_empty()
 
 
-def test_the_service_name_can_be_set(tmp_path: Path, collector: Collector) -> None:
-    shop = {"OTEL_SERVICE_NAME": "shop", "LISTINGS_LOG_LEVEL": "error"}  # traces do not need the log
-    for number, (variable, name) in enumerate([({}, "listings"), (shop, "shop")]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with Program(folder, **collector.environment, **variable).serve() as serving:
-            serving.http.get("/healthz")
-            serving.stop()
-        (resource_spans,) = ExportTraceServiceRequest.FromString(collector.bodies[-1]).resource_spans
-        attributes = {item.key: item.value.string_value for item in resource_spans.resource.attributes}
-        assert attributes["service.name"] == name
-
-
 def test_the_trace_of_the_client_continues(program: Program, collector: Collector) -> None:
     with program.serve() as serving:
         serving.http.get("/healthz", headers={"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "shop=1,till=2"})
@@ -376,10 +363,3 @@ def test_an_invalid_variable_of_opentelemetry_is_reported(variables: pytest.Monk
     with pytest.raises(Problem, match=r"OTEL_ variables: .*max_queue_size") as raised:
         Tracing()
     assert raised.value.code == "invalid_setting"
-
-
-def test_disabling_the_opentelemetry_sdk_disables_traces(variables: pytest.MonkeyPatch) -> None:
-    variables.setenv("OTEL_SDK_DISABLED", "true")
-    tracing = Tracing()
-    assert tracing.record_response(RequestLine(method="GET", route="/healthz", status=200), {}) is None
-    tracing.close()

@@ -59,7 +59,3 @@ class Instrument(NamedTuple):
     def run_short(self, folder: Path) -> Outcome:
         """Run the short form."""
         return self.run(Scale(folder, self.short_fraction, CONTROL_SECONDS))
-
-    def control_short(self, folder: Path) -> Outcome:
-        """Run the short form of the control; full runs use it as well."""
-        return self.control(Scale(folder, self.short_fraction, CONTROL_SECONDS))

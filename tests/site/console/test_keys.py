@@ -11,7 +11,7 @@ from listings.site.console.keys import PYTHON_SAMPLE
 from tests.harness import Harness, RunningService
 from tests.site.tab import PASSWORD, Tab, open_console
 
-MINUTE, HOUR, DAY = 60, 3600, 24 * 3600
+MINUTE, HOUR = 60, 3600
 
 
 def create_key(tab: Tab, **fields: str) -> str:
