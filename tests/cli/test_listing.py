@@ -110,7 +110,7 @@ def test_a_listing_is_taken_down_and_lifted(cli: Cli, alice: Data, key: str, ser
     listing_id = service.create(key)
     down = cli.data("takedown", "add", str(listing_id), "--reason", "A copy")
     assert (down["listing_id"], down["account_id"], down["reason"]) == (listing_id, alice["id"], "A copy")
-    assert down["operator"]
+    assert down.keys() == {"listing_id", "account_id", "reason", "operator", "taken_down_at"}
     assert service.http.get(f"/listings/{listing_id}").status_code == 404
     assert service.read(key, listing_id).json()["is_active"] is True
     assert cli.data("takedown", "list") == down

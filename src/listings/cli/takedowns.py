@@ -58,4 +58,5 @@ def list_takedowns() -> None:
 
 def _takedown_data(found: Takedown) -> Data:
     row = found._asdict()
-    return {**row, "taken_down_at": format_timestamp(row.pop("created_at"))}
+    taken_down_at = format_timestamp(row.pop("created_at"))
+    return {**row, "taken_down_at": taken_down_at}
