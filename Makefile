@@ -42,7 +42,8 @@ $(VENV)/.program: $(VENV)/.build-packages $(SOURCES)
 	@touch $@
 
 # For development: plain Python from src/.
-$(VENV)/.development: $(VENV)/.build-packages requirements/dev.txt pyproject.toml clients/python/pyproject.toml
+$(VENV)/.development: $(VENV)/.build-packages requirements/dev.txt pyproject.toml clients/python/pyproject.toml clients/python/setup.py \
+        src/listings/service/transfer/synonyms.json
 	$(PIP) --require-hashes -r requirements/dev.txt
 	$(PIP) --no-build-isolation --no-deps --editable . --editable clients/python
 	@rm -f $(VENV)/.program
@@ -209,4 +210,4 @@ lock: dev  ## pin the newest allowed dependencies that are at least a week old, 
 	$(LOCK) -o requirements/release.txt -c requirements/dev.txt --group release
 
 clean:  ## delete everything that the other targets create, except the data
-	rm -rf $(VENV) .clients .release .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .import_linter_cache .hypothesis htmlcov dist src/*.egg-info clients/python/src/*.egg-info clients/python/build
+	rm -rf $(VENV) .clients .release .compiled build .peers .coverage .coverage.* .mypy_cache .ruff_cache .import_linter_cache .hypothesis htmlcov dist src/*.egg-info clients/python/src/*.egg-info clients/python/build clients/python/src/listings_client/synonyms.json
