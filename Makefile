@@ -124,7 +124,7 @@ bench-peers: setup compiled  ## compare with fastify, about 25 minutes; ARGS=--q
 bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, about 16 minutes; ARGS=--quick, ARGS=--write
 	$(AS_USED) $(BIN)/python -m bench.scale $(ARGS)
 
-bench-check: setup compiled  ## fail if a response takes more CPU instructions than recorded; needs valgrind, two minutes
+bench-check: setup compiled  ## fail if a response takes more CPU instructions than recorded; needs valgrind, three minutes
 	$(AS_USED) $(BIN)/python -m bench.guard $(ARGS)
 
 torture: dev  ## kills, power cuts, full disks, floods: 65 minutes; ARGS=--short to try it, ARGS=--write to store the result

@@ -40,20 +40,22 @@ def build_command(folder: Path) -> tuple[str, ...]:
     return ("env", "PYTHONHASHSEED=0", find_valgrind(), *options)
 
 
-def count_instructions(server: Server, requests: list[Request], folder: Path) -> float:
+def count_instructions(server: Server, requests: list[Request], folder: Path, divisor: int = 1) -> float:
     """Return the instructions per request: the lower quartile of several counts, to exclude periodic work.
+
+    `divisor` reduces the number of requests, for expensive ones.
 
     Raise BenchmarkError if a response is not a success.
     """
-    warm_up, *counted = split_requests(requests)
+    warm_up, *counted = split_requests(requests, divisor)
     _send(server, warm_up)
     return quantiles([_count(server, part, folder) for part in counted], n=4)[0]
 
 
-def split_requests(requests: list[Request]) -> list[list[Request]]:
+def split_requests(requests: list[Request], divisor: int = 1) -> list[list[Request]]:
     """Return the requests of the warm-up and of each count, none twice if there are enough."""
     endless = cycle(requests)
-    return [list(islice(endless, size)) for size in (_WARM_UP, *[REQUESTS] * _COUNTS)]
+    return [list(islice(endless, size // divisor)) for size in (_WARM_UP, *[REQUESTS] * _COUNTS)]
 
 
 def _count(server: Server, requests: list[Request], folder: Path) -> float:

@@ -17,6 +17,7 @@ from bench import callgrind, data, machine, servers
 from bench.command import log_progress, report_errors
 from bench.data import Data
 from bench.http_client import Request, Response
+from bench.peers.rows import ROWS
 from bench.scenarios import SCENARIOS, Scenario
 
 BASELINE_FILE = Path(__file__).with_name("guard.json")
@@ -24,6 +25,8 @@ TOLERANCE = 0.1
 """The tolerated difference from the baseline, as a fraction."""
 _SETTINGS = {"LISTINGS_SITE": "off"}
 """The market's index would be updated during the measurement."""
+_SCENARIOS = (*SCENARIOS, *(row for row in ROWS if row.name in {"page of 50", "update", "batch of 100 creates"}))
+_DIVISORS = {"batch of 100 creates": 10}
 _PROGRAM = (sys.executable, "-m", "bench.without_maintenance")
 
 
@@ -78,8 +81,9 @@ class Comparison(NamedTuple):
 
 @click.command()
 @click.option("--write", "writes", is_flag=True, help="Store the result as the new baseline.")
+@click.option("--add", "adds", is_flag=True, help="Store only the results that have no baseline.")
 @click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder for test data.")
-def main(*, writes: bool, folder: Path | None) -> None:
+def main(*, writes: bool, adds: bool, folder: Path | None) -> None:
     """Check whether a response takes more instructions than before.
 
     \b
@@ -87,11 +91,11 @@ def main(*, writes: bool, folder: Path | None) -> None:
     """
     with report_errors():
         measured = _measure(folder)
-        if writes:
-            BASELINE_FILE.write_text(
-                json.dumps({name: round(value, 3) for name, value in measured.items()}, indent=2) + "\n"
-            )
-        comparisons = compare(measured, json.loads(BASELINE_FILE.read_text("utf-8")))
+        baseline = json.loads(BASELINE_FILE.read_text("utf-8"))
+        comparisons = compare(measured, baseline)
+        if writes or adds:
+            stored = measured | (baseline if adds else {})
+            BASELINE_FILE.write_text(json.dumps({name: round(stored[name], 3) for name in measured}, indent=2) + "\n")
     for comparison in comparisons:
         click.echo(comparison.format())
     sys.exit(any(comparison.is_more_expensive for comparison in comparisons))
@@ -103,12 +107,12 @@ def compare(measured: Mapping[str, float], baseline: Mapping[str, float]) -> lis
 
 
 def build_measurements() -> dict[str, Scenario]:
-    """Return the scenarios to count by name: each one, and one repeated request of each reading scenario.
+    """Return the scenarios to count by name: each one, and one repeated request of each cached response.
 
-    No listing is read twice by a scenario; its lists and creates return to an account after a hundred requests.
+    No listing or page is read twice by a scenario; its lists and creates return to an account after a hundred requests.
     """
     repeated = {f"{row.name}, again": row._replace(requests=_repeat_first(row)) for row in SCENARIOS if not row.creates}
-    return {row.name: row for row in SCENARIOS} | repeated
+    return {row.name: row for row in SCENARIOS} | repeated | {row.name: row for row in _SCENARIOS}
 
 
 def _repeat_first(scenario: Scenario) -> Callable[[Data], list[Request]]:
@@ -118,12 +122,12 @@ def _repeat_first(scenario: Scenario) -> Callable[[Data], list[Request]]:
 def _measure(folder: Path | None) -> dict[str, float]:
     callgrind.find_valgrind()
     core = machine.choose_cores()[0]
-    log_progress("4 servers under valgrind: one or two minutes, longer on a busy machine")
+    log_progress(f"{1 + len(_SCENARIOS)} servers under valgrind: two or three minutes, longer on a busy machine")
     with tempfile.TemporaryDirectory(prefix="listings-guard-", dir=folder) as name:
         parent = Path(name)
         filled = data.fill(parent / "filled.db")
         responses, services = _count_service(filled, parent, core)
-        references = {row.name: _count_reference(filled, row, responses[row.name], parent, core) for row in SCENARIOS}
+        references = {row.name: _count_reference(filled, row, responses[row.name], parent, core) for row in _SCENARIOS}
     counts = {name: Count(services[name], references[row.name]) for name, row in build_measurements().items()}
     for name, count in counts.items():
         log_progress(f"{name}: {count.service:,.0f} instructions, constant body {count.reference:,.0f}")
@@ -136,9 +140,9 @@ def _count_service(filled: Data, parent: Path, core: int) -> tuple[dict[str, Res
         folder = Path(name)
         program = (*callgrind.build_command(folder), *_PROGRAM)
         with servers.run_service(filled.database, folder, core, settings=_SETTINGS, program=program) as server:
-            responses = {row.name: row.check(filled, server.port) for row in SCENARIOS}
+            responses = {row.name: row.check(filled, server.port) for row in _SCENARIOS}
             counts = {
-                name: callgrind.count_instructions(server, row.requests(filled), folder)
+                name: callgrind.count_instructions(server, row.requests(filled), folder, _DIVISORS.get(name, 1))
                 for name, row in build_measurements().items()
             }
     return responses, counts

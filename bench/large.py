@@ -105,7 +105,7 @@ async def fill(database: Path, count: int) -> Database:
         rows, started, rate = 0, time.monotonic(), 0.0
         for first in range(0, accounts, _CONCURRENT_ACCOUNTS):
             some = sellers[first : first + _CONCURRENT_ACCOUNTS]
-            await asyncio.gather(*(_add(seller, count // accounts) for seller in some))
+            await asyncio.gather(*(add_listings(seller, count // accounts) for seller in some))
             rows += len(some) * (count // accounts)
             if rows <= MAX_TIMED_ROWS or not rate:
                 rate = rows / (time.monotonic() - started)
@@ -114,7 +114,8 @@ async def fill(database: Path, count: int) -> Database:
         return Database(database, [request for owner in owners for request in await _requests(owner)], rate)
 
 
-async def _add(seller: Seller, count: int) -> None:
+async def add_listings(seller: Seller, count: int) -> None:
+    """Import this many active listings."""
     for start in range(0, count, _BATCH_SIZE):
         await seller.import_rows(_ROWS[: count - start])
 
@@ -131,7 +132,7 @@ def _measure(database: Database, cores: tuple[int, int], folder: Path, seconds: 
     requests = list(database.requests)
     random.Random(0).shuffle(requests)  # noqa: S311 - spread the requests over the file
     started = time.monotonic()
-    with _run_service(database.file, folder, cores[0]) as server:
+    with run_service(database.file, folder, cores[0]) as server:
         response = send(server.port, requests[0])
         start = time.monotonic() - started
         if response.status != 200 or response.json()["id"] != int(requests[0].path.rpartition("/")[2]):  # noqa: PLR2004
@@ -142,7 +143,7 @@ def _measure(database: Database, cores: tuple[int, int], folder: Path, seconds: 
 
 
 @contextmanager
-def _run_service(database: Path, folder: Path, core: int) -> Iterator[servers.Server]:
+def run_service(database: Path, folder: Path, core: int) -> Iterator[servers.Server]:
     """Run the service on the file itself, because copying it would take too long."""
     environment = {
         "LISTINGS_DATABASE_URL": f"sqlite:///{database}",

@@ -52,7 +52,7 @@ def _create_once(owner: Owner, number: int) -> Request:
 
 def _update(owner: Owner, number: int) -> Request:
     body = json.dumps({"price": _NUMBER})
-    return Request("PATCH", f"{PATH}/{owner.listings[number % ACTIVE]}", owner.key, body)
+    return Request("PATCH", f"{PATH}/{owner.listings[number % len(owner.listings)]}", owner.key, body)
 
 
 def _delete(owner: Owner, number: int) -> Request:
@@ -160,7 +160,7 @@ def _check_update(data: Data, port: int) -> Response:
 
 def _check_delete(data: Data, port: int) -> Response:
     """Delete the newest listing of an owner; the scenario doesn't."""
-    request = _delete(data.owners[0], ACTIVE - 1)
+    request = _delete(data.owners[1], ACTIVE - 1)
     response = send(port, request)
     _require_status(200)(response)
     _require_status(404)(send(port, Request("GET", request.path, request.key)))
