@@ -411,6 +411,6 @@ def _check_readiness(address: str, status: int, body: bytes) -> Finding:
         found = f"Ready at {address}; counts the rate limit across {scope}"
         return warning(found, "Follow the advice for the rate limit, and look at Redis's log")
     if status == http.client.SERVICE_UNAVAILABLE and data.keys() == {"error"}:
-        return fault(f"Not ready: {data['error']}", "Fix this cause; the service then recovers by itself")
+        return fault(f"Not ready: {data['error']}", "Fix this cause without a restart: the service then recovers")
     advice = "Set LISTINGS_PORT to another port, or stop the other program"
     return warning(f"Another program than Listings is running at {address}", advice)
