@@ -126,3 +126,21 @@ def test_a_market_that_cannot_be_indexed_is_reported(harness: Harness, monkeypat
     assert (response.status, response.json()) == (200, {"status": "ready", "degraded": degraded})
     harness.index_market()
     assert harness.fetch("GET", "/readyz").json() == {"status": "ready"}
+
+
+def test_an_index_that_does_not_follow_is_reported(harness: Harness) -> None:
+    alice, market = harness.person("alice"), harness.services.market
+    harness.index_market()
+    began = harness.clock()
+    for _ in range(2):
+        harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Bright."})
+        harness.run(market.stamp())
+        harness.run(market.watch_index())
+        harness.clock.advance(50)
+    assert market.measure_lag() == 100
+    degraded = [f"the search index has been behind since {format_timestamp(began)}"]
+    assert harness.fetch("GET", "/readyz").json() == {"status": "ready", "degraded": degraded}
+    harness.index_market()
+    harness.run(market.watch_index())
+    assert market.measure_lag() == 0
+    assert harness.fetch("GET", "/readyz").json() == {"status": "ready"}

@@ -127,7 +127,7 @@ def test_a_trial_begins_with_the_confirmation_of_the_email(harness: Harness) -> 
 
 def test_the_operator_starts_a_trial(harness: Harness) -> None:
     shop = Shop(harness, harness.person("alice", plan_ends_in=-MONTH))
-    test = harness.run(harness.services.test_mode.start_trial(shop.live.account.email))
+    test = harness.run(harness.services.test_mode.start_trial(shop.live.account))
     assert test.plan_expires_at == int(harness.clock.now) + TRIAL
     assert shop.fetch("GET", LISTINGS, shop.create_key()).status == 200
 
@@ -136,7 +136,7 @@ def test_without_trial_days_there_is_no_trial(tmp_path: Path) -> None:
     with Harness(tmp_path, trial_days="0") as harness:
         shop = Shop(harness, harness.person("alice", plan_ends_in=-MONTH))
         confirm_email(harness, shop.live.account)
-        for action in (shop.create_key, lambda: harness.run(harness.services.test_mode.start_trial("1"))):
+        for action in (shop.create_key, lambda: harness.run(harness.services.test_mode.start_trial(shop.live.account))):
             with pytest.raises(Problem):
                 action()
 
@@ -222,7 +222,7 @@ def test_it_is_not_one_of_the_accounts(shop: Shop) -> None:
     assert test.id not in shop.harness.run(list_accounts())
     _, report = shop.harness.run(services.reports.build())
     assert (report.accounts, report.new_accounts, report.active_plans) == (1, 1, 1)
-    shop.harness.run(services.test_mode.start_trial(str(shop.live.account.id)))
+    shop.harness.run(services.test_mode.start_trial(shop.live.account))
     shop.harness.clock.advance(TRIAL - 2 * DAY)
     now = int(shop.harness.clock.now)
     assert shop.harness.run(shop.harness.store.list_accounts_to_remind(7, now, now + 7 * DAY, 9)) == []

@@ -615,12 +615,12 @@ def test_rate_limit_files_are_ignored_without_a_limit(cli: Cli, limits: Path, mo
             "counts the rate limit across this machine, because Redis is unavailable",
         ),
         (200, b'{"status": "ready", "degraded": ["a is away", "b fails"]}', "warning", ", but a is away; b fails"),
-        (200, b'{"status": "ready", "version": 3}', "warning", "Another program than Listings"),
-        (200, b'["ready"]', "warning", "Another program than Listings"),
+        (200, b'{"status": "ready", "version": 3}', "fault", "Another program than Listings"),
+        (200, b'["ready"]', "fault", "Another program than Listings"),
         (503, b'{"error": "The disk is almost full"}', "fault", "The disk is almost full"),
-        (503, b"Bad gateway", "warning", "Another program than Listings"),
-        (200, b"<h1>It works</h1>", "warning", "Another program than Listings"),
-        (404, b'{"error": "no"}', "warning", "Another program than Listings"),
+        (503, b"Bad gateway", "fault", "Another program than Listings"),
+        (200, b"<h1>It works</h1>", "fault", "Another program than Listings"),
+        (404, b'{"error": "no"}', "fault", "Another program than Listings"),
     ],
 )
 def test_responses_of_the_service(
@@ -630,8 +630,10 @@ def test_responses_of_the_service(
     with responding(status, body) as port:
         monkeypatch.setenv("LISTINGS_PORT", port)
         monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens
-        row = run_doctor(cli, code=int(verdict == "fault"))["service"]
+        row = run_doctor(cli, "--full", code=int(verdict == "fault"))["service"]
+        offline = run_doctor(cli, "--offline", code=int("Not ready" in row["found"]))["service"]
     assert row["verdict"] == verdict
+    assert (offline["verdict"] == "warning") == (verdict == "warning" or "Another program" in row["found"])
     assert expected in row["found"]
 
 

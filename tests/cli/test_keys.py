@@ -378,6 +378,7 @@ def test_a_test_key_is_created_and_listed_next_to_the_live_ones(cli: Cli, alice:
 def test_a_trial_gives_test_keys_without_a_plan(cli: Cli, alice: Data) -> None:
     cli.data("account", "plan", str(alice["id"]), "--expire")
     assert "Test keys need" in cli.get_error("key", "create", str(alice["id"]), "--name", "x", "--test")
-    trial = cli.data("account", "plan", str(alice["id"]), "--trial")
-    assert trial["id"] != alice["id"]
-    assert cli.key(alice, "--test")["account_id"] == trial["id"]
+    outcome = cli("account", "plan", str(alice["id"]), "--trial", "--json")
+    assert json.loads(outcome.out)["id"] == alice["id"]
+    assert "Test keys work until 2" in outcome.err
+    assert cli.key(alice, "--test")["account_id"] != alice["id"]

@@ -91,6 +91,13 @@ def test_a_listing_that_is_not_deleted_cannot_be_restored(
     assert cli.data("show", str(listing_id)) == untouched
 
 
+def test_a_listing_of_an_erased_account_is_not_restored(cli: Cli, key: str, service: Serving) -> None:
+    listing_id = service.create(key)
+    cli.run_ok("account", "erase", "1", "--yes")
+    assert cli.get_error("undelete", str(listing_id)) == "Account 1 is erased"
+    assert cli.data("show", str(listing_id))["deleted_at"] is not None
+
+
 def test_changes_by_the_operator_are_logged(
     program: Program, cli: Cli, alice: Data, key: str, service: Serving
 ) -> None:

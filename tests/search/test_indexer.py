@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from listings.cli.machine_checks import check_search_index
 from listings.domain.errors import Unavailable
 from listings.domain.model import MarketQuery
-from listings.search import folders, indexer, writer
+from listings.search import comparison, folders, indexer, writer
 from listings.search.comparison import compare
 from listings.search.folders import Folder, find_root
 from listings.search.indexer import Indexer
@@ -227,6 +228,24 @@ def test_an_index_with_other_terms_serves_until_the_next_one_is_complete(
     assert list_names(harness) == [choose(harness).path.name]
 
 
+def test_the_doctor_finds_an_index_that_does_not_follow(
+    harness: Harness, alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "_WAIT_SECONDS", 0.05)
+    create(harness, alice)
+    create_only(harness, alice)
+    harness.run(harness.services.market.stamp())
+    assert check_search_index(harness.settings).verdict == "ok"  # nothing follows, as the service is not running
+    one = Indexer(harness.store, root_of(harness))
+    lock = folders.lock_writer(root_of(harness))
+    assert lock is not None
+    assert "does not follow" in check_search_index(harness.settings).found
+    os.close(lock)
+    harness.run(one.update())
+    assert check_search_index(harness.settings).verdict == "ok"
+    one.close()
+
+
 def test_an_index_in_another_format_is_not_opened(harness: Harness, alice: Person) -> None:
     ids = {create(harness, alice)}
     folder = choose(harness)
@@ -295,13 +314,13 @@ def test_damage_that_a_search_finds_makes_it_unavailable(harness: Harness, alice
 def test_a_sample_is_compared(harness: Harness, alice: Person) -> None:
     assert harness.run(compare(harness.store, root_of(harness))) is None
     ids = [create(harness, alice, title=f"Bicycle {number}") for number in range(5)]
-    assert harness.run(compare(harness.store, root_of(harness))) == (5, 0)
+    assert harness.run(compare(harness.store, root_of(harness))) == (5, 0, False)
     index = OpenIndex(choose(harness))
     changed = harness.run(harness.store.list_market_changes(0, 2))
     index.apply([changed[0]._replace(title="Lamp"), changed[1]._replace(is_shown=0)])
     index.commit(index.position)
     index.close()
-    assert harness.run(compare(harness.store, root_of(harness))) == (5, 2)
+    assert harness.run(compare(harness.store, root_of(harness))) == (5, 2, False)
     assert ids
 
 

@@ -14,6 +14,7 @@ from listings.cli.output import (
     account_data,
     format_timestamp_or_none,
     json_option,
+    print_message,
     show,
     show_rows,
     status_data,
@@ -113,7 +114,10 @@ def plan(
                 raise Problem("invalid_request", f"Account {owner.id} has no open request for the Business plan")
             return owner
         if trial:
-            return await services.test_mode.start_trial(account)
+            owner = await services.accounts.find(account)
+            test = await services.test_mode.start_trial(owner)
+            print_message(f"Test keys work until {timestamps.format_timestamp(test.plan_expires_at or 0)} UTC")
+            return owner
         return await (services.accounts.expire_plan(account) if expire else services.accounts.set_plan(account, until))
 
     show(account_data(with_service(use)))

@@ -383,7 +383,7 @@ def _check_service(settings: Settings, *, is_offline: bool) -> Finding:
     try:
         connection.request("GET", "/readyz")
         response = connection.getresponse()
-        return _check_readiness(address, response.status, response.read(_MIB))
+        return _check_readiness(address, response.status, response.read(_MIB), is_offline=is_offline)
     except ConnectionRefusedError:
         found = f"Nothing is listening at {address}"
         advice = "Start the service, or set LISTINGS_PORT to its port. If it should be stopped, use --offline"
@@ -394,7 +394,7 @@ def _check_service(settings: Settings, *, is_offline: bool) -> Finding:
         connection.close()
 
 
-def _check_readiness(address: str, status: int, body: bytes) -> Finding:
+def _check_readiness(address: str, status: int, body: bytes, *, is_offline: bool) -> Finding:
     try:
         data = json.loads(body)
     except ValueError:
@@ -413,4 +413,4 @@ def _check_readiness(address: str, status: int, body: bytes) -> Finding:
     if status == http.client.SERVICE_UNAVAILABLE and data.keys() == {"error"}:
         return fault(f"Not ready: {data['error']}", "Fix this cause without a restart: the service then recovers")
     advice = "Set LISTINGS_PORT to another port, or stop the other program"
-    return warning(f"Another program than Listings is running at {address}", advice)
+    return (warning if is_offline else fault)(f"Another program than Listings is running at {address}", advice)

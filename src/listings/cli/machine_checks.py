@@ -48,4 +48,6 @@ def check_search_index(settings: Settings) -> Finding:
         return ok("There is none yet: a running service builds it")
     if found.different:
         return fault(f"{found.different} of {found.compared} listings differ from the database", rebuild)
+    if found.is_stuck:
+        return fault("The index does not follow the database", "The log has the reason. Otherwise restart the service")
     return ok(f"{format_count(found.compared, 'listing')} compared, as in the database")

@@ -128,6 +128,14 @@ def lock_writer(root: Path) -> int | None:
     return None
 
 
+def has_writer(root: Path) -> bool:
+    """Return whether a process follows the database with an index. Raises OSError."""
+    descriptor = lock_writer(root)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
 def _is_unused(folder: Folder) -> bool:
     try:
         descriptor = os.open(folder.path / _LOCK, os.O_RDWR | os.O_CLOEXEC)

@@ -52,6 +52,7 @@ from listings.service.transfer import Transfer
 from listings.store.store import Store
 
 _MAX_SEARCHES = 2  # at the same time
+_LATE_SECONDS = 60  # of the search index
 
 
 class ServiceInfo(NamedTuple):
@@ -181,6 +182,8 @@ class Services:
         found = []
         if self.market.stamping_failed_at is not None:
             found.append(f"the market has not been updated since {format_timestamp(self.market.stamping_failed_at)}")
+        if self.market.measure_lag() > _LATE_SECONDS and self.market.unindexed_since is not None:
+            found.append(f"the search index has been behind since {format_timestamp(self.market.unindexed_since)}")
         if unavailable := await self._store.list_unavailable_nodes():
             found.append(f"these nodes of the database are unavailable: {', '.join(unavailable)}")
         return found
@@ -238,6 +241,7 @@ class Services:
             tasks.append(Task(background_tasks.LIMITER_SECONDS, [maintain], pauses_first=False))
         if self._options.market_open:
             tasks.append(Task(background_tasks.STAMP_SECONDS, [self.market.stamp]))
+            tasks.append(Task(background_tasks.STATE_SECONDS, [self.market.watch_index]))
         return tasks
 
     async def write_pending(self) -> None:

@@ -70,11 +70,10 @@ class TestMode:
         test = await self._ensure(account)
         return await self._keys.add(test, name, api_keys.generate(is_test=True), expires_at, actor, access=access)
 
-    async def start_trial(self, reference: str) -> Account:
-        """Start a trial now, and return the test account. Raises Problem: account_not_found, invalid_request."""
+    async def start_trial(self, account: Account) -> Account:
+        """Start a trial now, and return the test account. Raises Problem: account_disabled, invalid_request."""
         if not self._trial_seconds:
             raise Problem("invalid_request", "There is no trial: LISTINGS_TRIAL_DAYS is 0")
-        account = await self._accounts.find(reference)
         require_not_erased(account)
         end = int(self._clock()) + self._trial_seconds
         return await self._set_plan(await self._ensure(account), end)

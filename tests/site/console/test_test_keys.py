@@ -45,7 +45,7 @@ def test_without_a_plan_a_trial_offers_test_keys_alone(harness: Harness) -> None
     tab = open_console(harness, months=0)
     assert "Create a key" not in tab.get(KEYS).text
     (account, *_) = harness.run(harness.store.page_accounts(0, 9))
-    harness.run(harness.services.test_mode.start_trial(account.email))
+    harness.run(harness.services.test_mode.start_trial(account))
     assert "You can try the API now, with a test key" in tab.get(KEYS).text
     secret = create_key(tab, mode="test")
     assert status_of(harness, secret) == 200

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from listings.domain import timestamps
+from listings.domain.accounts import require_not_erased
 from listings.domain.audience import Takedown
 from listings.domain.errors import Problem
 from listings.domain.history import OPERATOR, Actor
@@ -66,9 +67,13 @@ class Moderation:
     async def restore(self, listing_id: int, *, active: bool) -> Listing:
         """Restore a deleted listing as the operator, inactive (decision G12) or active.
 
-        Raises Problem: listing_not_found, account_full, external_id_taken, invalid_request (it is not deleted, so its
-        owner decides on its state).
+        Raises Problem: listing_not_found, account_disabled (the account is erased), account_full, external_id_taken,
+        invalid_request (it is not deleted, so its owner decides on its state).
         """
+        listing = await self._store.get_listing(listing_id)
+        owner = await self._store.get_account(listing.account_id) if listing is not None else None
+        if owner is not None:
+            require_not_erased(owner)
         now = int(self._clock())
         updated_at = timestamps.format_timestamp(now)
 

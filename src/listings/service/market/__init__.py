@@ -1,5 +1,6 @@
 """The public market: search, public listings, and view counts (decision G8)."""
 
+import math
 import re
 import secrets
 from collections import Counter
@@ -25,6 +26,7 @@ from listings.domain.model import (
 from listings.domain.timestamps import DAY_SECONDS
 from listings.search.reader import Reader
 from listings.search.results import Search, list_newest_sellers
+from listings.search.schema import read_position
 from listings.search.suggestions import list_frequent_words
 from listings.service.indexing import Pause, run_index_steps
 from listings.service.market import results
@@ -103,6 +105,7 @@ class Market:
         self._holder = secrets.token_bytes(16)
         self.stamping_failed_at: float | None = None  # the first failure since the last success, in seconds since 1970
         self._behind_since: float | None = None
+        self._unindexed: tuple[int, float] | None = None  # the sequence of a change, and since when it waits
         self._reader = Reader(index_folder)
         self._finder = Finder(store, self._reader)
         self._counts = CountCache(clock)
@@ -326,9 +329,26 @@ class Market:
         return done
 
     def measure_lag(self) -> float:
-        """Return for how many seconds changes may have been waiting to be numbered. Thread-safe."""
-        since = self._behind_since
-        return max(self._clock() - since, 0.0) if since is not None else 0.0
+        """Return for how many seconds changes may have been waiting for the index of this machine. Thread-safe."""
+        times = [self._behind_since, self.unindexed_since]
+        return max(self._clock() - min((it for it in times if it is not None), default=math.inf), 0.0)
+
+    @property
+    def unindexed_since(self) -> float | None:
+        """Since when a change that is numbered has been waiting for the index, in seconds since 1970."""
+        waiting = self._unindexed
+        return waiting[1] if waiting is not None else None
+
+    async def watch_index(self) -> None:
+        """Note whether the index of this machine follows the database."""
+        last = (await self._store.get_market_state()).sequence
+        with suppress(Unavailable):
+            position = await self._reader.run(lambda view: read_position(view.searcher))
+            indexed = position.sequence if position is not None else 0
+            if indexed >= last:
+                self._unindexed = None
+            elif self._unindexed is None or indexed >= self._unindexed[0]:
+                self._unindexed = last, self._clock()
 
     async def purge_tombstones(self) -> None:
         """Delete entries of listings that were removed more than a week ago."""
