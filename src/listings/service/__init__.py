@@ -52,7 +52,7 @@ from listings.service.transfer import Transfer
 from listings.store.store import Store
 
 _MAX_SEARCHES = 2  # at the same time
-_LATE_SECONDS = 60  # of the search index
+_LATE_SECONDS = 60  # a search index that is further behind is reported
 
 
 class ServiceInfo(NamedTuple):

@@ -27,7 +27,7 @@ class Converted(NamedTuple):
 
     file: BinaryIO
     by_record: bool
-    encoding: str  # of the original: "utf-8", "utf-16", "cp1252" or "xlsx"
+    encoding: str  # before the conversion: "utf-8", "utf-16", "cp1252" or "xlsx"
     header: Header
 
 
