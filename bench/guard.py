@@ -92,7 +92,7 @@ def main(*, writes: bool, adds: bool, folder: Path | None) -> None:
     with report_errors():
         measured = _measure(folder)
         baseline = json.loads(BASELINE_FILE.read_text("utf-8"))
-        comparisons = compare(measured, baseline)
+        comparisons = compare(measured, measured if writes else baseline)
         if writes or adds:
             stored = measured | (baseline if adds else {})
             BASELINE_FILE.write_text(json.dumps({name: round(stored[name], 3) for name in measured}, indent=2) + "\n")

@@ -220,6 +220,11 @@ def test_an_index_with_other_terms_serves_until_the_next_one_is_complete(
     one = Indexer(harness.store, root_of(harness))
     assert harness.run(one.step(is_patient=False)) is True
     assert (choose(harness), find(harness)) == (older, ids)
+    built = list_names(harness)
+    one.close()
+    one = Indexer(harness.store, root_of(harness))  # continues to build
+    assert harness.run(one.step(is_patient=False)) is True
+    assert list_names(harness) == built
     harness.run(one.update())
     assert choose(harness).is_current
     assert find(harness) == ids

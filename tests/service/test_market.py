@@ -503,8 +503,9 @@ def test_a_step_grows_slowly_and_shrinks_immediately() -> None:
 class Backlog:
     """A store that always has more to index. `contended` simulates concurrent writes."""
 
-    def __init__(self, *, contended: bool) -> None:
+    def __init__(self, *, contended: bool, delays_reads: bool = True) -> None:
         self._contended = contended
+        self._delays_reads = delays_reads
         self.counts: list[int] = []
 
     async def stamp_market(self, count: int, _holder: bytes, _now: float) -> IndexResult:
@@ -514,18 +515,31 @@ class Backlog:
         if len(self.counts) == 20:
             raise Unavailable("Enough")
         self.counts.append(count)
-        return IndexResult(count, has_more=True, seconds=0.03, preparing_seconds=0.02, contended=self._contended)
+        return IndexResult(
+            count,
+            has_more=True,
+            seconds=0.03,
+            preparing_seconds=0.02,
+            contended=self._contended,
+            delays_reads=self._delays_reads,
+        )
 
 
 @pytest.mark.parametrize("method", ["stamp", "index_accounts"])
 @pytest.mark.parametrize(
-    ("contended", "requests", "minimum", "maximum"),
-    [(True, 0, 0.03, 0.06), (False, 1, 0.03, 0.06), (False, 0, 0.7, 0.9)],
-    ids=["writes", "reads", "idle"],
+    ("contended", "delays_reads", "requests", "minimum", "maximum"),
+    [
+        (True, True, 1, 0.03, 0.06),
+        (False, True, 1, 0.2, 0.3),
+        (False, False, 1, 0.7, 0.9),
+        (False, True, 0, 0.7, 0.9),
+    ],
+    ids=["writes", "reads", "reads of another process", "idle"],
 )
 def test_indexing_takes_its_share_of_the_time(
     method: str,
     contended: bool,  # noqa: FBT001 - a parameter of the test
+    delays_reads: bool,  # noqa: FBT001 - likewise
     requests: int,
     minimum: float,
     maximum: float,
@@ -537,7 +551,7 @@ def test_indexing_takes_its_share_of_the_time(
         for _ in range(requests):
             services.usage.record_response(Caller(1, 1, 1, None, None, None, None, "write"), 200)
 
-    backlog: Any = Backlog(contended=contended)
+    backlog: Any = Backlog(contended=contended, delays_reads=delays_reads)
     services = Services(backlog, None, options=Options(pause=pause))
     with pytest.raises(Unavailable):
         asyncio.run(getattr(services.market, method)())

@@ -180,7 +180,7 @@ def test_empty_rows_and_cells_are_skipped(shop: Shop) -> None:
         "sep=;\r\ntitle;content;price\r\nKōwhai;c;5\r\n".encode(),
         "\ufefftitle,content,price\nKōwhai,c,5\n".encode("utf-16-le"),
         "\ufefftitle\tcontent\tprice\r\nKōwhai\tc\t5\r\n".encode("utf-16-be"),
-        "title,content,price\rKōwhai,c,5\r".encode(),
+        'title,content,price\rKōwhai,"c\nc",5\r'.encode(),
         "\ufefftitle;content;price\rKōwhai;c;5\r".encode("utf-16-le"),
     ],
 )

@@ -388,7 +388,9 @@ def _check_service(settings: Settings, *, is_offline: bool) -> Finding:
         found = f"Nothing is listening at {address}"
         advice = "Start the service, or set LISTINGS_PORT to its port. If it should be stopped, use --offline"
         return ok(found) if is_offline else fault(found, advice)
-    except (OSError, UnicodeError, http.client.HTTPException) as error:
+    except http.client.HTTPException:
+        return _report_other_program(address, is_offline=is_offline)
+    except (OSError, UnicodeError) as error:
         return warning(f"{address} does not respond: {error}", "Look at the service's log, then restart it")
     finally:
         connection.close()
@@ -412,5 +414,9 @@ def _check_readiness(address: str, status: int, body: bytes, *, is_offline: bool
         return warning(found, "Follow the advice for the rate limit, and look at Redis's log")
     if status == http.client.SERVICE_UNAVAILABLE and data.keys() == {"error"}:
         return fault(f"Not ready: {data['error']}", "Fix this cause without a restart: the service then recovers")
+    return _report_other_program(address, is_offline=is_offline)
+
+
+def _report_other_program(address: str, *, is_offline: bool) -> Finding:
     advice = "Set LISTINGS_PORT to another port, or stop the other program"
     return (warning if is_offline else fault)(f"Another program than Listings is running at {address}", advice)

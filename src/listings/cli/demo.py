@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from listings.cli import demo_history, seed
 from listings.cli.demo_market import DemoSeller, read_sellers
 from listings.cli.seed import SeedAccount
 from listings.domain import api_keys, fields
+from listings.domain.errors import Problem
 from listings.domain.history import OPERATOR
 from listings.domain.model import Account, Caller, ListingQuery, Status, bucket_of
 from listings.domain.timestamps import DAY_SECONDS
@@ -64,10 +65,11 @@ async def prepare(services: Services, folder: Path) -> Demo:
     first: list[int | None] = []
     with closing(_go_back(services)) as earlier:
         for seller, role in zip(sellers, _ROLES, strict=False):
-            account = await seed.ensure_account(earlier, SeedAccount(seller.name, seller.email, role.plan_end))
-            await _ensure_contact(earlier, account, seller)
-            await _ensure_password(earlier, account, password)
-            keys[role.variable], caller = await _ensure_key(earlier, account, saved.get(role.variable))
+            then = await _choose_time(services, earlier, seller)
+            account = await seed.ensure_account(then, SeedAccount(seller.name, seller.email, role.plan_end))
+            await _ensure_contact(then, account, seller)
+            await _ensure_password(then, account, password)
+            keys[role.variable], caller = await _ensure_key(then, account, saved.get(role.variable))
             first.append(await _ensure_listings(services, caller, seller.listings))
         await asyncio.gather(*(_ensure_seller(services, earlier, seller) for seller in sellers[len(_ROLES) :]))
     await services.market.stamp()  # so that the first visitor of the market sees them
@@ -75,9 +77,17 @@ async def prepare(services: Services, folder: Path) -> Demo:
 
 
 def _go_back(services: Services) -> Services:
-    """Return services for what happened before the first listing was created."""
-    moment = services.clock() - (demo_history.DAYS + 1) * DAY_SECONDS
+    """Return services for what happened before the first request and the first listing."""
+    moment = services.clock() - (demo_history.USAGE_DAYS + 1) * DAY_SECONDS
     return Services(services.revisions, None, _stop_clock(moment))
+
+
+async def _choose_time(services: Services, earlier: Services, seller: DemoSeller) -> Services:
+    """Return the services with which a seller is completed: the earlier ones for a new account."""
+    with suppress(Problem):
+        await services.accounts.find(seller.email)
+        return services
+    return earlier
 
 
 def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
@@ -153,8 +163,9 @@ async def _ensure_key(services: Services, account: Account, saved: str | None) -
 
 async def _ensure_seller(services: Services, earlier: Services, seller: DemoSeller) -> None:
     """Create another seller of the market, with neither a key nor a password."""
-    account = await seed.ensure_account(earlier, SeedAccount(seller.name, seller.email, _FUTURE))
-    await _ensure_contact(earlier, account, seller)
+    then = await _choose_time(services, earlier, seller)
+    account = await seed.ensure_account(then, SeedAccount(seller.name, seller.email, _FUTURE))
+    await _ensure_contact(then, account, seller)
     caller = Caller(OPERATOR, account.id, bucket_of(account.id), account.plan_expires_at, None, None, None, "write")
     await _ensure_listings(services, caller, seller.listings)
 

@@ -11,7 +11,7 @@ from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
 from listings.service import Services
 
 DAYS = 20  # over which the demo's listings were created
-_USAGE_DAYS = 30
+USAGE_DAYS = 30
 _MAX_VIEWS = 5  # of a listing on a day
 _MESSAGES = (
     ("Hana Rangi", "hana@demo.example", "Kia ora, is this still available? I could pick it up on Saturday."),
@@ -34,6 +34,6 @@ async def add(services: Services, caller: Caller, ids: Sequence[int]) -> None:
     hour = now // HOUR_SECONDS
     used = {
         UsageSlot(caller.account_id, hour - back, caller.key_id, HTTPStatus.OK): random.randrange(40)
-        for back in range(1, _USAGE_DAYS * 24, 5)
+        for back in range(1, USAGE_DAYS * 24, 5)
     }
     await store.add_usage({slot: count for slot, count in used.items() if count}, [], 0)

@@ -42,7 +42,10 @@ def check_search_index(settings: Settings) -> Finding:
         found = asyncio.run(wiring.compare_index(settings))
     except Problem:
         return ok("Not checked, because the database can't be read")
-    except Exception as error:  # noqa: BLE001 - whatever tantivy raises
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        # Whatever tantivy raises: its PanicException is a BaseException.
         return fault(f"The index can't be read: {error}", rebuild)
     if found is None:
         return ok("There is none yet: a running service builds it")

@@ -38,8 +38,9 @@ async def compare(store: ScriptedMarketStore, root: Path) -> Comparison | None:
     searcher = Index.open(str(folder.path)).searcher()
     position = read_position(searcher)
     state = await store.get_market_state()
-    is_late = position is not None and position.sequence < state.sequence and folders.has_writer(root)
-    is_stuck = is_late and not await _advances(folder, position)
+    is_late = position is not None and position.sequence < state.sequence
+    is_built = any(it.is_usable and not it.is_complete for it in folders.list_folders(root))  # which takes longer steps
+    is_stuck = is_late and not is_built and folders.has_writer(root) and not await _advances(folder, position)
     last = state.serial
     found: dict[int, bool] = {}
     for _ in range(_PARTS):

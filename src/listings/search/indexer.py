@@ -16,6 +16,7 @@ from typing import NamedTuple
 from listings.domain.errors import Unavailable
 from listings.domain.market import MarketState
 from listings.search import folders
+from listings.search.folders import Folder
 from listings.search.schema import Position
 from listings.search.writer import IndexDamageError, OpenIndex
 from listings.store.store import Store
@@ -119,31 +120,42 @@ class Indexer:
         """Open the folder that serves, and create another one if that can't be followed or should be replaced."""
         self._indexes = [it for it in self._indexes if it.folder.path.exists()]
         if not self._indexes:
-            self._indexes = [*self._open_existing(state, origin)]
+            self._indexes = self._open_existing(state, origin)
         is_followable = bool(self._indexes) and _is_followable(self._indexes[-1].position, state, origin)
         if len(self._indexes) == 2 and not is_followable:  # noqa: PLR2004 - the one that is built
             self._indexes.pop().close()
         if len(self._indexes) < 2 and (not is_followable or self._must_replace(self._indexes[0])):  # noqa: PLR2004
+            folders.remove_unused(self._root, {it.folder.path for it in self._indexes})  # unfinished ones, too
             start = Position(state.sequence, state.serial + 1, state.sequence, origin)
             self._indexes.append(OpenIndex(folders.create_folder(self._root), start))
 
     def _open_existing(self, state: MarketState, origin: int) -> list[OpenIndex]:
-        chosen = folders.choose_folder(self._root)
-        if chosen is None:
-            return []
+        """Open the index that serves, and the next one if it was being built."""
+        serving = folders.choose_folder(self._root)
+        building = [it for it in folders.list_folders(self._root) if it.is_current and it.is_usable]
+        unfinished = next((it for it in building if not it.is_complete), None)
+        indexes = []
+        for folder in dict.fromkeys((serving, unfinished)):
+            index = self._open_folder(folder) if folder is not None else None
+            if index is None:
+                continue
+            if index.folder.is_complete or _is_followable(index.position, state, origin):
+                indexes.append(index)
+            else:
+                index.close()
+        return indexes
+
+    def _open_folder(self, folder: Folder) -> OpenIndex | None:
+        """Open the index of a folder, or mark it as damaged."""
         try:
-            index = OpenIndex(chosen)
+            return OpenIndex(folder)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise
             self._probe()
-            _log.warning("The search index %s is damaged and is built again: %s", chosen.path.name, error)
-            chosen.mark_damaged()
-            return []
-        if not _is_followable(index.position, state, origin) and not chosen.is_complete:
-            index.close()
-            return []
-        return [index]
+            _log.warning("The search index %s is damaged and is built again: %s", folder.path.name, error)
+            folder.mark_damaged()
+            return None
 
     def _must_replace(self, index: OpenIndex) -> bool:
         if folders.take_rebuild(self._root) or not index.folder.is_usable or not index.folder.is_current:

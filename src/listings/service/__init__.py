@@ -182,8 +182,9 @@ class Services:
         found = []
         if self.market.stamping_failed_at is not None:
             found.append(f"the market has not been updated since {format_timestamp(self.market.stamping_failed_at)}")
-        if self.market.measure_lag() > _LATE_SECONDS and self.market.unindexed_since is not None:
-            found.append(f"the search index has been behind since {format_timestamp(self.market.unindexed_since)}")
+        since = self.market.unindexed_since
+        if since is not None and self.clock() - since > _LATE_SECONDS:
+            found.append(f"the search index has been behind since {format_timestamp(since)}")
         if unavailable := await self._store.list_unavailable_nodes():
             found.append(f"these nodes of the database are unavailable: {', '.join(unavailable)}")
         return found

@@ -11,7 +11,7 @@ Pause: TypeAlias = Callable[[float], Awaitable[None]]
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
 _IDLE_STEP_SECONDS = 0.1  # target duration of a step without other requests lately; a request may wait that long
 _BUSY_STEP_SECONDS = 0.001  # target duration of a step with other requests
-_IDLE_SHARE, _BUSY_SHARE = 0.8, 0.04  # share of time that indexing may use
+_IDLE_SHARE, _READ_SHARE, _BUSY_SHARE = 0.8, 0.25, 0.04  # of the time, for indexing: alone, with reads, with writes
 _MAX_PAUSE_SECONDS = 5.0
 
 
@@ -23,18 +23,18 @@ async def run_index_steps(
     `take_step` receives the maximum number of listings. The size of a step limits the delay of a concurrent request,
     and the pause after it limits the share of the time that indexing takes. The first step is small, because it is not
     yet known whether there are concurrent requests. `count_requests` returns those that this process has received.
-    Reads are delayed too, because a step holds Python's global interpreter lock most of the time.
     """
     done, size, requests = 0, _FIRST_STEP, count_requests()
     while True:
         step = await take_step(size)
         done += step.done
-        if count_requests() != requests:
-            step, requests = step._replace(contended=True), count_requests()
         if not step.has_more:
             return done
-        size = compute_next_size(size, step)
         share = _BUSY_SHARE if step.contended else _IDLE_SHARE
+        if step.delays_reads and not step.contended and count_requests() != requests:
+            step, share = step._replace(contended=True), _READ_SHARE
+        requests = count_requests()
+        size = compute_next_size(size, step)
         await pause(min((step.seconds + step.preparing_seconds) * (1 / share - 1), _MAX_PAUSE_SECONDS))
 
 

@@ -43,7 +43,8 @@ class IndexResult(NamedTuple):
     has_more: bool = False
     seconds: float = 0.0  # during which other writers may have been blocked
     preparing_seconds: float = 0.0  # before that, with pauses in which others can write
-    contended: bool = False  # whether there were other writes or requests since the previous step, or during this one
+    contended: bool = False  # whether others have written since the previous step or together with this one
+    delays_reads: bool = False  # whether the step held Python's global interpreter lock in this process
 
 
 def build_timeout_error() -> Unavailable:

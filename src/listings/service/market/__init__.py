@@ -342,13 +342,14 @@ class Market:
     async def watch_index(self) -> None:
         """Note whether the index of this machine follows the database."""
         last = (await self._store.get_market_state()).sequence
+        position = None
         with suppress(Unavailable):
             position = await self._reader.run(lambda view: read_position(view.searcher))
-            indexed = position.sequence if position is not None else 0
-            if indexed >= last:
-                self._unindexed = None
-            elif self._unindexed is None or indexed >= self._unindexed[0]:
-                self._unindexed = last, self._clock()
+        indexed = position.sequence if position is not None else -1
+        if indexed >= last:
+            self._unindexed = None
+        elif self._unindexed is None or indexed >= self._unindexed[0]:
+            self._unindexed = last, self._clock()
 
     async def purge_tombstones(self) -> None:
         """Delete entries of listings that were removed more than a week ago."""

@@ -3,6 +3,7 @@
 import codecs
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable
 from typing import BinaryIO, NamedTuple
 
@@ -16,6 +17,8 @@ _PIECE = 1024 * 1024
 _ZIP = b"PK\x03\x04"
 _UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _HEADER_BYTES = 64 * 1024
+_QUOTED = re.compile(rb'"[^"]*(?:"|$)')
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")  # the piece may end within CR LF
 _MAX_SHOP_BYTES = 64 * 1024 * 1024  # of a shop's export, which is in memory
 
 
@@ -60,8 +63,8 @@ def convert(file: BinaryIO, name: str, options: ReadOptions, make_copy: Callable
 def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> BinaryIO:
     """Return the file, or a copy if its lines end with CR, as in "CSV (Macintosh)" of Excel."""
     file.seek(0)
-    start = file.read(_HEADER_BYTES)
-    if b"\n" in start or b"\r" not in start:
+    first = _LINE_END.search(_QUOTED.sub(b"", file.read(_HEADER_BYTES)))
+    if first is None or first[0] != b"\r":
         return file
     copy = make_copy()
     file.seek(0)

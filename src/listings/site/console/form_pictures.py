@@ -30,6 +30,11 @@ async def add_picture(request: Request, member: Member, file: UploadFile, name: 
         raise
 
 
+def has_pictures(form: FormData) -> bool:
+    """Return whether a form has files for `add_pictures`."""
+    return any(isinstance(file, UploadFile) and file.filename for file in form.getlist("pictures"))
+
+
 async def add_pictures(request: Request, member: Member, form: FormData) -> tuple[list[str], Problem | None]:
     """Store the files `pictures` of a form. Return the paths of those that were stored, and why others were not."""
     paths, errors = [], list[str]()

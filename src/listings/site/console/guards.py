@@ -117,6 +117,7 @@ def for_member_unchecked(page: MemberPage) -> Page:
             response = await page(request, member)
         finally:
             await request.close()  # closes uploaded files
+            request._form = None  # noqa: SLF001 - Starlette would keep the texts until the response is sent
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 

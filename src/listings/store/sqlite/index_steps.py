@@ -79,7 +79,7 @@ class SqliteIndexStore(DatabaseStore):
         return result
 
     async def _run_index_step(self, step: Operation[IndexResult]) -> IndexResult:
-        """Run a step and set `seconds` and `contended` of its result."""
+        """Run a step and set `seconds`, `contended` and `delays_reads` of its result."""
         writer = self._database.writer
 
         def run(connection: apsw.Connection) -> IndexResult:
@@ -89,6 +89,7 @@ class SqliteIndexStore(DatabaseStore):
                 self._last_index_sequence is not None and sequence > self._last_index_sequence + INCREMENT_PER_WRITE
             )
             self._last_index_sequence = sequence
-            return result._replace(seconds=perf_counter() - began, contended=had_writes or writer.batch_size > 1)
+            contended = had_writes or writer.batch_size > 1
+            return result._replace(seconds=perf_counter() - began, contended=contended, delays_reads=True)
 
         return await writer.run(run, changes_callers=False, track=lambda _: None)  # it changes no listing

@@ -22,7 +22,7 @@ from listings.service import Services
 from listings.service.listings.steps import Version, WriteOptions, find_changes
 from listings.service.members.sessions import Member
 from listings.site import market, security
-from listings.site.console.form_pictures import add_pictures, append_lines
+from listings.site.console.form_pictures import add_pictures, append_lines, has_pictures
 from listings.site.console.guards import (
     LISTINGS_PATH,
     MAX_DRAFTS,
@@ -73,7 +73,7 @@ async def create_listing(request: Request, member: Member) -> Response:
         sent = {**sent, "is_active": ""}
     try:
         require_current_session(member, form)
-        if is_draft:
+        if is_draft and has_pictures(form):
             require_draft_room(await measure_account(request, member))  # before pictures are stored
         paths, failure = await add_pictures(request, member, form)
         sent = append_lines(sent, paths)
