@@ -29,7 +29,7 @@ from tests.site.tab import Tab
 
 BOUNDARY = "x7"
 HEADER = b"title,content\n"
-MANY_ROWS = HEADER + b"a,b\n" * 19_000
+MANY_ROWS = b"title,content,external_id\n" + b"".join(b"a,b,%d\n" % number for number in range(19_000))
 TOO_MANY = "A file must have at most 20,000 rows: split it into several files"
 
 
