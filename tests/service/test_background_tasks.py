@@ -28,7 +28,7 @@ async def run_background_tasks(harness: Harness, monkeypatch: pytest.MonkeyPatch
 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == rounds + 9:  # finally, each of the nine tasks is in an endless pause
+        if len(pauses) == rounds + 10:  # finally, each of the ten tasks is in an endless pause
             all_paused.set()
         await (asyncio.sleep(0) if len(pauses) <= rounds else asyncio.Event().wait())
 
@@ -43,12 +43,12 @@ async def run_background_tasks(harness: Harness, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_tasks_run_every_few_seconds_minute_or_hour(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sorted(harness.run(run_background_tasks(harness, monkeypatch, 0))) == [0.2, 1, 1, 1, 2, 10, 60, 60, 3600]
+    assert sorted(harness.run(run_background_tasks(harness, monkeypatch, 0))) == [0.2, 1, 1, 1, 2, 10, 15, 60, 60, 3600]
 
 
 def test_a_service_without_a_rate_limit_has_the_same_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Harness(tmp_path, rate_limit="0") as harness:
-        assert len(harness.run(run_background_tasks(harness, monkeypatch, 0))) == 9
+        assert len(harness.run(run_background_tasks(harness, monkeypatch, 0))) == 10
 
 
 def test_an_account_that_became_large_is_indexed(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

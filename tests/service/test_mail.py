@@ -122,6 +122,17 @@ def test_a_mail_that_the_server_rejects_is_given_up_immediately(
     assert "at attempt 1: SMTPDataError 554" in caplog.text
 
 
+def test_the_log_says_why_a_server_is_unreachable(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    add_alice(harness)
+    request_reset(harness)
+    server = harness.services.mailer._server  # noqa: SLF001 - of the settings
+    assert server is not None
+    harness.services.mailer._server = server._replace(port=1)  # noqa: SLF001
+    send(harness)
+    assert "SMTPConnectError Error connecting to 127.0.0.1 on port 1" in caplog.text
+    assert ALICE not in caplog.text
+
+
 def test_an_unexpected_error_of_one_mail_does_not_stop_the_others(
     harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:

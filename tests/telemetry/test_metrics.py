@@ -300,12 +300,13 @@ def test_a_failed_batch_is_counted(
         measured = Measured(service)
         other = apsw.Connection(str(service.settings.database))
         other.execute("BEGIN IMMEDIATE")
-        assert measured.send(request("POST", LISTINGS, key, body=BICYCLE)) == 503
+        assert [measured.send(request("POST", LISTINGS, key, body=BICYCLE)) for _ in range(2)] == [503] * 2
         other.close()
         after = measured.scrape()
-    assert after("listings_write_batches_failed_total") == 1
-    assert after.requests("POST", LISTINGS, 503) == 1
-    assert "A batch of 1 writes failed" in caplog.text
+    assert after("listings_write_batches_failed_total") == 2
+    assert after.requests("POST", LISTINGS, 503) == 2
+    failures = [record for record in caplog.records if "A batch of 1 writes failed" in record.message]
+    assert [bool(record.exc_info) for record in failures] == [True, False]  # one traceback
 
 
 def test_a_failed_write_to_postgresql_is_counted(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -58,8 +58,9 @@ async def send(server: SmtpServer, mail: OutgoingMail) -> None:
         code = min(one.code for one in refusals)
         raise MailError(f"{type(refusal).__name__} {code}", is_permanent=code >= _PERMANENT) from refusal
     except (aiosmtplib.SMTPException, OSError) as failure:
-        code_text = getattr(failure, "code", "")
-        raise MailError(f"{type(failure).__name__} {code_text}".strip(), is_permanent=False) from failure
+        is_unreachable = isinstance(failure, aiosmtplib.SMTPConnectError)  # so nothing was said about a recipient
+        detail = str(failure) if is_unreachable else getattr(failure, "code", "")
+        raise MailError(f"{type(failure).__name__} {detail}".strip(), is_permanent=False) from failure
     except _INVALID as error:  # after OSError, because an SSLCertVerificationError is both
         raise MailError(type(error).__name__, is_permanent=True) from error
     else:

@@ -99,8 +99,9 @@ class BatchWriter:
             outcomes = [Outcome(call, error=problem) for call in batch]
             self._report(outcomes, perf_counter() - began, committed=False)
         except Exception as error:  # noqa: BLE001 - the thread must survive, or all later writes would wait forever
+            # Background jobs repeat a write each second while the disk is full: one traceback is enough.
+            _log.error("A batch of %d writes failed: %s", len(batch), error, exc_info=not self.failed)
             self.failed = True
-            _log.exception("A batch of %d writes failed", len(batch))
             self._recover(error)
             outcomes = [
                 Outcome(call, error=_build_failure(error, commit_started=self._commit_started)) for call in batch
