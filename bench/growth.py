@@ -83,11 +83,11 @@ class _Growth(NamedTuple):
     def measure_all(self, count: int) -> list[dict[str, Run]]:
         """Measure all scenarios in the three databases."""
         small = self._fill("small")
-        beside = self._fill("beside")
-        asyncio.run(_add_accounts(beside.database, max(1, count // _SMALL_ACCOUNT), _SMALL_ACCOUNT))
+        crowded = self._fill("crowded")
+        asyncio.run(_add_accounts(crowded.database, max(1, count // _SMALL_ACCOUNT), _SMALL_ACCOUNT))
         large = self._fill("large")
         (owner,) = asyncio.run(_add_accounts(large.database, 1, _LARGE_ACCOUNT, keys=_KEYS))
-        return [self._measure(it) for it in (small, beside, large._replace(owners=owner))]
+        return [self._measure(it) for it in (small, crowded, large._replace(owners=owner))]
 
     def measure_indexing(self) -> str:
         """Measure single reads on one connection while accounts that become large are indexed."""

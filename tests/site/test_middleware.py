@@ -1,6 +1,7 @@
 """Security headers, static files, errors, origin checks and size limits of the pages."""
 
 import asyncio
+import gc
 import gzip
 import hashlib
 import re
@@ -11,6 +12,7 @@ from time import process_time
 from typing import Any, cast
 
 import pytest
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -364,6 +366,26 @@ def test_the_memory_of_a_form_is_released_before_its_response_is_sent(
 
     harness.run(site.application(scope, receive, send))
     assert reserved == [getsizeof("x" * 100_000), 0]
+
+
+def test_a_multipart_form_is_freed_before_its_response_is_sent(harness: Harness) -> None:
+    forms: list[int] = []
+    headers = FORM_HEADERS | {"cookie": sign_in(harness), "content-type": "multipart/form-data; boundary=b"}
+    scope = build_scope(
+        "POST", "/console/account/name", [(name.encode(), value.encode()) for name, value in headers.items()]
+    )
+    body = b'--b\r\nContent-Disposition: form-data; name="name"\r\n\r\n%b\r\n--b--\r\n' % (b"x" * 100_000)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(_: Any) -> None:
+        forms.append(sum(isinstance(it, FormData) for it in gc.get_objects()))
+
+    gc.collect()
+    before = sum(isinstance(it, FormData) for it in gc.get_objects())
+    harness.run(harness.application(scope, receive, send))
+    assert forms[-1] <= before
 
 
 def test_large_forms_are_decoded_one_at_a_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ Pause: TypeAlias = Callable[[float], Awaitable[None]]
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
 _IDLE_STEP_SECONDS = 0.1  # target duration of a step without other requests lately; a request may wait that long
 _BUSY_STEP_SECONDS = 0.001  # target duration of a step with other requests
-_IDLE_SHARE, _READ_SHARE, _BUSY_SHARE = 0.8, 0.25, 0.04  # of the time, for indexing: alone, with reads, with writes
+_IDLE_SHARE, _READ_SHARE, _BUSY_SHARE = 0.8, 0.25, 0.04  # of the time: without requests, with reads, with writes
 _MAX_PAUSE_SECONDS = 5.0
 
 
