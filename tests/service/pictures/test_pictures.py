@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
@@ -18,6 +19,7 @@ from listings.domain.history import CONSOLE, Actor
 from listings.domain.listings import AddStep
 from listings.domain.model import NewListing, bucket_of
 from listings.domain.pictures import Picture, build_path
+from listings.service.pictures.folder import PictureFolder
 from listings.wiring import find_missing_pictures
 from tests.harness import Harness
 from tests.pictures import photo
@@ -285,6 +287,32 @@ def test_an_upload_that_is_given_up_leaves_no_file(harness: Harness) -> None:
         is_done = harness.run(cancel_after(steps))
         assert len(list_files(harness)) == 4 * len(harness.run(harness.store.page_picture_names("", 10)))
     assert steps > 5
+
+
+@pytest.mark.parametrize("step", ["publish", "discard"])
+def test_a_client_that_disconnects_while_files_are_moved_finds_them_stored(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    (harness.settings.file.parent / "upload").write_bytes(photo())
+    account_id, pictures = find_account_id(harness), harness.services.pictures
+    do_step = getattr(PictureFolder, step)
+
+    async def cancel() -> None:
+        loop, is_cancelled = asyncio.get_running_loop(), threading.Event()
+
+        def cancel_during(self: PictureFolder, *arguments: str) -> None:
+            loop.call_soon_threadsafe(task.cancel)
+            loop.call_soon_threadsafe(is_cancelled.set)
+            is_cancelled.wait()
+            do_step(self, *arguments)
+
+        monkeypatch.setattr(PictureFolder, step, cancel_during)
+        task = asyncio.create_task(pictures.add(account_id, harness.settings.file.parent / "upload"))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    harness.run(cancel())
+    assert len(list_files(harness)) == 4 * len(harness.run(harness.store.page_picture_names("", 10))) == 4
 
 
 def test_the_same_lost_picture_twice_at_a_time_is_stored(harness: Harness) -> None:

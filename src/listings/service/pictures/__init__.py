@@ -16,7 +16,7 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, bucket_of
 from listings.domain.pictures import Picture, Sweep, create_name, find_name
 from listings.service.pictures.files import PictureFiles
-from listings.service.pictures.processor import Processor
+from listings.service.pictures.processor import Processor, finish
 from listings.store.store import Store
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Pictures:
         await self.require_files()
         limit = self._options.max_account_bytes if max_bytes is None else max_bytes
         try:
-            digest = await self._run(_compute_digest, source)
+            digest = await finish(self._run(_compute_digest, source))
             return await self._add(account_id, source, digest, file_name, limit, dry_run=dry_run)
         except OSError as error:
             raise Unavailable(f"The picture can't be stored: {error.strerror}", retry_after=10) from error
@@ -98,38 +98,33 @@ class Pictures:
             found = await self._store.renew_picture(found.name, self._now(), file_name)
         if found is not None and await self._run(self._get_files().has, found.name):
             return found, False
-        name = found.name if found is not None and not dry_run else create_name()
-        picture = await self._write(account_id, source, name, file_name, is_new=found is None, dry_run=dry_run)
-        if dry_run:
-            return picture, True
+        draft = create_name()  # of its own, because the same upload may arrive twice
         try:
+            processed = await self._get_processor().process(account_id, source, draft)
+            name = found.name if found is not None else create_name()
+            picture = Picture(name, account_id, *processed, self._now(), None, file_name)
+            if dry_run:
+                return picture, True
+            return await finish(self._publish(draft, picture, digest, limit, is_new=found is None))
+        finally:
+            await finish(self._run(self._get_files().discard, draft))
+
+    async def _publish(
+        self, draft: str, picture: Picture, digest: bytes, limit: int, *, is_new: bool
+    ) -> tuple[Picture, bool]:
+        """Publish the files of a picture and store its row. If that fails, leave neither behind."""
+        try:
+            await self._run(self._get_files().publish, draft, picture.name)
             stored = await self._store_row(picture, digest, limit)
         except Unavailable:
             raise  # the row may be stored; files without one are deleted by a sweep
-        except Problem:
-            if found is None:
-                await self.delete_files([name])
+        except (OSError, Problem):
+            if is_new:
+                await self.delete_files([picture.name])
             raise
-        if stored.name != name:  # the same upload at the same time
-            await self.delete_files([name])
-        return stored, found is None and stored.name == name
-
-    async def _write(
-        self, account_id: int, source: IO[bytes], name: str, file_name: str, *, is_new: bool, dry_run: bool
-    ) -> Picture:
-        """Write the files of a picture, and unless `dry_run` is set, publish them. If that fails, leave none behind."""
-        files, draft = self._get_files(), create_name()  # of its own, because the same upload may arrive twice
-        try:
-            processed = await self._get_processor().process(account_id, source, draft)
-            if not dry_run:
-                await self._run(files.publish, draft, name)
-        except BaseException:  # also if the client has disconnected
-            if is_new and not dry_run:
-                await self.delete_files([name])
-            raise
-        finally:
-            await self._run(files.discard, draft)
-        return Picture(name, account_id, *processed, self._now(), None, file_name)
+        if stored.name != picture.name:  # the same upload at the same time
+            await self.delete_files([picture.name])
+        return stored, is_new and stored.name == picture.name
 
     async def _store_row(self, picture: Picture, digest: bytes, limit: int) -> Picture:
         """Store a picture. If the account is full, delete the longest unused ones first."""

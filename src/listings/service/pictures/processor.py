@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -42,8 +43,9 @@ class Processed(NamedTuple):
     size: int
 
 
-async def _finish(running: asyncio.Future[T]) -> T:
-    """Return a result. If the caller is cancelled, wait for it nevertheless."""
+async def finish(work: Awaitable[T]) -> T:
+    """Return a result. If the caller is cancelled, because the client has disconnected, wait for it nevertheless."""
+    running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -75,7 +77,7 @@ class Processor:
             try:
                 # A cancelled caller must not close the source while it is read.
                 running = loop.run_in_executor(self._thread, self._ask, json.dumps(request).encode() + b"\n")
-                answer = await _finish(running)
+                answer = await finish(running)
             finally:
                 self._timer = loop.call_later(_IDLE_SECONDS, self._thread.submit, self._end)
         if answer.error:
