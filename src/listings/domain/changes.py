@@ -50,8 +50,6 @@ class ChangeActor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The part of a change set in front of its changes."""
-
     id: int
     time: str
     actor: ChangeActor

@@ -235,7 +235,7 @@ _QUOTED_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,20})?")
 
 
 def _parse_number(value: Any) -> float:  # noqa: ANN401 - with a narrower type, mypyc would treat an int as a float
-    """Return a number as a float. Integers too large for a float become infinity, which exceeds every limit."""
+    # Integers too large for a float become infinity, which exceeds every limit.
     if isinstance(value, bool) or not isinstance(value, int | float):
         is_quoted = isinstance(value, str) and _QUOTED_NUMBER.fullmatch(value) is not None
         advice = ": remove the quotes" if is_quoted else ""
@@ -344,7 +344,6 @@ _decode_urls = msgspec.json.Decoder(list[str]).decode
 
 
 def _read_array(text: str) -> list[str] | None:
-    """Return the strings of a JSON array, or None if the text is not one."""
     try:
         return _decode_urls(text) if text.lstrip().startswith("[") else None
     except msgspec.DecodeError:
@@ -634,7 +633,6 @@ def _apply_rules(body: Body, given: Body, *, strict: bool) -> tuple[dict[str, Va
 
 
 def _raise_in_order(faults: list[Fault]) -> None:
-    """Raise InvalidFieldsError, with the faults in the order of `FIELDS`, unless there are none."""
     if faults:
         order = {name: number for number, name in enumerate(FIELDS)}
         raise_faults(sorted(faults, key=lambda fault: order.get(fault.field.partition("[")[0], len(order))))

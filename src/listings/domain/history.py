@@ -1,4 +1,4 @@
-"""What an account has done, how it is used, and the operator's report."""
+"""The activity and usage of an account, and the operator's report."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias

@@ -12,7 +12,7 @@ from listings.domain.errors import Problem
 from listings.domain.fields import preview
 from listings.domain.model import ImportedListing, Listing, ListingChange, Value
 
-_MAX_EDITS = 1_000  # of a listing that are compared with a row
+_MAX_EDITS = 1_000  # that are compared with a row
 
 
 class ImportKey(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class ImportRow(NamedTuple):
     decide: Callable[[Listing | None], ImportedListing | ListingChange]
     external_id: str | None = None
     exported: ExportedVersion | None = None
-    overwrite: bool = False  # what was changed since
+    overwrite: bool = False  # later changes
 
     def count_edits(self, listing: Listing) -> int:
         """Return how many edits of the listing `check` needs, newest first."""

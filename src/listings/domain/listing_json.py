@@ -109,13 +109,13 @@ def decode_object(text: bytes) -> dict[str, object]:
 
 
 def _describe_type_error(error: msgspec.ValidationError) -> str:
-    """Reword msgspec's "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`"."""
+    # msgspec says "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`".
     got = re.search(r"got `(\w+)`", str(error))
     return f"must be a JSON object, got {_TYPE_NAMES[got[1]]}" if got else "contains a number that is out of range"
 
 
 def _locate(error: msgspec.DecodeError, text: bytes) -> str:
-    """Return where the error is, or how the text begins if it is no JSON object, for example a submitted form."""
+    # Anything but an object, such as a submitted form, is shown by its beginning.
     start = text.removeprefix(BYTE_ORDER_MARK).lstrip()[:_PREVIEW_BYTES]
     if not start or start.startswith(b"{"):
         return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")

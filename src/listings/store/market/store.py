@@ -1,4 +1,4 @@
-"""Reads of the market: the newest listings, those of a seller, the cards of a page, and what an index follows."""
+"""Reads of the market: the newest listings, those of a seller, the cards of a page, and the changes for an index."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -136,7 +136,6 @@ class ScriptedMarketStore(ScriptedStore):
         )
 
     async def _read_entries(self, places: Sequence[Any], statement: str = GET_CARDS) -> list[MarketEntry]:
-        """Return the visible listings of rows with serial, id and time."""
         cards = await self._read_by_id(statement, [row[1] for row in places])
         return [_build_entry(place, cards[place[1]]) for place in places if place[1] in cards]
 

@@ -57,7 +57,7 @@ _READ_LISTING = "SELECT title FROM listings ORDER BY bucket, id LIMIT 1"
 
 
 def _build_merge(statement: str, order: str) -> str:
-    """Sort each half of a UNION ALL on its own, because PostgreSQL would otherwise sort all rows after the cursor."""
+    # Otherwise, PostgreSQL would sort all rows after the cursor.
     halves = statement.removesuffix(f"{order}\n").split("UNION ALL")
     return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
 
@@ -92,8 +92,6 @@ SEARCHES = frozenset({PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
 
 
 class _CachedCaller(NamedTuple):
-    """The caller of a key, and the time until which it may be served from the cache."""
-
     caller: Caller
     expires_at: float
 
@@ -313,8 +311,7 @@ class PostgresStore(PostgresIndexStore, Store):
     # Helpers
 
     async def _take_slot(self, bucket: int, write: Coroutine[Any, Any, T]) -> T:
-        """Run a write once a slot of its bucket is free, even if the caller is cancelled."""
-
+        # The write runs even if the caller is cancelled.
         async def run() -> T:
             try:
                 async with self._write_slots.acquire(bucket):
@@ -368,7 +365,7 @@ class PostgresStore(PostgresIndexStore, Store):
         return added
 
     async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:
-        """Create a listing with a single statement. It is repeated only if certainly nothing was written."""
+        # A single statement. It is repeated only if certainly nothing was written.
         attempts = 0
         while True:
             session = await self._acquire_prepared(writes.CREATE)
@@ -393,14 +390,14 @@ class PostgresStore(PostgresIndexStore, Store):
             return added
 
     def _clear_caches(self) -> None:
-        """Clear all caches, because the new server may lag: it may be a standby, or its data may have been restored."""
+        # The new server may lag: it may be a standby, or its data may have been restored.
         self._callers.clear()
         self._indexed.clear()
         self._on_reset()
 
 
 def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> FairQueue:
-    """Return slots for creates, changes and batches: of two or more sessions, they leave at least one free."""
+    # With two or more sessions, at least one stays free.
     writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
     return FairQueue(
         None,

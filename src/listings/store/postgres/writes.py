@@ -212,17 +212,14 @@ async def add(tx: Transaction, engine: Engine, partition: Partition, step: AddSt
 async def _index_for(
     tx: Transaction, engine: Engine, partition: Partition, new: NewListing, idempotency: IdempotencyRecord | None
 ) -> None:
-    """Index the account for a new listing, unless it was created before. Raises the Problem of a rejected create.
-
-    A rejection after the indexing would undo it.
-    """
+    # A rejection after the indexing would undo it, so the new listing is checked first.
     if idempotency is None or (await listings.find_earlier_result(tx, partition, idempotency)) is None:
         await listings.require_acceptable(tx, engine, partition, new)
         await engine.start_indexing(tx, partition)
 
 
 async def _read_index_state(tx: Transaction, partition: Partition, new_listings: int) -> tuple[bool, bool]:
-    """Return whether the account is indexed, and whether it must be indexed now because of new listings."""
+    # Returns whether the account is indexed, and whether it must be now.
     rows = await tx.fetch(_GET_STATE, partition)
     count, indexed = rows[0] if rows else (0, False)
     return indexed, not indexed and count + new_listings >= search_sql.MIN_INDEXED_LISTINGS

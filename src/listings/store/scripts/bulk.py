@@ -132,7 +132,7 @@ class BulkWriter:
     async def _require_acceptable(
         self, tx: Transaction, listing: Listing | None, decision: ImportedListing | ListingChange
     ) -> None:
-        """Raise Problem if an external id is taken or the account is full. Otherwise add the account's growth."""
+        # Adds the account's growth, unless the edit is rejected.
         claimed = find_claimed(listing, decision)
         if claimed is not None:
             holder = await self.find_holder(tx, claimed)
@@ -144,7 +144,7 @@ class BulkWriter:
             self._growth = self._growth.add(growth)
 
     async def _make_room(self, tx: Transaction, listing: Listing, changes: ListingChange) -> None:
-        """Write the pending edits if a change of the listing depends on them, or if they take too much memory."""
+        # A change may depend on the pending edits, and they must not take too much memory.
         if (
             self._created
             or listing.id in self._changed

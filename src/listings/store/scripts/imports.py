@@ -102,13 +102,11 @@ class ScriptedImportStore(ScriptedStore):
         return outcomes
 
 
-def _build_progress(*columns: Any) -> ImportProgress:  # noqa: ANN401 - of several types
+def _build_progress(*columns: Any) -> ImportProgress:  # noqa: ANN401 - the types differ
     return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, columns, strict=True)))
 
 
 class _BatchImporter:
-    """Imports one batch."""
-
     def __init__(self, engine: Engine, key: ImportKey, last_serial: int, actor: Actor | None) -> None:
         self._engine = engine
         self._partition = (key.bucket, key.account_id)
@@ -117,7 +115,7 @@ class _BatchImporter:
         self._writer.last_serial = last_serial
 
     async def prepare(self, tx: Transaction, rows: Sequence[ImportRow]) -> None:
-        """Prepare the account, and read the listings that the rows name, those of other accounts included."""
+        # Listings of other accounts are read, too.
         indexed = await self._engine.prepare_account(tx, self._partition, len(rows))
         ids = list(dict.fromkeys(row.listing_id for row in rows if row.listing_id is not None))
         external_ids = [row.external_id for row in rows if row.external_id is not None]
@@ -129,7 +127,6 @@ class _BatchImporter:
             known |= {row[0]: build_listing(row) for row in (await tx.fetch_many(sql.GET_LISTING, others))}
 
     async def import_row(self, tx: Transaction, row: ImportRow) -> RowOutcome:
-        """Create or change the row's listing, as its `decide` returns."""
         listing = await self._find_listing(tx, row)
         try:
             decision = row.decide(listing)
@@ -156,19 +153,16 @@ class _BatchImporter:
     async def _check_edits(
         self, tx: Transaction, row: ImportRow, listing: Listing, changes: ListingChange
     ) -> int | None:
-        """Return `row.check`, for which the listing's later edits are read if there are any."""
         count = row.count_edits(listing)
         values = (self._partition[0], listing.id, count)
         edits = (await tx.fetch(change_sql.LIST_EDITS, values)) if count else []
         return row.check(listing, changes, [Edit(*edit) for edit in edits])
 
     async def finish(self, tx: Transaction) -> None:
-        """Write the rows, the account's counts, and the change set."""
         await self._writer.finish(tx)
         await self._change_set.write(tx)
 
     async def _find_listing(self, tx: Transaction, row: ImportRow) -> Listing | None:
-        """Return the listing with the row's id, or else with its external id."""
         if row.listing_id is not None:
             return await self._writer.find(tx, row.listing_id)
         holder = None if row.external_id is None else (await self._writer.find_holder(tx, row.external_id))

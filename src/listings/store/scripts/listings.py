@@ -34,16 +34,12 @@ class Added(NamedTuple):
 
 
 class _Created(NamedTuple):
-    """A new listing's id, the account's revisions after it, and whether the account has become large."""
-
     listing_id: int
     revisions: Revisions
     must_index: bool
 
 
 class _Edit(NamedTuple):
-    """A listing before and after a change, which may be empty, and the growth of its account."""
-
     before: Listing
     listing: Listing
     changes: ListingChange
@@ -122,13 +118,8 @@ def build_new(step: AddStep) -> ImportedListing:
 async def _add_new(
     tx: Transaction, engine: Engine, partition: Partition, step: AddStep, actor: Actor | None = None
 ) -> _Created:
-    """Store a listing. The caller must start to index the account if `must_index`.
-
-    With an `actor`, the create is an audit event and a change set of its own. While a large account is being indexed,
-    the listing may be left to the index steps.
-
-    Raises Problem: account_full, external_id_taken, and that of `step.require_room`.
-    """
+    # With an `actor`, the create is an audit event and a change set of its own. While a large account is being indexed,
+    # the listing may be left to the index steps.
     new = step.new
     if new.external_id is not None:
         await require_free(tx, partition, new.external_id)
@@ -158,7 +149,7 @@ async def _add_new(
 
 
 async def _edit(tx: Transaction, engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> _Edit:
-    """Change a listing, unless `decide` raises a Problem. The caller must raise the revision."""
+    # The caller raises the revision.
     change = decide(listing)
     if listing is None:
         raise AssertionError(f"decide accepted the missing listing {listing_id}")

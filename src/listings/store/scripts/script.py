@@ -64,15 +64,12 @@ class ScriptedStore(ABC):
         """Run a script that only reads, in a snapshot."""
 
     async def _write(self, statement: str, *values: object) -> list[Any]:
-        """Run a single statement in a transaction and return its rows."""
         return await self._run_script(lambda tx: tx.fetch(statement, values))
 
     async def _list(self, build: Callable[..., T], statement: str, *values: object) -> list[T]:
-        """Return what `build` returns for the columns of each row."""
         return [build(*row) for row in await self._fetch(statement, *values)]
 
     async def _find(self, build: Callable[..., T], statement: str, *values: object) -> T | None:
-        """Return what `build` returns for the columns of the first row, or None if there is no row."""
         rows = await self._fetch(statement, *values)
         return build(*rows[0]) if rows else None
 

@@ -196,7 +196,7 @@ class SqliteStore(SqliteIndexStore, Store):
         """Ignore the callback: the reader keeps the file that it opened, whose data can't become older."""
 
     def _find_and_count(self, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
-        """Find and count in one transaction."""
+        # In one transaction, so from one snapshot.
         database = self._database
         database.read("BEGIN", ())
         try:
@@ -219,7 +219,6 @@ class SqliteStore(SqliteIndexStore, Store):
 
 
 def _build_list(rows: list[Row]) -> list[Listing]:
-    """Return the listings in rows. Raises LargeListError if they are too large."""
     if len(rows) > MAX_LIST_BYTES // ROW_BYTES:
         raise LargeListError
     listings = [build_listing(row) for row in rows]

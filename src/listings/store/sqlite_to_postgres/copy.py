@@ -44,8 +44,6 @@ class CopyResult(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """The SQLite file and a connection with an open snapshot."""
-
     path: Path
     connection: apsw.Connection
     id: str
@@ -53,14 +51,12 @@ class _Source(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A row on both sides. None means that it is missing."""
-
+    # None: it is missing on this side.
     source: Row | None
     target: Row | None
 
     @property
     def row(self) -> Row:
-        """The row of the source, or that of the target if the source has none."""
         return self.source or self.target or ()
 
 
@@ -102,8 +98,6 @@ def _open_snapshot(path: Path, connection: apsw.Connection) -> _Source:
 
 
 class _Copy:
-    """One run of a copy."""
-
     def __init__(
         self, source: _Source, reader: asyncpg.Connection, writer: asyncpg.Connection, progress: Progress
     ) -> None:
@@ -115,7 +109,6 @@ class _Copy:
         self._done = self._total = 0
 
     async def plan(self) -> CopyResult:
-        """Count the rows that `run` would write and remove."""
         state = await targets.inspect(self._reader, self._source.id)
         written = removed = 0
         rows = dict.fromkeys(self._expected, 0)
@@ -129,7 +122,6 @@ class _Copy:
         return CopyResult(self._source.id, rows, written, removed)
 
     async def run(self, url: str) -> CopyResult:
-        """Copy and verify."""
         await targets.lock(self._writer)
         state = await targets.inspect(self._writer, self._source.id)
         is_new = state in {State.BARE, State.EMPTY}
@@ -145,7 +137,7 @@ class _Copy:
         return CopyResult(self._source.id, rows, written, removed)
 
     async def _begin(self, state: State) -> None:
-        """Keep services from using the target, and check that none has written to it."""
+        # Services must not use the target, and none may have written to it.
         await targets.require_unused(self._writer)  # before: the mark would take a running service out of use
         await targets.mark(self._writer)
         try:
@@ -159,7 +151,6 @@ class _Copy:
         await targets.begin(self._writer, self._source.id, self._source.restore_id)
 
     async def _require_unchanged_target(self) -> None:
-        """Raise Problem("copy_refused") if a service has written to the target since the copy finished."""
         digest = sha256()
         async with self._reading():
             for table in TABLES:
@@ -174,7 +165,6 @@ class _Copy:
             )
 
     async def _delete(self) -> int:
-        """Delete the rows that the source does not have, and return how many they were."""
         deleted = 0
         async with self._reading():
             for table in reversed(TABLES):
@@ -189,7 +179,6 @@ class _Copy:
         return deleted
 
     async def _write(self) -> int:
-        """Write the rows that differ and set the sequences. Return the number of rows written."""
         written = 0
         async with self._reading():
             for table in TABLES:
@@ -205,10 +194,6 @@ class _Copy:
         return written
 
     async def _verify(self) -> tuple[dict[str, int], bytes]:
-        """Compare both sides. Return the number of rows in each table and a digest of all rows.
-
-        Raises Problem("copy_refused") if anything differs.
-        """
         rows = dict.fromkeys(self._expected, 0)
         differences = []
         words, digest = 0, sha256()
@@ -228,7 +213,6 @@ class _Copy:
         return rows, digest.digest()
 
     async def _require_unchanged_source(self) -> None:
-        """Raise Problem("copy_refused") if the source has changed since the copy started."""
         accounts: set[int | None] = set()
         with reading(self._source.path) as current:
             current.set_busy_timeout(_BUSY_TIMEOUT_MS)
@@ -252,21 +236,20 @@ class _Copy:
         return [tables.get_last_id(self._source.connection, table) for table in NUMBERED]
 
     async def _pairs(self, table: Table, *, bare: bool = False) -> AsyncIterator[_Pair]:
-        """Yield the rows of both sides. With `bare`, the target has no tables yet and is not read."""
+        # `bare`: the target has no tables yet and is not read.
         target = _iterate(()) if bare else self._target_rows(table)
         async for pair in _merge(table, tables.read(self._source.connection, table), target):
             yield pair
             self._advance()
 
     async def _target_rows(self, table: Table) -> AsyncIterator[Row]:
-        """Yield the rows of the target. Must run inside a transaction, because it uses a cursor."""
+        # Must run in a transaction, because it uses a cursor.
         cursor = await self._reader.cursor(tables.build_select(table, words=True))
         while rows := await cursor.fetch(_FETCH_SIZE):
             for row in rows:
                 yield tuple(row)
 
     def _reading(self) -> Transaction:
-        """Return a transaction that reads the target from one snapshot."""
         return self._reader.transaction(isolation="repeatable_read", readonly=True)
 
     def _advance(self) -> None:
@@ -276,7 +259,6 @@ class _Copy:
 
 
 async def _merge(table: Table, source: Iterable[Row], target: AsyncIterator[Row]) -> AsyncIterator[_Pair]:
-    """Yield the rows of both sides in order, paired by key."""
     target_row = await anext(target, None)
     for row in source:
         key = table.get_key(row)
@@ -299,7 +281,6 @@ async def _iterate(rows: Iterable[Row]) -> AsyncIterator[Row]:
 
 
 def _describe_difference(table: Table, pair: _Pair) -> str:
-    """Return the name of a row that differs, and the columns that differ."""
     if pair.target is None or pair.source is None:
         difference = "missing" if pair.target is None else "not in the source"
     else:
