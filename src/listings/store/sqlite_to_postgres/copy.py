@@ -25,7 +25,7 @@ from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.store.sqlite_to_postgres import tables
 from listings.store.sqlite_to_postgres import target as targets
-from listings.store.sqlite_to_postgres.tables import LISTINGS, NUMBERED, TABLES, Table
+from listings.store.sqlite_to_postgres.tables import NUMBERED, Table
 from listings.store.sqlite_to_postgres.target import Batches, State
 
 _BUSY_TIMEOUT_MS = 5_000
@@ -105,7 +105,8 @@ class _Copy:
         self._reader = reader
         self._writer = writer
         self._progress = progress
-        self._expected = {table.name: tables.count(source.connection, table) for table in TABLES}
+        self._tables = tables.list_tables(source.connection)
+        self._expected = {table.name: tables.count(source.connection, table) for table in self._tables}
         self._done = self._total = 0
 
     async def plan(self) -> CopyResult:
@@ -114,7 +115,7 @@ class _Copy:
         rows = dict.fromkeys(self._expected, 0)
         self._total = sum(self._expected.values())
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 async for pair in self._pairs(table, bare=state is State.BARE):
                     rows[table.name] += pair.source is not None
                     written += pair.source is not None and pair.source != pair.target
@@ -153,7 +154,7 @@ class _Copy:
     async def _require_unchanged_target(self) -> None:
         digest = sha256()
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 async for row in self._target_rows(table):
                     digest.update(msgspec.msgpack.encode(row))
                     self._advance()
@@ -167,7 +168,7 @@ class _Copy:
     async def _delete(self) -> int:
         deleted = 0
         async with self._reading():
-            for table in reversed(TABLES):
+            for table in reversed(self._tables):
                 batches = Batches(self._writer, table)
                 async for pair in self._pairs(table):
                     if pair.source is None and pair.target is not None:
@@ -181,15 +182,15 @@ class _Copy:
     async def _write(self) -> int:
         written = 0
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 batches = Batches(self._writer, table)
                 async for pair in self._pairs(table):
                     if pair.source is not None and pair.source != pair.target:
                         await (batches.add if pair.target is None else batches.change)(pair.source)
                 await batches.flush()
                 written += batches.written
-        for table, last in zip(NUMBERED, self._get_last_ids(), strict=True):
-            await targets.set_last_id(self._writer, table, last)
+        for name, last in zip(NUMBERED, self._get_last_ids(), strict=True):
+            await targets.set_last_id(self._writer, name, last)
         await targets.analyze(self._writer)
         return written
 
@@ -198,11 +199,11 @@ class _Copy:
         differences = []
         words, digest = 0, sha256()
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 async for pair in self._pairs(table):
                     rows[table.name] += 1
                     digest.update(msgspec.msgpack.encode(pair.target))
-                    words += table is LISTINGS and pair.row[-1] is not None
+                    words += table.has_words and pair.row[-1] is not None
                     if pair.source != pair.target:
                         differences.append(_describe_difference(table, pair))
         differences += await targets.find_differences(self._reader, self._source.id, self._get_last_ids(), words)
@@ -217,7 +218,7 @@ class _Copy:
         with reading(self._source.path) as current:
             current.set_busy_timeout(_BUSY_TIMEOUT_MS)
             current.execute("BEGIN").fetchall()
-            for table in TABLES:
+            for table in self._tables:
                 if table.has_words:  # a listing never changes without its account's state
                     continue
                 before, now = (tables.read(one, table) for one in (self._source.connection, current))
