@@ -24,9 +24,8 @@ from listings.domain.fields import (
     preview,
 )
 from listings.domain.listing_json import INCLUDABLE_FIELDS
-from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
+from listings.domain.model import MAX_ID, ListingQuery, Revisions, SortKey, Status
 from listings.domain.pictures import Picture
-from listings.domain.revisions import Revisions
 from listings.service.history.change_waits import MAX_WAIT_SECONDS, Poll
 
 INCLUDE_ALL_FIELDS = ("district", "latitude", "longitude")

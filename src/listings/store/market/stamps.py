@@ -44,7 +44,6 @@ SELECT id, version, is_active AND deleted_at IS NULL AND NOT EXISTS (
 FROM listings /*INDEXED BY listings_unmarketed*/
 WHERE market_version <> version AND account_id = $1 ORDER BY account_id, id LIMIT $2
 """
-HAS_DIRTY = "SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)"
 GET_STATE = "SELECT disabled_at, test_of FROM accounts WHERE id = $1"
 LISTINGS_OF_ACCOUNT = """
 SELECT serial FROM market_listings /*INDEXED BY market_listings_account*/ WHERE account_id = $1 AND state = $2

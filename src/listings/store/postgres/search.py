@@ -15,8 +15,7 @@ import msgspec
 from listings.domain import market, tokenizer
 from listings.domain.account_limits import count_bytes
 from listings.domain.listings import MAX_COUNTED, MAX_LIST_BYTES, ROW_BYTES
-from listings.domain.model import MAX_ID, ListingQuery
-from listings.domain.revisions import Revisions
+from listings.domain.model import MAX_ID, ListingQuery, Revisions
 from listings.store import search_sql
 from listings.store.mapping import Partition
 from listings.store.postgres.pool import Rows, Session

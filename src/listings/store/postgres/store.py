@@ -27,8 +27,7 @@ from listings.domain.listings import (
     ListStream,
     Pieces,
 )
-from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, Revisions, bucket_of
 from listings.queues import FairQueue
 from listings.store import change_sql, member_sql, sql
 from listings.store.migrations import APPLIED, build_older_schema_problem

@@ -23,7 +23,7 @@ from listings.domain.reverts import (
     RevertScope,
     RevertStep,
 )
-from listings.store import change_sql, sql
+from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.reverts import sql as revert_sql
 from listings.store.reverts.plans import Planned, PlanOptions, Plans, build_scope, plan_step
@@ -146,9 +146,10 @@ async def _write_step(  # noqa: PLR0913, PLR0917 - the state of the revert
     counts = await _store_conflicts(tx, revert.key, planned, revert.counts)
     if is_first and group_id is not None:
         started = Actor(revert.actor, revert.started_at)
-        await audit.record_revert(tx, partition, revision, started, revert.key.id, counts)
+        detail = audit.encode_detail(counts)
+        await audit.record_edit(tx, partition, revision, started, "reverted", detail, revert.key.id)
     elif group_id is not None and counts != revert.counts:
-        await audit.update_revert(tx, partition, revision, counts)
+        await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, revision, audit.encode_detail(counts)))
     is_whole = plans.done == len(step.candidates)
     position = step.end if is_whole else RevertPosition(*step.candidates[plans.done - 1][:2])
     finished_at = now if is_whole and step.is_last else None

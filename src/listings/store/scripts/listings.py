@@ -9,8 +9,7 @@ from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
 from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, Decide, IdempotencyRecord
-from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, Revisions, bucket_of
 from listings.store import change_groups, search_sql, sql
 from listings.store.mapping import AccountState, Partition, Row, build_listing
 from listings.store.scripts import audit, changes

@@ -75,24 +75,19 @@ class ScriptedStore(ABC):
 
 
 def transaction(
-    method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]],
+    method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]], *, changes_callers: bool = False
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
     """Decorate a method that is a script: calling it runs the script in a transaction."""
-    return _run_in_transaction(method, changes_callers=False)
+
+    @wraps(method)
+    async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run_script(lambda tx: method(self, tx, *args, **kwargs), changes_callers=changes_callers)
+
+    return run
 
 
 def caller_transaction(
     method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
     """Like `transaction`, for a script that may change a result of `Store.find_caller`."""
-    return _run_in_transaction(method, changes_callers=True)
-
-
-def _run_in_transaction(
-    method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]], *, changes_callers: bool
-) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    @wraps(method)
-    async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run_script(lambda tx: method(self, tx, *args, **kwargs), changes_callers=changes_callers)
-
-    return run
+    return transaction(method, changes_callers=True)

@@ -8,7 +8,7 @@ no existing listing.
 from collections.abc import Callable
 from time import monotonic
 
-from listings.domain.revisions import Revisions
+from listings.domain.model import Revisions
 from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, WriteLock
 
 # How far one batch of this process raises the counter: during the batch, and after it.

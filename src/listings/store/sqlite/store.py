@@ -21,8 +21,7 @@ from listings.domain.listings import (
     ListStream,
     measure_listings,
 )
-from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, bucket_of
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, Revisions, bucket_of
 from listings.queues import FairQueue
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
