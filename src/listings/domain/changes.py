@@ -8,8 +8,9 @@ import msgspec
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, Rule
+from listings.domain.fields import FIELDS
 from listings.domain.model import ListingChange, Value
+from listings.domain.rules import Rule
 
 CHANGES_BEGIN = b'{"change_sets":['
 

@@ -9,7 +9,7 @@ from listings.domain import timestamps
 from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.changes import format_pairs
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.model import ImportedListing, Listing, ListingChange, Value
 
 _MAX_EDITS = 1_000  # that are compared with a row

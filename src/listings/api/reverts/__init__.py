@@ -14,8 +14,8 @@ from listings.api.request import Request
 from listings.domain import timestamps
 from listings.domain.changes import build_record, get_name
 from listings.domain.errors import Problem
-from listings.domain.faults import FieldError, InvalidFieldsError, find_misspelled, raise_faults, reject
-from listings.domain.fields import parse_id, preview
+from listings.domain.faults import FieldError, InvalidFieldsError, find_misspelled, preview, raise_faults, reject
+from listings.domain.fields import parse_id
 from listings.domain.model import MAX_ID
 from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertRequest
 from listings.http.asgi import ASKING_BYTES

@@ -18,7 +18,7 @@ from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, NO_LIMITS, AccountLimits, AccountSize, measure_imported
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.history import OPERATOR, Actor
 from listings.domain.imports import (
     ImportBatch,
