@@ -223,7 +223,7 @@ async def _read_values(
     keys = sorted({key for entry in entries for key in entry.first_edits.values()})
     rows = await tx.fetch_many(change_sql.GET_CHANGE, [(*partition, *key) for key in keys])
     return {
-        (edit_revision, number): build_values(fields, detail)[0]
+        (edit_revision, number): build_values(fields.split(","), detail)[0]
         for edit_revision, number, _, _, _, _, _, fields, detail, *_ in rows
     }
 
@@ -233,7 +233,7 @@ def build_change(row: Row) -> Change:
     *columns, fields, detail, external_id, name = row
     edit_revision, number, listing_id, moment, actor, kind, group_id = columns
     group = read_group(kind, group_id, name)
-    before, after = build_values(fields, detail)
+    before, after = build_values(fields.split(","), detail)
     return Change(edit_revision, number, listing_id, moment, actor, kind, *group, external_id, before, after)
 
 
@@ -244,9 +244,9 @@ def read_group(kind: str, group_id: int | None, name: str | None) -> tuple[int |
     return (None if name is None else int(name), None) if kind == "reverted" else (None, name)
 
 
-def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange]:
+def build_values(names: Sequence[str], detail: str) -> tuple[ListingChange, ListingChange]:
     """Return the values of the changed columns before and after the change."""
-    names, values = fields.split(","), [join_value(*value) for value in _decode_values(detail)]
+    values = [join_value(*value) for value in _decode_values(detail)]
     before = {name: old for name, (old, _) in zip(names, values, strict=True)}
     return before, {name: new for name, (_, new) in zip(names, values, strict=True)}
 
