@@ -160,15 +160,6 @@ class ImportRow(NamedTuple):
 RowOutcome: TypeAlias = Literal["created", "updated", "unchanged", "restored", "deleted"] | Problem
 
 
-def name_change(change: ListingChange) -> RowOutcome:
-    """Return the outcome of a row that changes its listing."""
-    if not change:
-        return "unchanged"
-    if "deleted_at" not in change:
-        return "updated"
-    return "restored" if change["deleted_at"] is None else "deleted"
-
-
 def count_outcomes(outcomes: Sequence[RowOutcome]) -> dict[str, int]:
     """Return the number of rows by the name that their outcome has in `ImportProgress`."""
     names = ("created", "updated", "unchanged", "rejected", "restored", "deleted", "conflicts")

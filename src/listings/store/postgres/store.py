@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
@@ -90,11 +90,6 @@ SEARCHES = frozenset({PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
 """Statements that run in a session for searches. In others, the planner may sort all rows of a table for a page."""
 
 
-class _CachedCaller(NamedTuple):
-    caller: Caller
-    expires_at: float
-
-
 class PostgresStore(PostgresIndexStore, Store):
     """Implements `listings.store.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
@@ -121,7 +116,7 @@ class PostgresStore(PostgresIndexStore, Store):
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._caller_rows = BatchedLookups(sql.FIND_CALLER, self._use)
-        self._callers: dict[bytes, _CachedCaller] = {}
+        self._callers: dict[bytes, tuple[Caller, float]] = {}  # and until when each is served from this cache
         self._write_slots = _build_write_slots(limits, _MAX_WRITES_OF_BUCKET)
         self._batch_slots = _build_write_slots(limits, 1)  # a second one would only wait for the account's lock
         searches = max(1, limits.sessions // 2)
@@ -180,22 +175,24 @@ class PostgresStore(PostgresIndexStore, Store):
             raise Unavailable("The database is a standby, which rejects writes")
         if not rows[0][4]:  # with Citus, it would read all shards, also those of an unavailable node
             await self._read(_READ_LISTING)
-        self._require_writes()
+        if monotonic() < self._failed_until:
+            raise Unavailable("The database fails to confirm writes")
 
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
         now = self._clock()
-        cached = self._callers.get(digest)
-        if cached is not None and cached.expires_at > now:
-            return cached.caller
+        caller, expires_at = self._callers.get(digest, (None, 0.0))
+        if expires_at > now:
+            return caller
         row = await self._caller_rows.find(digest)
         if row is None:
             return None  # an unknown key is not cached (decision G25)
         if len(self._callers) >= _MAX_CACHED:
             self._callers.clear()
-        cached = self._callers[digest] = _CachedCaller(Caller(*row[1:]), now + _CALLER_CACHE_SECONDS)
-        return cached.caller
+        caller = Caller(*row[1:])
+        self._callers[digest] = (caller, now + _CALLER_CACHE_SECONDS)
+        return caller
 
     # Listings
 

@@ -28,7 +28,7 @@ class Transactions:
         self._record_failed_write = record_failed_write
         self._writes: set[asyncio.Task[Any]] = set()
         self._written = 0  # finished transactions
-        self._failed_until = 0.0  # by the monotonic clock
+        self._failed_until = 0.0  # by the monotonic clock; 0 after a write that succeeded
 
     async def _read(self, statement: str, *values: object) -> Rows:
         pool = self._pool
@@ -93,11 +93,6 @@ class Transactions:
             self._record_failed_write()
         elif error is None:
             self._failed_until = 0.0
-
-    def _require_writes(self) -> None:
-        # Until then, or until another write succeeds, a failed write counts.
-        if monotonic() < self._failed_until:
-            raise Unavailable("The database fails to confirm writes")
 
     async def _transact(self, operation: Operation[T]) -> T:
         # Repeated after a conflict, or if the session was lost before the commit.

@@ -205,17 +205,11 @@ async def add(tx: Transaction, engine: Engine, partition: Partition, step: AddSt
     await engine.lock_counter(tx, partition[0])
     _, must_index = await _read_index_state(tx, partition, 1)
     if must_index:
-        await _index_for(tx, engine, partition, step.new, options.idempotency)
+        earlier = options.idempotency and await listings.find_earlier_result(tx, partition, options.idempotency)
+        if earlier is None:  # a rejection after the indexing would undo it
+            await listings.require_acceptable(tx, engine, partition, step.new)
+            await engine.start_indexing(tx, partition)
     return (await listings.add(tx, engine, partition, step, *options)).result
-
-
-async def _index_for(
-    tx: Transaction, engine: Engine, partition: Partition, new: NewListing, idempotency: IdempotencyRecord | None
-) -> None:
-    # A rejection after the indexing would undo it, so the new listing is checked first.
-    if idempotency is None or (await listings.find_earlier_result(tx, partition, idempotency)) is None:
-        await listings.require_acceptable(tx, engine, partition, new)
-        await engine.start_indexing(tx, partition)
 
 
 async def _read_index_state(tx: Transaction, partition: Partition, new_listings: int) -> tuple[bool, bool]:

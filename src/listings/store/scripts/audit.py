@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from listings.domain.history import Actor, EventKind
 from listings.domain.imports import ImportKey, ImportProgress, RowOutcome, count_outcomes
-from listings.domain.model import ListingChange, Revisions, bucket_of
+from listings.domain.model import Revisions, bucket_of
 from listings.store import member_sql, sql
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Transaction
@@ -61,13 +61,6 @@ async def record_import(
     revision = (await tx.get(Revisions, sql.GET_REVISIONS, partition)).revision
     await record_edit(tx, partition, revision, actor, "import", encode_detail(detail), import_id)
     await tx.fetch(member_sql.SET_IMPORT_REVISION, (*astuple(key), revision))
-
-
-def choose_kind(changes: ListingChange) -> EventKind:
-    """Return the kind of an edit of one listing."""
-    if "deleted_at" not in changes:
-        return "updated"
-    return "restored" if changes["deleted_at"] is None else "deleted"
 
 
 def encode_detail(detail: object) -> str:

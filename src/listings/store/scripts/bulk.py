@@ -115,7 +115,12 @@ class BulkWriter:
         self._changed[listing.id] = (changed, changes)
         self._changed_characters += len(changed.content)
         self._changes += 1
-        self._remember(listing, changed)
+        if listing.id in self.known:
+            self.known[listing.id] = changed
+        if listing.external_id is not None and listing.deleted_at is None:
+            self._holders[listing.external_id] = None
+        if changed.external_id is not None and changed.deleted_at is None:
+            self._holders[changed.external_id] = listing.id
         return changed
 
     async def finish(self, tx: Transaction) -> None:
@@ -152,14 +157,6 @@ class BulkWriter:
             or self._changed_characters >= _MAX_PENDING_CHARACTERS
         ):
             await self._write_pending(tx)
-
-    def _remember(self, before: Listing, after: Listing) -> None:
-        if before.id in self.known:
-            self.known[before.id] = after
-        if before.external_id is not None and before.deleted_at is None:
-            self._holders[before.external_id] = None
-        if after.external_id is not None and after.deleted_at is None:
-            self._holders[after.external_id] = after.id
 
     async def _write_pending(self, tx: Transaction) -> None:
         created, self._created = self._created, {}

@@ -7,12 +7,11 @@ import msgspec
 from msgspec.structs import astuple
 
 from listings.domain.account_limits import CHANGE_BYTES, count_bytes
-from listings.domain.history import Actor, EventKind
+from listings.domain.history import Actor, EventKind, choose_kind
 from listings.domain.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange, Value
 from listings.store import change_groups, change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
-from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Transaction
 
 encode = msgspec.json.Encoder().encode

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from listings.domain.errors import Problem
-from listings.domain.history import Actor
+from listings.domain.history import Actor, choose_kind
 from listings.domain.imports import (
     Edit,
     ImportBatch,
@@ -16,9 +16,8 @@ from listings.domain.imports import (
     NoRoomToCreateError,
     RowOutcome,
     count_outcomes,
-    name_change,
 )
-from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, bucket_of
+from listings.domain.model import BUCKETS, ImportedListing, Listing, bucket_of
 from listings.store import change_sql, sql
 from listings.store.mapping import build_listing
 from listings.store.scripts import audit
@@ -136,11 +135,15 @@ class _BatchImporter:
             return await self._create(tx, row, decision)
         if not decision or listing is None:
             return "unchanged"
+        count = row.count_edits(listing)
+        values = (self._partition[0], listing.id, count)
+        edits = (await tx.fetch(change_sql.LIST_EDITS, values)) if count else []
         try:
-            await self._writer.change(tx, listing, decision, await self._check_edits(tx, row, listing, decision))
+            base_version = row.check(listing, decision, [Edit(*edit) for edit in edits])
+            await self._writer.change(tx, listing, decision, base_version)
         except Problem as problem:
             return problem
-        return name_change(decision)
+        return choose_kind(decision)
 
     async def _create(self, tx: Transaction, row: ImportRow, listing: ImportedListing) -> RowOutcome:
         try:
@@ -149,14 +152,6 @@ class _BatchImporter:
             is_full = problem.code == "account_full"
             return NoRoomToCreateError(problem.code, problem.message) if is_full else problem
         return "created"
-
-    async def _check_edits(
-        self, tx: Transaction, row: ImportRow, listing: Listing, changes: ListingChange
-    ) -> int | None:
-        count = row.count_edits(listing)
-        values = (self._partition[0], listing.id, count)
-        edits = (await tx.fetch(change_sql.LIST_EDITS, values)) if count else []
-        return row.check(listing, changes, [Edit(*edit) for edit in edits])
 
     async def finish(self, tx: Transaction) -> None:
         await self._writer.finish(tx)

@@ -191,7 +191,9 @@ def _replace_file(real: Path, backup: _Backup, *, force: bool) -> Path | None:
             reason = None if force or not has_tables else _find_objection(current, backup)
             if reason is not None:
                 raise _build_force_error(real, reason)
-            is_older_state = has_tables and _continues(current, backup)
+            # The current database is a later state of the one that was backed up, with numbers that can be read.
+            is_same = has_tables and _get_database_id(current) == _get_database_id(backup.connection)
+            is_older_state = is_same and bool(current.execute(_HAS_NUMBERS).fetchall())
             remove_side_files(current, real)
             previous_file = _write_and_replace(
                 real, backup, lambda file: snapshot.write_copy(current, file), old=real if is_older_state else None
@@ -274,11 +276,6 @@ def _find_objection(target: apsw.Connection, backup: _Backup) -> str | None:
     finally:
         target.execute("DETACH backup").fetchall()
     return f"has new or changed rows that the backup lacks: {lost}" if lost else None
-
-
-def _continues(current: apsw.Connection, backup: _Backup) -> bool:
-    is_same = _get_database_id(current) == _get_database_id(backup.connection)
-    return is_same and bool(current.execute(_HAS_NUMBERS).fetchall())
 
 
 def _get_database_id(connection: apsw.Connection) -> str | None:
