@@ -60,10 +60,7 @@ def describe_defect(key: str) -> str:
 
 
 def digest(key: str) -> bytes:
-    """Return the SHA-256 under which a key is stored.
-
-    A key has enough entropy that a slow hash would add nothing.
-    """
+    """Return the SHA-256 under which a key is stored. A key has enough entropy that a slow hash would add nothing."""
     return sha256(key.encode()).digest()
 
 

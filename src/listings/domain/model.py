@@ -211,10 +211,7 @@ KeyAccess: TypeAlias = Literal["read", "write"]
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """An API key without its secret. `hint` is the masked key (decision G24).
-
-    `last_used_at` may lag by a minute.
-    """
+    """An API key without its secret. `hint` is the masked key (decision G24). `last_used_at` may lag by a minute."""
 
     id: int
     account_id: int

@@ -45,10 +45,8 @@ class _Entry(NamedTuple):
     first_edits: Mapping[str, EditKey] = NO_EDITS
 
 
-async def read_page(
-    tx: Transaction, partition: Partition, after: ChangePosition, last: int, page_creates: str
-) -> ChangePage:
-    """Return a page of the account's changes. `page_creates` is PAGE_CREATES as the engine runs it."""
+async def read_page(tx: Transaction, partition: Partition, after: ChangePosition, last: int) -> ChangePage:
+    """Return a page of the account's changes."""
     state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
     is_split = after.number != END
     EditState(state.edit_revision, state.purged_revision).require_retained(after.edit_revision - is_split)
@@ -60,7 +58,7 @@ async def read_page(
     if has_more_rows:
         last = rows[-1][0]
     found, gaps, last = _arrange(partition[0], rows, after, last, lost)
-    creates = await find_single_creates(tx, partition, gaps, state.purged_serial, page_creates)
+    creates = await find_single_creates(tx, partition, gaps, state.purged_serial)
     found += [_Entry(edit, 0, listing_id, size + ROW_BYTES, is_create=True) for listing_id, _, edit, size in creates]
     entries = await _measure_creates(tx, partition, found)
     kept = await _find_first_edits(tx, partition, entries)
@@ -110,9 +108,9 @@ def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
 
 
 async def find_single_creates(
-    tx: Transaction, partition: Partition, gaps: Sequence[int], purged_serial: int, page_creates: str
+    tx: Transaction, partition: Partition, gaps: Sequence[int], purged_serial: int
 ) -> list[Row]:
-    """Return the listings created by the change sets `gaps`, which have no row. They are rows of `page_creates`.
+    """Return the listings created by the change sets `gaps`, which have no row. They are rows of PAGE_CREATES.
 
     `gaps` and the result are in ascending order.
     """
@@ -122,7 +120,7 @@ async def find_single_creates(
     start = await tx.find(int, change_sql.FIND_START, (*partition, gaps[0] - 1))
     position = (purged_serial if start is None else start) * BUCKETS + partition[0]
     while missing:
-        page = await tx.fetch(page_creates, (*partition, position, _MAX_ROWS))
+        page = await tx.fetch(tx.page_creates, (*partition, position, _MAX_ROWS))
         for row in page:
             _, author, edit_revision, _ = row
             if author is not None and edit_revision in missing:
@@ -365,7 +363,7 @@ async def find_last_row_before(tx: Transaction, partition: Partition, last: int,
     return int(rows[0][0]) if rows else 0
 
 
-async def find_last_before(tx: Transaction, partition: Partition, moment: int, page_creates: str) -> int:
+async def find_last_before(tx: Transaction, partition: Partition, moment: int) -> int:
     """Return the last change set that is older than `moment`. Raises Problem("changes_gone")."""
     state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
     require_time(moment, state.purged_revision, state.purged_at)
@@ -373,7 +371,7 @@ async def find_last_before(tx: Transaction, partition: Partition, moment: int, p
     following = await tx.fetch(change_sql.FIND_SET_AFTER, (*partition, row))
     end = int(following[0][0]) if following else state.edit_revision + 1
     gaps = list_used(row + 1, end - 1, (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)))
-    creates = await find_single_creates(tx, partition, gaps, state.purged_serial, page_creates)
+    creates = await find_single_creates(tx, partition, gaps, state.purged_serial)
     times = await tx.fetch_many(change_sql.GET_CREATION_TIME, [(partition[0], create[0]) for create in creates])
     for create, (created_at,) in zip(creates, times, strict=True):
         if timestamps.parse_timestamp(created_at) >= moment:

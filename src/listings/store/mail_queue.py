@@ -53,10 +53,7 @@ async def add(tx: Transaction, mail: NewMail | None) -> None:
 
 
 class ScriptedMailStore(ScriptedStore):
-    """Stores the queue of mail.
-
-    Other stores queue the `mail` that a write receives, in the same transaction.
-    """
+    """Stores the queue of mail. Other stores queue the `mail` that a write receives, in the same transaction."""
 
     @transaction
     async def add_mail(self, tx: Transaction, mail: NewMail) -> None:
@@ -74,7 +71,6 @@ class ScriptedMailStore(ScriptedStore):
         return next((QueuedMail(NewMail(*mail), attempts) for *mail, attempts in rows), None)
 
     async def delete_mail(self, mail_id: str) -> None:
-        """Delete an email that was sent or is no longer needed."""
         await self._write(DELETE_MAIL, mail_id)
 
     async def postpone_mail(self, mail_id: str, next_at: int | None) -> None:

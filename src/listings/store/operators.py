@@ -37,7 +37,6 @@ class ScriptedOperatorStore(ScriptedStore):
         return bool(await tx.fetch(DELETE_OPERATOR, (account_id,)))
 
     async def get_operator(self, account_id: int) -> Operator | None:
-        """Return the operator with this account, or None."""
         return await self._find(Operator, GET_OPERATOR, account_id)
 
     async def list_operators(self) -> list[Operator]:

@@ -90,7 +90,6 @@ class ScriptedPictureStore(ScriptedStore):
         return None if picture is None else await _renew(tx, picture, now, file_name)
 
     async def get_picture(self, name: str) -> Picture | None:
-        """Return the picture with this name, or None."""
         return await self._find(Picture, GET_PICTURE, name)
 
     async def is_picture_visible(self, name: str) -> bool:
@@ -98,7 +97,6 @@ class ScriptedPictureStore(ScriptedStore):
         return bool(await self._fetch(FIND_VISIBLE, name))
 
     async def find_picture_by_digest(self, account_id: int, digest: bytes) -> Picture | None:
-        """Return the account's picture with this digest, or None."""
         return await self._find(Picture, FIND_BY_DIGEST, account_id, digest)
 
     async def find_newest_picture(self, account_id: int, file_name: str) -> Picture | None:
@@ -126,7 +124,6 @@ class ScriptedPictureStore(ScriptedStore):
         return await self._list(str, PAGE_NAMES, after, count)
 
     async def list_picture_names(self, account_id: int) -> list[str]:
-        """Return the names of all pictures of an account."""
         return [name for name, *_ in await self._fetch(LIST_OF_ACCOUNT, account_id)]
 
     async def get_picture_usage(self, account_id: int) -> tuple[int, int | None]:

@@ -65,7 +65,6 @@ class ScriptedTakedownStore(ScriptedStore):
         return True
 
     async def get_takedown(self, listing_id: int) -> Takedown | None:
-        """Return the takedown of a listing, or None."""
         return await self._find(Takedown, GET_TAKEDOWN, listing_id)
 
     async def get_public_account(self, account_id: int, listing_id: int) -> Account | None:
@@ -77,7 +76,6 @@ class ScriptedTakedownStore(ScriptedStore):
         return await self._list(Takedown, LIST_TAKEDOWNS, count)
 
     async def list_takedowns_of(self, account_id: int) -> list[Takedown]:
-        """Return the takedowns of an account's listings."""
         return await self._list(Takedown, LIST_TAKEDOWNS_OF_ACCOUNT, account_id)
 
 

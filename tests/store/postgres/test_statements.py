@@ -373,7 +373,7 @@ def test_pages_follow_an_index_without_sorting(search_plans: Plans) -> None:
         *(market.PAGE_SELLER, market.COUNT_SELLER, stamps.LIST_TOMBSTONES, stamps.LISTINGS_OF_ACCOUNT),
         *(it.format(wanted=wanted) for it in (market.GET_PLACES, market.GET_CARDS, market.GET_TEXTS)),
     )
-    for statement in (*store_module.SEARCHES, *pages):
+    for statement in (*store_module.SEARCHES.values(), *pages):
         plan = search_plans.of(statement)
         assert re.search("Index (Only )?Scan", plan), plan
         assert not re.search(r"Sort\b(?! Key)|Seq Scan", plan), plan

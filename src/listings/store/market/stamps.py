@@ -102,7 +102,7 @@ async def run_step(tx: Transaction, next_account: str, count: int, holder: bytes
         await stamps.show_account(account_id, is_enabled, count - stamps.done)
     while stamps.done < count and await stamps.stamp_next(min(_TURN, count - stamps.done)):
         pass
-    await tx.fetch(_RELEASE, stamps.counters)
+    await stamps.release()
     return IndexResult(stamps.done, has_more=stamps.done >= count)
 
 
@@ -119,8 +119,8 @@ async def purge(tx: Transaction, now: float) -> int:
     await tx.fetch(LOCK_SEQUENCE, (0,))
     rows = await tx.fetch(LIST_TOMBSTONES, (int(now) - _TOMBSTONE_SECONDS,))
     if rows:
-        await tx.fetch_many(_DELETE, [(row[0],) for row in rows])
-        await tx.fetch(_SET_PURGED, (max(row[1] for row in rows),))
+        await tx.fetch_many(_DELETE, [(serial,) for serial, _ in rows])
+        await tx.fetch(_SET_PURGED, (max(sequence for _, sequence in rows),))
     return len(rows)
 
 
@@ -131,35 +131,35 @@ class _Stamps:
         self._sequence, self._serial, self._listed_at, self._turn = lease
         self._now = int(now)
 
-    @property
-    def counters(self) -> tuple[int, int, str, int]:
-        return self._sequence, self._serial, self._listed_at, self._turn
+    async def release(self) -> None:
+        await self._tx.fetch(_RELEASE, (self._sequence, self._serial, self._listed_at, self._turn))
 
     async def show_account(self, account_id: int, is_enabled: int, count: int) -> None:
         before, after = (WITHHELD, SHOWN) if is_enabled else (SHOWN, WITHHELD)
         rows = await self._tx.fetch(LISTINGS_OF_ACCOUNT, (account_id, before, count))
-        await self._set_states(account_id, [(row[0], after) for row in rows])
+        await self._set_states(account_id, [(serial, after) for (serial,) in rows])
         self.done += len(rows)
         await self._tx.fetch(_MARK_ACCOUNT, (account_id, int(is_enabled) if len(rows) < count else _PARTLY_MARKETED))
 
     async def stamp_next(self, count: int) -> bool:
         found = await self._tx.fetch(NEXT_DIRTY, (self._turn,)) or await self._tx.fetch(NEXT_DIRTY, (-1,))
         if found:
-            self._turn = found[0][0]
+            ((self._turn, _),) = found
             await self._stamp(self._turn, await self._tx.fetch(DIRTY_LISTINGS, (self._turn, count)))
         return bool(found)
 
     async def _stamp(self, account_id: int, rows: Sequence[Any]) -> None:
         disabled_at, test_of = (await self._tx.fetch(GET_STATE, (account_id,)))[0]
         visible = HIDDEN if test_of is not None else SHOWN if disabled_at is None else WITHHELD
-        keys = [(account_id, row[0]) for row in rows]
+        keys = [(account_id, it) for it, *_ in rows]
         serials = dict(await self._tx.fetch_many(_FIND_SERIAL, keys, _FIND_SERIALS))
-        states = [(row[0], visible if row[2] else HIDDEN, row[3]) for row in rows]
+        states = [(it, visible if is_active else HIDDEN, created_at) for it, _, is_active, created_at in rows]
         await self._set_states(account_id, [(serials[it], state) for it, state, _ in states if it in serials])
-        await self._add(account_id, [it for it in states if it[0] not in serials and it[1] != HIDDEN])
+        new = [one for one in states if one[0] not in serials and one[1] != HIDDEN]
+        await self._add(account_id, new)
         if visible == WITHHELD:
             await self._tx.fetch(_MARK_PARTLY, (account_id,))
-        marks = [(bucket_of(account_id), row[0], row[1]) for row in rows]
+        marks = [(bucket_of(account_id), it, version) for it, version, *_ in rows]
         await self._tx.fetch_many(MARK, marks, _MARK_ALL)
         self.done += len(rows)
 

@@ -7,7 +7,7 @@ own, on one shard and with its own snapshot. It finds the row as it was at some 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import asyncpg
 
@@ -18,12 +18,8 @@ from listings.store.postgres.pool import Rows, Session
 MAX_BATCH_SIZE = 32
 """Lookups per round trip. The server runs them one after the other."""
 
+_Lookup: TypeAlias = tuple[tuple[object, ...], asyncio.Future[asyncpg.Record | None]]  # its values, and its row
 Use: TypeAlias = Callable[[Callable[[Session], Awaitable[Rows]]], Awaitable[Rows]]
-
-
-class _Lookup(NamedTuple):
-    values: tuple[object, ...]
-    row: asyncio.Future[asyncpg.Record | None]
 
 
 class BatchedLookups:
@@ -42,11 +38,11 @@ class BatchedLookups:
         if not self._in_flight:
             return (await self._fetch([values])).get(values[-1])
         loop = asyncio.get_running_loop()
-        lookup = _Lookup(values, loop.create_future())
+        row: asyncio.Future[asyncpg.Record | None] = loop.create_future()
         if not self._queued:
             loop.call_soon(self._send_queued)
-        self._queued.append(lookup)
-        return await lookup.row
+        self._queued.append((values, row))
+        return await row
 
     def _send_queued(self) -> None:
         queued, self._queued = self._queued, []
@@ -57,7 +53,7 @@ class BatchedLookups:
 
     async def _resolve(self, lookups: Sequence[_Lookup]) -> None:
         try:
-            found = await self._fetch(list(dict.fromkeys(one.values for one in lookups)))
+            found = await self._fetch(list(dict.fromkeys(values for values, _ in lookups)))
         except Exception as error:  # noqa: BLE001 - every future must be resolved
             await self._fail(lookups, error)
             return

@@ -6,6 +6,7 @@ Migrations run under an advisory lock, each in one transaction, and are identifi
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import asyncpg
@@ -78,11 +79,7 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
 async def list_pending(url: str, migrations: list[Migration] | None = None) -> list[Migration]:
     """Return the migrations that `migrate` would apply, without applying them. Raises the same errors."""
     migrations = shipped_migrations("postgres") if migrations is None else migrations
-
-    async def find(connection: asyncpg.Connection) -> list[Migration]:
-        return migrations[await count_applied(connection, migrations) :]
-
-    return await with_connection(url, find)
+    return migrations[await with_connection(url, partial(count_applied, migrations=migrations)) :]
 
 
 async def count_applied(connection: asyncpg.Connection, migrations: list[Migration]) -> int:

@@ -61,6 +61,12 @@ def _build_lookups(ids: str, columns: str, conditions: Iterable[str]) -> str:
 FETCH_PIECE = _build_lookups("unnest(CAST($2 AS bigint[]))", LISTING_COLUMNS, ())
 
 
+def build_merge(statement: str, order: str) -> str:
+    """Sort each half of a UNION ALL on its own, because PostgreSQL would otherwise sort all rows after the cursor."""
+    halves = statement.removesuffix(f"{order}\n").split("UNION ALL")
+    return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
+
+
 def build_account_words(account_id: int, *texts: str) -> list[str]:
     """Return the words of texts as `listing_words` stores them, without duplicates."""
     return list(dict.fromkeys(f"{account_id}:{word}" for text in texts for word in tokenizer.tokenize(text)))

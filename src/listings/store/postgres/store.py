@@ -29,13 +29,14 @@ from listings.domain.listings import (
 )
 from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, Revisions, bucket_of
 from listings.queues import FairQueue
-from listings.store import change_sql, member_sql, sql
+from listings.store import member_sql, sql
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.index_steps import PostgresIndexStore
 from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
+from listings.store.postgres.search import build_merge
 from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrieve_exception
 from listings.store.postgres.writes import PostgresEngine, WriteOptions
 from listings.store.scripts.script import Script
@@ -54,18 +55,11 @@ _SIZE = f"{sql.TEXT_BYTES} + {ROW_BYTES}"
 _STATUS = f"SELECT version, name, checksum, pg_is_in_recovery(), {citus.IS_INSTALLED} FROM ({APPLIED}) AS applied"
 _READ_LISTING = "SELECT title FROM listings ORDER BY bucket, id LIMIT 1"
 
-
-def _build_merge(statement: str, order: str) -> str:
-    # Otherwise, PostgreSQL would sort all rows after the cursor.
-    halves = statement.removesuffix(f"{order}\n").split("UNION ALL")
-    return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
-
-
 GET_REVISIONS = "SELECT account_id, revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
 PAGE_LISTINGS = f"""
 SELECT {sql.LISTING_COLUMNS} FROM (
     SELECT *, sum({_SIZE}) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
-    FROM ({_build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")}) AS page) AS measured
+    FROM ({build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")}) AS page) AS measured
 WHERE COALESCE(size_before, 0) < {MAX_LIST_BYTES}
 ORDER BY id
 """
@@ -79,25 +73,27 @@ CROSS JOIN LATERAL (
         ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few) AS measured (size)
 LEFT JOIN LATERAL (SELECT * FROM ({sql.LIST_LISTINGS}) AS listed WHERE size <= {MAX_LIST_BYTES}) AS found ON TRUE
 """
-PAGE_CREATIONS = _build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
-PAGE_EVENTS = _build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
-PAGE_CREATES = _build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
+PAGE_CREATIONS = build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
+PAGE_EVENTS = build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
 LIST_EDIT_REVISIONS = f"""
 SELECT account_id, edit_revision FROM unnest(CAST($1 AS bigint[])) AS wanted (id)
 JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND account_id = wanted.id
 """
-SEARCHES = frozenset({PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
-"""Statements that run in a session for searches. In others, the planner may sort all rows of a table for a page."""
+SEARCHES = {
+    sql.PAGE_LISTINGS: PAGE_LISTINGS,
+    member_sql.PAGE_CREATIONS: PAGE_CREATIONS,
+    member_sql.PAGE_EVENTS: PAGE_EVENTS,
+}
+"""Statements for PostgreSQL by the one that they replace. They run in a session for searches.
+
+In others, the planner may sort all rows of a table for a page.
+"""
 
 
 class PostgresStore(PostgresIndexStore, Store):
     """Implements `listings.store.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
     database_bytes_statement = "SELECT pg_database_size(current_database())"
-    page_listings_statement = PAGE_LISTINGS
-    page_creations_statement = PAGE_CREATIONS
-    page_events_statement = PAGE_EVENTS
-    page_creates_statement = PAGE_CREATES
 
     def __init__(
         self,
@@ -323,8 +319,9 @@ class PostgresStore(PostgresIndexStore, Store):
         return await asyncio.shield(task)
 
     async def _fetch(self, statement: str, *values: object) -> Rows:
-        if statement in SEARCHES:
-            return await self._use(lambda session: session.fetch(statement, *values), searching=True)
+        search = SEARCHES.get(statement)
+        if search is not None:
+            return await self._use(lambda session: session.fetch(search, *values), searching=True)
         return await self._read(statement, *values)
 
     async def _run_script(self, script: Script[T], *, changes_callers: bool = False, is_dry_run: bool = False) -> T:

@@ -11,10 +11,10 @@ from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.model import Listing, NewListing, bucket_of
-from listings.store import search_sql, sql
+from listings.store import change_sql, search_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.postgres.pool import Session
-from listings.store.postgres.search import build_account_words
+from listings.store.postgres.search import build_account_words, build_merge
 from listings.store.scripts import listings
 from listings.store.scripts.engine import Engine, ListingText, SingleEdit
 from listings.store.scripts.script import Transaction
@@ -136,6 +136,8 @@ class PostgresEngine:
 
 class PostgresTransaction(Transaction):
     """Runs statements in the transaction of a session."""
+
+    page_creates = build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
 
     def __init__(self, session: Session, *, is_urgent: bool = True) -> None:
         """Unless it `is_urgent`, each long step of the script is followed by a pause."""

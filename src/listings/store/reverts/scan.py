@@ -96,10 +96,8 @@ async def _find_key_scope(
     return RevertScope(kind, int(subject), first, min(end, last), since, until, overwrite)
 
 
-async def scan(
-    tx: Transaction, partition: Partition, scope: RevertScope, start: RevertPosition, page_creates: str
-) -> RevertStep:
-    """Return the next listings of a revert: those of whole change sets. `page_creates` is as the engine runs it."""
+async def scan(tx: Transaction, partition: Partition, scope: RevertScope, start: RevertPosition) -> RevertStep:
+    """Return the next listings of a revert: those of whole change sets."""
     state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
     first = max(scope.first, state.purged_revision + 1)
     lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if first <= state.lost_revision else []
@@ -115,7 +113,7 @@ async def scan(
     stored = {edit_revision for edit_revision, *_ in rows}
     gaps = [number for number in list_used(low, start.edit_revision, lost) if number not in stored]
     if gaps and scope.kind in {"change", "key"}:
-        creates = await find_single_creates(tx, partition, gaps, state.purged_serial, page_creates)
+        creates = await find_single_creates(tx, partition, gaps, state.purged_serial)
         for listing_id, author, edit_revision, _ in creates:
             if scope.kind == "change" or author == scope.subject:
                 created[listing_id] = edit_revision

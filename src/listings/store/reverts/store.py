@@ -48,13 +48,9 @@ _decode_names = msgspec.json.Decoder(list[str]).decode
 
 
 class ScriptedRevertStore(ScriptedStore):
-    """Stores reverts.
-
-    A revert stores change sets of the kind `reverted`, unless it changes nothing.
-    """
+    """Stores reverts. A revert stores change sets of the kind `reverted`, unless it changes nothing."""
 
     engine: Engine
-    page_creates_statement = change_sql.PAGE_CREATES
 
     async def find_revert_scope(self, bucket: int, account_id: int, request: RevertRequest) -> FoundScope:
         """Return the change sets to revert, of those that are stored now.
@@ -65,8 +61,7 @@ class ScriptedRevertStore(ScriptedStore):
 
     async def scan_revert(self, bucket: int, account_id: int, scope: RevertScope, start: RevertPosition) -> RevertStep:
         """Return the next listings to revert. A scan is of limited size and may find none."""
-        partition, statement = (bucket, account_id), self.page_creates_statement
-        return await self._run_reads(lambda tx: scan.scan(tx, partition, scope, start, statement))
+        return await self._run_reads(lambda tx: scan.scan(tx, (bucket, account_id), scope, start))
 
     async def preview_revert(
         self, bucket: int, account_id: int, scope: RevertScope, step: RevertStep, now: int, preview: RevertPreview
@@ -161,7 +156,6 @@ class ScriptedRevertStore(ScriptedStore):
         return await self._run_step(advance)
 
     async def get_revert(self, key: RevertKey) -> Revert | None:
-        """Return a revert, or None if it does not exist."""
         return await self._find(_build_revert, revert_sql.GET_REVERT, *key)
 
     async def list_undone(self, bucket: int, account_id: int, count: int) -> set[tuple[RevertKind, int]]:

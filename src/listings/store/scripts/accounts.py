@@ -25,7 +25,6 @@ class ScriptedAccountStore(ScriptedStore):
         return await add(tx, name, email, plan_expires_at, created_at)
 
     async def get_account(self, account_id: int) -> Account | None:
-        """Return the account with this id, or None if it does not exist."""
         return await self._find(Account, sql.GET_ACCOUNT, account_id)
 
     async def find_account(self, email: str) -> Account | None:
@@ -59,7 +58,6 @@ class ScriptedAccountStore(ScriptedStore):
         return await tx.get(Account, sql.SET_TEST_OF, (test.id, live.id, live.disabled_at))
 
     async def find_test_account(self, live_id: int) -> Account | None:
-        """Return the test account of a live account, or None if it has none."""
         return await self._find(Account, sql.FIND_TEST_ACCOUNT, live_id)
 
     async def list_idle_test_accounts(self, since: int) -> list[Account]:

@@ -157,11 +157,10 @@ class ChangeSet:
         """1 if the next edit raises the account's edit revision, which each transaction raises once, otherwise 0."""
         return int(self._actor is not None and self.edit_revision is None)
 
-    def begin(self, edit_revision: int | None, edited_at: int) -> int | None:
-        """Set the edit revision, and return it if the change set is stored. `edited_at`: that of the account."""
+    def begin(self, edit_revision: int, edited_at: int) -> None:
+        """Set the edit revision, if the change set is stored. `edited_at`: that of the account."""
         if self._actor is not None:
             self.edit_revision, self._last_moment = edit_revision, edited_at
-        return self.edit_revision
 
     @property
     def is_empty(self) -> bool:

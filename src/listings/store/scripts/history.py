@@ -27,23 +27,20 @@ from listings.store.scripts.script import ScriptedStore, Transaction, caller_tra
 class ScriptedHistoryStore(ScriptedStore):
     """Stores activity, usage, rejected requests and payments."""
 
-    page_creations_statement = member_sql.PAGE_CREATIONS
-    page_events_statement = member_sql.PAGE_EVENTS
-
     async def page_events(self, bucket: int, account_id: int, before: ActivityCursor, count: int) -> list[Event]:
         """Return at most `count` events of the account that are older than the cursor, newest first.
 
         The creation of a single listing is not among them: use `page_creations`.
         """
         position = (before.revision, before.number)
-        return await self._list(Event, self.page_events_statement, bucket, account_id, *position, count)
+        return await self._list(Event, member_sql.PAGE_EVENTS, bucket, account_id, *position, count)
 
     async def page_creations(self, bucket: int, account_id: int, before_id: int, count: int) -> list[Creation]:
         """Return the creations of the account's listings with ids below `before_id`, highest id first.
 
         At most `count` are returned. Deleted listings are included.
         """
-        return await self._list(Creation, self.page_creations_statement, bucket, account_id, before_id, count)
+        return await self._list(Creation, member_sql.PAGE_CREATIONS, bucket, account_id, before_id, count)
 
     @transaction
     async def add_usage(

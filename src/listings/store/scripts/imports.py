@@ -94,7 +94,8 @@ class ScriptedImportStore(ScriptedStore):
             batch.require_room(index, outcomes[-1])
         counts = count_outcomes(outcomes)
         created, updated = counts["created"], counts["updated"] + counts["restored"] + counts["deleted"]
-        await importer.finish(tx)
+        await importer.writer.finish(tx)
+        await importer.change_set.write(tx)
         await tx.fetch(sql.ADVANCE_IMPORT, (*astuple(key), *batch.end, *counts.values(), batch.finished_at))
         if actor is not None and (created or updated):
             await audit.record_import(tx, key, found, outcomes, actor)
@@ -109,17 +110,17 @@ class _BatchImporter:
     def __init__(self, engine: Engine, key: ImportKey, last_serial: int, actor: Actor | None) -> None:
         self._engine = engine
         self._partition = (key.bucket, key.account_id)
-        self._change_set = ChangeSet(self._partition, actor, key)
-        self._writer = BulkWriter(engine, self._partition, self._change_set)
-        self._writer.last_serial = last_serial
+        self.change_set = ChangeSet(self._partition, actor, key)
+        self.writer = BulkWriter(engine, self._partition, self.change_set)
+        self.writer.last_serial = last_serial
 
     async def prepare(self, tx: Transaction, rows: Sequence[ImportRow]) -> None:
         # Listings of other accounts are read, too.
         indexed = await self._engine.prepare_account(tx, self._partition, len(rows))
         ids = list(dict.fromkeys(row.listing_id for row in rows if row.listing_id is not None))
         external_ids = [row.external_id for row in rows if row.external_id is not None]
-        known = self._writer.known
-        await self._writer.prepare(tx, ids, list(dict.fromkeys(external_ids)), indexed=indexed)
+        known = self.writer.known
+        await self.writer.prepare(tx, ids, list(dict.fromkeys(external_ids)), indexed=indexed)
         others = [(self._partition[0], listing_id) for listing_id in ids if listing_id not in known]
         if others:
             known |= {listing_id: None for _, listing_id in others}
@@ -140,25 +141,21 @@ class _BatchImporter:
         edits = (await tx.fetch(change_sql.LIST_EDITS, values)) if count else []
         try:
             base_version = row.check(listing, decision, [Edit(*edit) for edit in edits])
-            await self._writer.change(tx, listing, decision, base_version)
+            await self.writer.change(tx, listing, decision, base_version)
         except Problem as problem:
             return problem
         return choose_kind(decision)
 
     async def _create(self, tx: Transaction, row: ImportRow, listing: ImportedListing) -> RowOutcome:
         try:
-            await self._writer.create(tx, listing, row.listing_id)
+            await self.writer.create(tx, listing, row.listing_id)
         except Problem as problem:
             is_full = problem.code == "account_full"
             return NoRoomToCreateError(problem.code, problem.message) if is_full else problem
         return "created"
 
-    async def finish(self, tx: Transaction) -> None:
-        await self._writer.finish(tx)
-        await self._change_set.write(tx)
-
     async def _find_listing(self, tx: Transaction, row: ImportRow) -> Listing | None:
         if row.listing_id is not None:
-            return await self._writer.find(tx, row.listing_id)
-        holder = None if row.external_id is None else (await self._writer.find_holder(tx, row.external_id))
-        return None if holder is None else await self._writer.find(tx, holder, locks=True)
+            return await self.writer.find(tx, row.listing_id)
+        holder = None if row.external_id is None else (await self.writer.find_holder(tx, row.external_id))
+        return None if holder is None else await self.writer.find(tx, holder, locks=True)

@@ -39,7 +39,6 @@ class ScriptedKeyStore(ScriptedStore):
         return key
 
     async def get_key(self, key_id: int) -> ApiKey | None:
-        """Return the key with this id, or None if it does not exist."""
         return await self._find(ApiKey, sql.GET_KEY, key_id)
 
     async def list_keys(self, account_id: int) -> list[ApiKey]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from listings.store.change_sql import PAGE_CREATES
 from listings.store.mapping import Row
 
 T = TypeVar("T")
@@ -14,6 +15,9 @@ Store = TypeVar("Store", bound="ScriptedStore")
 
 class Transaction(ABC):
     """Runs the statements of a script, on the engine of the store."""
+
+    page_creates = PAGE_CREATES
+    """The statement that pages creates, as the engine runs it."""
 
     @abstractmethod
     async def fetch(self, statement: str, values: Row, *, locks: bool = False) -> list[Any]:

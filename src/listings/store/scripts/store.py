@@ -27,10 +27,8 @@ class ScriptedChangeStore(ScriptedStore):
     """
 
     engine: Engine
-    page_creates_statement = change_sql.PAGE_CREATES
 
     async def get_edit_state(self, bucket: int, account_id: int) -> EditState:
-        """Return the state of the account's change sets."""
         state = await self._find(ChangeState, change_sql.GET_EDIT_STATE, bucket, account_id)
         return EditState(0, 0) if state is None else EditState(*state[:3])
 
@@ -45,9 +43,7 @@ class ScriptedChangeStore(ScriptedStore):
         on one page. Raises Problem("changes_gone").
         """
         partition = (bucket, account_id)
-        return await self._run_reads(
-            lambda tx: change_reads.read_page(tx, partition, after, last, self.page_creates_statement)
-        )
+        return await self._run_reads(lambda tx: change_reads.read_page(tx, partition, after, last))
 
     async def convert_first_changes(
         self, bucket: int, account_id: int, ids: Sequence[int], count: int, convert: Callable[[Change], T]
@@ -74,10 +70,7 @@ class ScriptedChangeStore(ScriptedStore):
 
         Raises Problem("changes_gone") if change sets since then are no longer stored.
         """
-        statement = self.page_creates_statement
-        return await self._run_reads(
-            lambda tx: change_reads.find_last_before(tx, (bucket, account_id), moment, statement)
-        )
+        return await self._run_reads(lambda tx: change_reads.find_last_before(tx, (bucket, account_id), moment))
 
     async def page_change_groups(self, bucket: int, account_id: int, before: int, count: int) -> GroupPage:
         """Return at most `count` groups of change sets with ids below `before`."""
@@ -143,10 +136,8 @@ class ScriptedListingStore(ScriptedStore):
     """
 
     engine: Engine
-    page_listings_statement = sql.PAGE_LISTINGS
 
     async def get_account_limits(self, bucket: int, account_id: int) -> AccountLimits:
-        """Return the limits of an existing account."""
         rows = await self._fetch(sql.GET_ACCOUNT_LIMITS, bucket, account_id)
         return self.engine.limits.override(rows[0])
 
@@ -220,5 +211,5 @@ class ScriptedListingStore(ScriptedStore):
 
         Deleted listings are included. There are fewer if they would be too large together, but at least one, if any.
         """
-        rows = await self._fetch(self.page_listings_statement, bucket, account_id, after_id, count)
+        rows = await self._fetch(sql.PAGE_LISTINGS, bucket, account_id, after_id, count)
         return [build_listing(row) for row in rows]

@@ -58,12 +58,8 @@ class Plan(msgspec.Struct, frozen=True):
     scans_texts: bool = False  # only listings whose texts have the query's words
 
 
-def find(read: Read, iterate: Iterate, partition: Partition, query: ListingQuery) -> list[Row]:
+def find(read: Read, iterate: Iterate, partition: Partition, query: ListingQuery, plan: Plan) -> list[Row]:
     """Return the rows of the matching listings in the query's order."""
-    return _find(read, iterate, partition, query, _plan(read, partition, query))
-
-
-def _find(read: Read, iterate: Iterate, partition: Partition, query: ListingQuery, plan: Plan) -> list[Row]:
     page = build_page(partition, query, plan)
     if not plan.scans_texts:
         return read(*page)
@@ -74,14 +70,9 @@ def _find(read: Read, iterate: Iterate, partition: Partition, query: ListingQuer
 
 def find_and_count(read: Read, iterate: Iterate, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
     """Return the rows like `find`, and how many listings match the filters, at most MAX_COUNTED + 1."""
-    plan = _plan(read, partition, query)
-    rows = _find(read, iterate, partition, query, plan)
-    return rows, count(read, partition, query, _plan_count(partition, query, plan))
-
-
-def plan_count(read: Read, partition: Partition, query: ListingQuery) -> Plan:
-    """Return how to count the listings that match the query's filters."""
-    return _plan_count(partition, query, _plan(read, partition, query))
+    plan = plan_search(read, partition, query)
+    rows = find(read, iterate, partition, query, plan)
+    return rows, count(read, partition, query, plan_count(partition, query, plan))
 
 
 def count(read: Read, partition: Partition, query: ListingQuery, plan: Plan) -> int:
@@ -95,11 +86,11 @@ def find_pieces(read: Read, partition: Partition, query: ListingQuery) -> tuple[
 
     If so, the query's limit was not applied either.
     """
-    plan = _plan(read, partition, query)
+    plan = plan_search(read, partition, query)
     scanned = plan.scans_texts
     if scanned:
         query = replace(query, words=(), limit=None)
-        plan = _plan(read, partition, query)
+        plan = plan_search(read, partition, query)
     found, values = build_search(partition, query, plan, search_sql.build_size_columns(query))
     rows = read(search_sql.build_pieces(found, query, "json_group_array"), values)
     return [ids for (ids,) in rows], scanned
@@ -156,7 +147,8 @@ def _build_matches(builder: Builder, query: ListingQuery, plan: Plan, columns: s
     return search_sql.build_select(query, plan.index, conditions, columns, source)
 
 
-def _plan(read: Read, partition: Partition, query: ListingQuery) -> Plan:
+def plan_search(read: Read, partition: Partition, query: ListingQuery) -> Plan:
+    """Return how to search."""
     plan = Plan(search_sql.find_only_index(query))
     if query.ids:
         plan = replace(plan, ids=query.ids)
@@ -170,7 +162,8 @@ def _plan(read: Read, partition: Partition, query: ListingQuery) -> Plan:
     return replace(plan, scans_texts=bool(query.words))
 
 
-def _plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
+def plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
+    """Return how to count the matches of a search, given its plan. The order does not matter."""
     is_indexed = plan.index not in {"", search_sql.BY_EXTERNAL_ID}
     if plan.scans_texts and is_indexed:  # the full-text index has all texts
         return Plan(search_sql.find_only_index(query), match=_build_match(partition, query.words))

@@ -60,10 +60,7 @@ class SnapshotReads:
         return await self._run(partial(self._run_script, script))
 
     async def close(self) -> None:
-        """End the thread after its current work. Queued tasks raise Unavailable.
-
-        Exit every `read` before this call.
-        """
+        """End the thread after its current work. Queued tasks raise Unavailable. Exit every `read` before this call."""
         self._closing = True
         await asyncio.to_thread(self._thread.shutdown)
 
@@ -74,7 +71,7 @@ class SnapshotReads:
 
     async def _count(self, connection: apsw.Connection, partition: Partition, query: ListingQuery) -> int:
         read = partial(self._fetch_any, connection)
-        plan = await self._run(partial(search.plan_count, read, partition, query))
+        plan = search.plan_count(partition, query, await self._run(partial(search.plan_search, read, partition, query)))
         if not plan.scans_texts:
             count = partial(search.count, read, partition, query, plan)
             return await self._run(partial(self._run_limited, connection, count) if query.words else count)

@@ -118,11 +118,11 @@ class SqliteStore(SqliteIndexStore, Store):
         if query.count:
             rows, total = self._find_and_count(partition, query)
             return ListResult(_build_list(rows), total)
-        database, searches_words = self._database, bool(query.words)
+        database, read = self._database, self._database.read_neutral
         rows = database.read_quickly(
             account_id,
-            lambda: search.find(database.read_neutral, database.iterate, partition, query),
-            searches_words=searches_words,
+            lambda: search.find(read, database.iterate, partition, query, search.plan_search(read, partition, query)),
+            searches_words=bool(query.words),
         )
         return ListResult(_build_list(rows))
 

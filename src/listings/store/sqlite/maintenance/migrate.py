@@ -1,8 +1,8 @@
 """Apply the numbered migrations to a SQLite file, under the write lock and each in one transaction."""
 
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -51,12 +51,8 @@ def migrate(
     for the database of another program; Problem("database_missing") if the database is missing but has a WAL or
     a journal, or is empty but has a WAL; Problem("backup_refused") if the copy can't be written.
     """
-    require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
-    try:
-        require_no_recovery_marker(path)
-        require_no_orphaned_wal(path)
-        require_sqlite_file(path)
+    with _checking(path):
         _require_listings_database_first(path)
         create_file(path)
         with closing(WriteLock(path)) as lock, lock.acquire(), closing(open_writer(path)) as connection:
@@ -65,8 +61,18 @@ def migrate(
             if missing and len(missing) < len(migrations):
                 on_backup(snapshot.copy_aside(connection, path, f"before-{missing[0].version:04}"))
             return apply(connection, migrations)
+
+
+@contextmanager
+def _checking(path: Path) -> Iterator[None]:
+    require_safe_sqlite()
+    try:
+        require_no_recovery_marker(path)
+        require_no_orphaned_wal(path)
+        require_sqlite_file(path)
+        yield
     except (apsw.Error, OSError) as error:
-        raise _build_unusable_error(path, error) from error
+        raise Unavailable(f"The database {path} can't be used: {error}") from error
 
 
 def _require_space_to_drop(connection: apsw.Connection, path: Path, missing: list[Migration]) -> None:
@@ -119,18 +125,12 @@ def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[
 
     Raises like `migrate`, and Problem("schema_mismatch") if the file can't be read without changing it.
     """
-    require_safe_sqlite()
     migrations = shipped_migrations() if migrations is None else migrations
-    try:
-        require_no_recovery_marker(path)
-        require_no_orphaned_wal(path)
-        require_sqlite_file(path)
+    with _checking(path):
         if not path.exists():
             return migrations
         with closing(open_without_writes(path)) as connection:
             return migrations[count_applied(connection, migrations) :]
-    except (apsw.Error, OSError) as error:
-        raise _build_unusable_error(path, error) from error
 
 
 def _require_listings_database_first(path: Path) -> None:
@@ -141,10 +141,6 @@ def _require_listings_database_first(path: Path) -> None:
             return
         with closing(connection):
             require_listings_database(connection)
-
-
-def _build_unusable_error(path: Path, error: Exception) -> Unavailable:
-    return Unavailable(f"The database {path} can't be used: {error}")
 
 
 def apply(connection: apsw.Connection, migrations: list[Migration]) -> list[Migration]:

@@ -41,34 +41,6 @@ class OnBatch(Protocol):
         """
 
 
-class WalLimit:
-    """Restarts the WAL of one database, so that it stays short even if reads overlap without a pause.
-
-    SQLite writes to the start of the WAL again once the database file has all of it and no reader uses it. Reads that
-    overlap never allow that. The writer therefore waits for the current reads once the WAL is long. Meanwhile nothing
-    is written, so later reads need only the database file.
-    """
-
-    def __init__(self) -> None:
-        self._next_try = _LONG_WAL_FRAMES
-
-    def apply(self, connection: apsw.Connection) -> None:
-        """Restart the WAL if it is long. If reads take longer than 50 ms, try again once it has grown.
-
-        `connection` must have no transaction, and its process must hold the write lock.
-        """
-        frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
-        if frames < self._next_try:
-            if frames < _LONG_WAL_FRAMES:
-                self._next_try = _LONG_WAL_FRAMES
-            return
-        self._next_try = frames + _FRAMES_PER_TRY
-        connection.set_busy_timeout(_MAX_READS_MS)
-        with suppress(apsw.Error):  # busy means a later retry, and the commit that follows reports a failing disk
-            connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
-        connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)
-
-
 class BatchWriter:
     """Writes batches through a connection of its own. Only `failed` and `batch_size` may be read in other threads."""
 
@@ -77,7 +49,7 @@ class BatchWriter:
         self._lock = lock
         self._guard = guard
         self._on_batch = on_batch
-        self._wal_limit = WalLimit()
+        self._next_restart = _LONG_WAL_FRAMES  # the length of the WAL at which it is restarted
         self._connection: apsw.Connection | None = None
         self._commit_started = False  # whether the current batch has reached its commit
         self.batch_size = 0  # operations in the current batch
@@ -133,7 +105,7 @@ class BatchWriter:
             self._guard.require_files(None)
             self._connection = open_writer(self._path)
         self._guard.require_files(self._connection)
-        self._wal_limit.apply(self._connection)
+        self._limit_wal(self._connection)
         self._connection.execute("BEGIN IMMEDIATE")
         if self._guard.files is None:
             self._guard.files = OpenFiles(self._path)
@@ -144,6 +116,21 @@ class BatchWriter:
             self._commit_started = True
             self._connection.execute("COMMIT")
         return outcomes
+
+    def _limit_wal(self, connection: apsw.Connection) -> None:
+        # SQLite writes to the start of the WAL again once the database file has all of it and no reader uses it. Reads
+        # that overlap without a pause never allow that. So the writer waits for the current reads, at most 50 ms, once
+        # the WAL is long. Meanwhile nothing is written, so later reads need only the database file.
+        frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
+        if frames < self._next_restart:
+            if frames < _LONG_WAL_FRAMES:
+                self._next_restart = _LONG_WAL_FRAMES
+            return
+        self._next_restart = frames + _FRAMES_PER_TRY
+        connection.set_busy_timeout(_MAX_READS_MS)
+        with suppress(apsw.Error):  # busy means a later retry, and the commit that follows reports a failing disk
+            connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_RESTART)
+        connection.set_busy_timeout(WRITER_BUSY_TIMEOUT_MS)
 
     def _recover(self, error: Exception) -> None:
         # After a disk failure, the state of the connection is unknown.

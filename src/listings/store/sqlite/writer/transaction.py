@@ -36,10 +36,7 @@ def run_operations(connection: apsw.Connection, batch: list[Call]) -> list[Outco
 
 
 def run_without_savepoints(connection: apsw.Connection, batch: list[Call]) -> list[Outcome] | None:
-    """Run operations, or return None if the batch must be rolled back.
-
-    Raises apsw.Error if the transaction is lost.
-    """
+    """Run operations, or return None if the batch must be rolled back. Raises apsw.Error if the transaction is lost."""
     outcomes: list[Outcome] = []
     size = 0
     for call in batch:
