@@ -66,7 +66,11 @@ class ScriptedKeyStore(ScriptedStore):
         await lock_not_erased(tx, found.account_id)
         old = await tx.get(ApiKey, sql.GET_KEY, (key_id,), locks=True)
         account = await tx.get(Account, sql.GET_ACCOUNT, (old.account_id,))
-        rotation = decide(old, account, (await _find_successor(tx, old)))
+        successor = None
+        if old.expires_at is not None:  # otherwise it was never rotated, so its account's activity is not searched
+            partition = (bucket_of(old.account_id), old.account_id)
+            successor = await tx.find(int, sql.FIND_SUCCESSOR, (*partition, str(old.id)))
+        rotation = decide(old, account, successor)
         await tx.fetch(sql.SET_KEY_EXPIRY, (rotation.old_expires_at, key_id))
         key = await tx.get(ApiKey, sql.ADD_KEY, astuple(rotation.new))
         if actor is not None:
@@ -94,10 +98,3 @@ class ScriptedKeyStore(ScriptedStore):
         if actor is not None and before.revoked_at is None:
             await record_event(tx, before.account_id, actor, "key_revoked", key_id)
         return await tx.get(ApiKey, sql.REVOKE_KEY, (revoked_at, key_id))
-
-
-async def _find_successor(tx: Transaction, old: ApiKey) -> int | None:
-    # A key without an expiry was never rotated, so its account's activity is not searched.
-    if old.expires_at is None:
-        return None
-    return await tx.find(int, sql.FIND_SUCCESSOR, (bucket_of(old.account_id), old.account_id, str(old.id)))

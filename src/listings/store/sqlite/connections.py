@@ -128,11 +128,6 @@ def get_free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def is_read_only(path: Path) -> bool:
-    """Return whether the file system of a file is mounted as read-only."""
-    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-
-
 def create_file(path: Path) -> None:
     """Create an empty file and its folder, accessible to their owner only, unless they exist."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """The open SQLite file: a connection that reads on the event loop, and the writer thread."""
 
 import asyncio
+import os
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +22,6 @@ from listings.store.sqlite.connections import (
     MIN_FREE_BYTES,
     get_free_bytes,
     is_damage,
-    is_read_only,
     open_reader,
     require_database_file,
     require_no_recovery_marker,
@@ -108,10 +108,11 @@ class Database:
             self.writer.guard.require_files(self.reader)
             migrate.require_current(self.reader)
             self.reader.execute(_READ_LISTING).fetchall()
-            free_bytes, read_only = get_free_bytes(self._path), is_read_only(self._path)
+            free_bytes = get_free_bytes(self._path)
+            is_read_only = bool(os.statvfs(self._path).f_flag & os.ST_RDONLY)
         except (apsw.Error, OSError) as error:
             raise self._build_read_error(error) from error
-        if read_only:
+        if is_read_only:
             raise Unavailable("The file system is read-only")
         if free_bytes < MIN_FREE_BYTES:
             raise Unavailable("The disk is almost full")
