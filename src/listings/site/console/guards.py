@@ -196,7 +196,7 @@ def parse_form(body: bytes) -> FormData:
 
 
 def _unquote(value: bytes) -> str:
-    # `unquote_plus` holds the interpreter lock for 450 ms with 2 MiB of escapes, and this for 20 ms. Quoted-printable is
+    # `unquote_plus` holds the interpreter lock for 450 ms with 2 MiB of escapes, and this 20 ms. Quoted-printable is
     # the same encoding with another sign, and with line breaks. Each valid escape removes two bytes.
     quoted = value.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"=")
     plain = a2b_qp(quoted)
