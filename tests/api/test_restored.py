@@ -14,8 +14,7 @@ import pytest
 from listings.api import codec, params
 from listings.domain.errors import Problem
 from listings.domain.mail import NewMail
-from listings.domain.model import BUCKETS
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Revisions
 from listings.service.transfer.importer import ImportOptions
 from listings.site.console.upload import ImportReport, Upload
 from listings.store.postgres import restored

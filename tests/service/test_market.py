@@ -519,7 +519,6 @@ class Backlog:
             count,
             has_more=True,
             seconds=0.03,
-            preparing_seconds=0.02,
             contended=self._contended,
             delays_reads=self._delays_reads,
         )
@@ -555,7 +554,7 @@ def test_indexing_takes_its_share_of_the_time(
     services = Services(backlog, None, options=Options(pause=pause))
     with pytest.raises(Unavailable):
         asyncio.run(getattr(services.market, method)())
-    assert minimum <= 20 * 0.05 / (20 * 0.05 + sum(pauses)) <= maximum
+    assert minimum <= 20 * 0.03 / (20 * 0.03 + sum(pauses)) <= maximum
 
 
 def test_each_indexing_run_starts_with_a_small_step() -> None:

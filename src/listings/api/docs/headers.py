@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from listings.api import codec
 from listings.api.docs.schemas import refer
-from listings.domain.fields import Schema
+from listings.domain.rules import Schema
 
 _STRING: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer"}

@@ -7,7 +7,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.pictures import Picture, build_path
 from listings.service.members.sessions import Member
 from listings.site import pages

@@ -9,12 +9,7 @@ from starlette.datastructures import FormData
 
 from listings.domain.errors import Problem
 from listings.domain.faults import FieldError, InvalidFieldsError
-from listings.domain.fields import (
-    FIELDS,
-    get_default,
-    parse_listing_change,
-    parse_new_listing,
-)
+from listings.domain.fields import FIELDS, get_default, parse_listing_change, parse_new_listing
 from listings.domain.model import Listing, Value
 from listings.site.console.faults import describe_faults
 
