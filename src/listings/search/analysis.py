@@ -152,8 +152,7 @@ def _read_chunk(chunk: str) -> Iterator[Word]:
 
 
 class _Terms(dict[str, str]):
-    """The terms of each word, separated by spaces. A common word is looked up without a call of Python code."""
-
+    # A common word is looked up without a call of Python code.
     def __missing__(self, word: str) -> str:
         stem = find_stem(word)
         terms = sys.intern(" ".join((stem, *IN_LISTINGS.words.get(stem, ()))))

@@ -35,8 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Waiting(NamedTuple):
-    """Changes that wait for a commit: since when, the last sequence, and since when there is none after it."""
-
+    # since when, up to which sequence, and since when there is none after it
     since: float
     sequence: int
     quiet_since: float
@@ -117,7 +116,6 @@ class Indexer:
                 index.close()
 
     def _open(self, state: MarketState, origin: int) -> None:
-        """Open the folder that serves, and create another one if that can't be followed or should be replaced."""
         self._indexes = [it for it in self._indexes if it.folder.path.exists()]
         if not self._indexes:
             self._indexes = self._open_existing(state, origin)
@@ -130,7 +128,6 @@ class Indexer:
             self._indexes.append(OpenIndex(folders.create_folder(self._root), start))
 
     def _open_existing(self, state: MarketState, origin: int) -> list[OpenIndex]:
-        """Open the index that serves, and the next one if it was being built."""
         serving = folders.choose_folder(self._root)
         building = [it for it in folders.list_folders(self._root) if it.is_current and it.is_usable]
         unfinished = next((it for it in building if not it.is_complete), None)
@@ -146,7 +143,6 @@ class Indexer:
         return indexes
 
     def _open_folder(self, folder: Folder) -> OpenIndex | None:
-        """Open the index of a folder, or mark it as damaged."""
         try:
             return OpenIndex(folder)
         except BaseException as error:
@@ -164,7 +160,6 @@ class Indexer:
         return not index.position.unread and (is_old or index.has_many_dead())
 
     def _must_wait(self, index: OpenIndex, state: MarketState) -> bool:
-        """Return whether further changes may join the next commit."""
         now = time.monotonic()
         if index.position.unread or state.sequence - index.position.sequence >= _MAX_COMMIT:
             return False
@@ -175,7 +170,6 @@ class Indexer:
         return now - self._waiting.quiet_since < _QUIET_SECONDS and now - self._waiting.since < _MAX_WAIT_SECONDS
 
     async def _follow(self, index: OpenIndex) -> bool:
-        """Commit at most 1,000 changes, and return whether there may be more."""
         self._waiting = None
         sequence, done = index.position.sequence, 0
         while done < _MAX_COMMIT:
@@ -190,7 +184,6 @@ class Indexer:
         return done >= _MAX_COMMIT
 
     async def _build(self, index: OpenIndex) -> bool:
-        """Commit at most 5,000 further listings, newest first. Return whether there are more."""
         before, start = index.position.unread, index.position.start
         for _ in range(_MAX_BUILD_COMMIT // _READ):
             listings = await self._store.list_unread_listings(before, _READ)
@@ -205,7 +198,7 @@ class Indexer:
         return bool(before)
 
     def _recover(self, error: BaseException) -> None:
-        """Close the indexes after an error: after a failed commit, a writer never works again."""
+        # After a failed commit, a writer never works again.
         self._failures += 1
         if self._failures == 1:
             _log.warning("The search index can't be updated: %s", error)
@@ -219,7 +212,7 @@ class Indexer:
                 folder.mark_damaged()
 
     def _probe(self) -> None:
-        """Raise OSError if the disk is full, read-only or gone, which does not mean that the index is damaged."""
+        # A disk that is full, read-only or gone does not mean that the index is damaged.
         path = self._root / "probe"
         try:
             path.write_bytes(bytes(_PROBE_BYTES))
@@ -228,5 +221,4 @@ class Indexer:
 
 
 def _is_followable(position: Position, state: MarketState, origin: int) -> bool:
-    """Return whether the changes after a position are known."""
     return position.origin == origin and state.purged <= position.sequence <= state.sequence

@@ -110,7 +110,6 @@ def term_of_account(account_id: int) -> Query:
 
 
 def _build_word(word: Word, tier: Tier) -> Query:
-    """Return the query of the ways in which one word matches in a tier."""
     if tier >= Tier.TEXT:
         stems = {word.stem, *word.classes, *map(find_stem, word.joined)}
         ways = [*(term("all", it) for it in stems), term("title", f"^{word.text}")]

@@ -85,7 +85,6 @@ class Reader:
             raise Unavailable("The service is stopping") from error
 
     def _refresh(self) -> View | None:
-        """Return the newest snapshot."""
         folder = folders.choose_folder(self._root) if self._root is not None else None
         if folder is None:
             self._release()

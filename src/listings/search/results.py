@@ -119,7 +119,7 @@ class Search:
         return read_hits(self.searcher, hits)
 
     def _ask_tier(self, tier: Tier) -> list[Hit]:
-        """Return the best of a tier. If most of them are of one seller, those of others are added."""
+        # If most of them are of one seller, those of others are added.
         ways = build_match(self.words) if tier == Tier.SELLER else build_tier(self.words, tier)
         hits = self.find([ways], "rank", MAX_RANKED)
         for account_id, number in Counter(hit.account_id for hit in hits).most_common(1):
@@ -177,7 +177,7 @@ def list_newest_sellers(searcher: Searcher, query: MarketQuery, sellers: int, ea
 
 
 def _cut_parts(parts: Sequence[tuple[int, int]], cursor: int, *, before: bool, reverse: bool) -> list[tuple[int, int]]:
-    """Return the ranges after a cursor in the order of the parts, or those before it: smaller keys if `before`."""
+    # `before`: smaller keys than the cursor
     at = next(number for number, (lowest, highest) in enumerate(parts) if lowest <= cursor <= highest)
     lowest, highest = parts[at]
     cut = (lowest, cursor - 1) if before else (cursor + 1, highest)

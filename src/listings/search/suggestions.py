@@ -118,5 +118,4 @@ def _has_hits(search: Search, found: Sequence[Word], tier: Tier) -> bool:
 
 
 def _rank_words(search: Search, found: Sequence[Word]) -> int | None:
-    """Return the best tier in which all the words match, or None."""
     return next((int(tier) for tier in Tier if _has_hits(search, found, tier)), None)

@@ -28,7 +28,6 @@ class Classes(NamedTuple):
 
 
 def _load(text: str) -> tuple[Classes, Classes]:
-    """Return the classes of the words in listings, and in searches."""
     in_listings: dict[tuple[str, ...], list[str]] = defaultdict(list)
     in_searches: dict[tuple[str, ...], list[str]] = defaultdict(list)
     starts: set[str] = set()

@@ -62,10 +62,7 @@ class Access:
         raise Problem("invalid_api_key", f"Invalid API key: {defect}" if defect else "Invalid API key")
 
     def _is_well_formed(self, key: str, digest: bytes) -> bool:
-        """Return whether a key is well formed, and cache its digest if so.
-
-        Computing the checksum takes longer than the rest of the authentication.
-        """
+        # cached, because the checksum takes longer than the rest of the authentication
         if not api_keys.is_well_formed(key):
             return False
         if len(self._well_formed) >= _MAX_CACHED_KEYS:

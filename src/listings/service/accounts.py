@@ -301,7 +301,6 @@ def validate_email(email: str) -> str:
 
 
 def _validate_about(text: str) -> str:
-    """Return a text without control characters but line breaks. Raises Problem("invalid_request")."""
     text = remove_controls("\n".join(text.splitlines())).strip()
     if len(text) > MAX_ABOUT_LENGTH:
         message = f"The text can have at most {MAX_ABOUT_LENGTH} characters, got {len(text):,}"

@@ -41,10 +41,7 @@ async def run_tasks(tasks: Iterable[Task], pause: Pause) -> None:
 
 
 async def _repeat(pause: Pause, task: Task) -> None:
-    """Run a task until cancelled.
-
-    A cancelled job may raise an exception other than CancelledError, so cancellation is checked after each job.
-    """
+    # A cancelled job may raise another exception, so cancellation is checked after each job.
     current = cast("asyncio.Task[None]", asyncio.current_task())
     if task.pauses_first:
         await pause(task.seconds)

@@ -181,7 +181,7 @@ def is_revoked_or_expired(revoked_at: int | None, expires_at: int | None, now: f
 
 
 def _require_key_allowed(account: Account, now: float) -> None:
-    """Raise Problem unless the account may have a new key (decision G25)."""
+    # decision G25
     require_not_erased(account)
     if not is_plan_active(account.plan_expires_at, now):
         raise Problem(

@@ -63,7 +63,7 @@ class Activity:
         return ActivityPage(page, _build_cursor(page, merged, start, creates))
 
     async def _find_creates(self, partition: tuple[int, int], before_id: int, count: int, oldest: int) -> "_Creates":
-        """Build the events of creates that were not part of a batch or an import. These events are not stored."""
+        # These events are not stored: of creates that were not part of a batch or an import.
         events: list[Event] = []
         oldest_text = timestamps.format_timestamp(oldest)
         for _ in range(_MAX_PAGES):
@@ -212,15 +212,12 @@ class Changes:
 
 
 async def _purge(delete: Callable[[int], Awaitable[int]], batch_size: int) -> None:
-    """Delete batches until one is smaller than `batch_size`, or the store is unavailable."""
     with suppress(Unavailable):
         while await delete(batch_size) >= batch_size:
             pass
 
 
 class _Creates(NamedTuple):
-    """The create events found, the id of the last listing scanned, and whether there are no further ones."""
-
     events: list[Event]
     last_id: int
     is_complete: bool
@@ -240,7 +237,7 @@ def _build_event(creation: Creation) -> Event:
 
 
 def _build_cursor(page: list[Event], merged: list[Event], start: ActivityCursor, creates: _Creates) -> ActivityCursor:
-    """Return the cursor of the next page. It has separate positions for stored events and for creates."""
+    # It has separate positions for stored events and for creates.
     stored = [event for event in page if event.kind != "created"]
     created = [event for event in page if event.kind == "created"]
     revision, number = (stored[-1].revision, stored[-1].number) if stored else (start.revision, start.number)

@@ -65,8 +65,6 @@ class Started(NamedTuple):
 
 
 class _RunningRevert(NamedTuple):
-    """A revert that this process is running, and the page of changes at its position, if it has been read."""
-
     revert: Revert
     scan: RevertStep | None = None
 
@@ -183,7 +181,6 @@ class Reverts:
                 running += await self._list_new(running)
 
     async def _list_new(self, running: Sequence[_RunningRevert]) -> list[_RunningRevert]:
-        """Return unfinished reverts that this process is not running, except those that failed in the last minute."""
         now = int(self._clock())
         found = await self._store.list_running_reverts(self._worker, now)
         self._retry_times = {key: moment for key, moment in self._retry_times.items() if moment > now}
@@ -191,7 +188,6 @@ class Reverts:
         return [_RunningRevert(revert) for revert in found if revert.key not in excluded]
 
     async def _try_to_advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        """Advance a revert, and log an unexpected error. Return None if this process does not continue it for now."""
         try:
             return await self._advance(running)
         except Unavailable:
@@ -215,10 +211,7 @@ class Reverts:
         return revert
 
     async def _advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        """Read a page of changes, or take a step.
-
-        Return None at the end, or if another process is working on this revert, or has moved it on.
-        """
+        # Returns None at the end, or if another process is working on this revert, or has moved it on.
         revert, scan = running
         if scan is None or not (scan.candidates or scan.is_last):
             position = revert.position if scan is None else scan.end
@@ -253,7 +246,7 @@ class Reverts:
             )
 
     async def _scan_first(self, partition: tuple[int, int], scope: RevertScope) -> RevertStep:
-        """Return the first listings to revert, enough for a step if there are as many."""
+        # enough for a step, if there are as many
         scan = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
         for _ in range(_MAX_FIRST_SCANS - 1):
             if scan.is_last or len(scan.candidates) > MAX_FIRST_LISTINGS:
@@ -264,7 +257,6 @@ class Reverts:
 
 
 def _cut(start: RevertPosition, scan: RevertStep, count: int) -> RevertStep:
-    """Return the step that reverts the next listings of a scan: at most `count`."""
     first = bisect_left(scan.candidates, 1, key=lambda one: not start.has_passed(*one[:2]))
     step = scan._replace(start=start, candidates=scan.candidates[first : first + count])
     if first + count >= len(scan.candidates):
@@ -273,7 +265,6 @@ def _cut(start: RevertPosition, scan: RevertStep, count: int) -> RevertStep:
 
 
 def _limit(changes: Sequence[Change]) -> list[Change]:
-    """Return the first changes: at most `_MAX_SHOWN`, with at most `_MAX_SHOWN_CHARACTERS` in total."""
     kept: list[Change] = []
     size = 0
     for change in changes[:_MAX_SHOWN]:

@@ -102,7 +102,6 @@ class RequestUsage:
         self._begin_hour(self._clock())
 
     def _begin_hour(self, now: float) -> None:
-        """Start counting responses in the hour of `now`."""
         if self._responses:
             _add(self._unwritten, self._iterate_current_hour())
             self._responses = {}
@@ -152,7 +151,7 @@ class RequestUsage:
         )
 
     def _create_timestamp(self) -> int:
-        """Return a time in microseconds, higher than the last one unless the clock was set back by over a second."""
+        # in microseconds, higher than the last one unless the clock was set back by over a second
         now = int(self._clock() * MICROSECONDS_PER_SECOND)
         return now if self._last_rejection > now + MICROSECONDS_PER_SECOND else max(now, self._last_rejection + 1)
 
@@ -192,7 +191,6 @@ class RequestUsage:
             return True
 
     def _take_rejected(self) -> dict[int, deque[RejectedRequest]]:
-        """Remove and return the rejected requests of as many accounts as fit in a batch."""
         rejected: dict[int, deque[RejectedRequest]] = {}
         remaining = _BATCH_SIZE
         for account_id in list(islice(self._rejected, _MAX_BATCH_ACCOUNTS)):
@@ -263,7 +261,7 @@ def _filter_by_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:
 
 
 def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], hour: int) -> Counts:
-    """Return the counts up to and including `hour`, in hours since 1970."""
+    # `hour`: in hours since 1970
     today = hour // _DAY_HOURS
     return Counts(
         _build_periods(hours, range(hour - _HOURS_SHOWN + 1, hour + 1), HOUR_SECONDS),
@@ -280,5 +278,5 @@ def _build_periods(rows: Iterable[UsageCount], numbers: range, seconds: int) -> 
 
 
 def _clean_text(text: str) -> str:
-    """Replace the characters that a database engine can't store."""
+    # A database engine can't store these characters.
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -247,10 +247,7 @@ class Listings:
     async def _dry_run(
         self, caller: Caller, step: Step, record: IdempotencyRecord | None = None
     ) -> int | Listing | str:
-        """Run a step and roll it back. Return its result, or the stored one of an earlier write.
-
-        Raises the Problem of the step.
-        """
+        # Returns the stored result of an earlier write, if the record has one.
         batch = Batch([step], atomic=True, dry_run=True, encode=str)
         outcome = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
         result = outcome if isinstance(outcome, str) else outcome.results[0]
@@ -321,12 +318,11 @@ async def find_of_any_size(
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:
-    """Return the query with its limit raised by one, so that it also finds the first listing of the next page."""
+    # so that the first listing of the next page is found, too
     return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
 
 
 def _build_page(found: ListResult, query: ListingQuery) -> Page:
-    """Return the page of `query`, given the listings that `_add_one(query)` found."""
     if query.limit is None or len(found.listings) <= query.limit:
         return Page(found.listings, None, found.total, found.revisions)
     cursor = query.cursor_of(found.listings[query.limit - 1])

@@ -147,7 +147,7 @@ class Moderation:
         return self._composer.compose(kind, account, listing=str(listing.id), title=title, **detail)
 
     async def _find_own_pictures(self, listing: Listing) -> list[str]:
-        """Return the names of the pictures that no other public listing of the account shows."""
+        # that no other public listing of the account shows
         urls, account_id = msgspec.json.decode(listing.images, type=list[str]), listing.account_id
         names = [name for url in urls if (name := find_name(url)) is not None]
         if not names:
@@ -157,7 +157,7 @@ class Moderation:
         return [name for name in names if hidden.issuperset(used.get(name, ()))]
 
     async def _find_kept_pictures(self, lifted: Takedown) -> dict[str, int]:
-        """Return another listing that is taken down by the name of each picture that it shows."""
+        # by name, with another listing that shows it and is taken down
         account_id = lifted.account_id
         others = {one.listing_id for one in await self._store.list_takedowns_of(account_id)} - {lifted.listing_id}
         if not others:

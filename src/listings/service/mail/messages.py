@@ -152,7 +152,6 @@ def suggest_email(email: str) -> str:
 
 
 def _validate(message: BuyerMessage) -> BuyerMessage:
-    """Return a message that headers and text of an email can contain. Raises Problem("invalid_request")."""
     if not message.name.strip():
         raise Problem("invalid_request", "Enter your name")
     name, email = validate_name(message.name.strip()), message.email.strip()

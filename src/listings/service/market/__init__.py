@@ -77,8 +77,6 @@ class Seller(NamedTuple):
 
 
 class _View(NamedTuple):
-    """A view of a listing's page by a visitor on one day."""
-
     day: int  # days since 1970
     listing_id: int
     visitor: bytes  # hash of the address and User-Agent, before the salt of the day is applied
@@ -148,7 +146,7 @@ class Market:
         return MarketPage(shown, shown[-1].cursor if len(entries) > query.limit else None)
 
     async def _list_hidden_accounts(self) -> list[int]:
-        """Return the disabled accounts whose listings an index may still have."""
+        # whose listings an index may still have
         return await self._hidden.get(
             lambda: self._store.list_hidden_accounts(self._clock() - _HIDDEN_SECONDS, _MAX_HIDDEN)
         )
@@ -301,7 +299,7 @@ class Market:
                 pass  # other writes run between the batches
 
     async def _hash_visitors(self, views: Sequence[_View]) -> dict[int, set[bytes]]:
-        """Return the salted hashes of the visitors by listing id. All views are of the same day."""
+        # All views are of the same day.
         day = views[0].day
         salt = self._salts.get(day) or await self._store.get_view_salt(day)
         self._salts[day] = salt

@@ -56,8 +56,6 @@ class MarketResults(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A search, with what its first access to the index has found."""
-
     search: Search
     ranked: list[Hit]
     hits: list[Hit]
@@ -95,7 +93,6 @@ class Finder:
         return await self._find_some(found, results)
 
     async def _find_some(self, found: _Found, results: MarketResults) -> MarketResults:
-        """Return the results for some of the words, and suggestions."""
         search = found.search
         suggestion = await self._suggest(search)
         kept = await self._reader.run(lambda _: suggestions.find_partial(search))
@@ -150,7 +147,7 @@ class Finder:
         return MarketPage(entries, next_cursor, (start, 0) if start else None)
 
     async def _page_rest(self, found: _Found, *, is_backwards: bool) -> MarketPage | None:
-        """Return a page of what follows the ranked matches, or None if the ranked ones come before the cursor."""
+        # None: the ranked ones come before the cursor.
         search, query = found.search, found.search.query
         after = query.after[1] or None if query.after is not None else None
 
@@ -200,7 +197,7 @@ class Finder:
         return await self._reader.run(search) or []
 
     async def _fill(self, query: MarketQuery, take: Take, limit: int) -> list[tuple[Hit, MarketEntry]]:
-        """Return the listings that still match, and one more if there is one. Refill the page at most three times."""
+        # Returns one more than `limit` if there is one.
         kept: list[tuple[Hit, MarketEntry]] = []
         for _ in range(1 + _MAX_REFILLS):
             wanted = limit + 1 - len(kept)

@@ -107,7 +107,7 @@ class MemberKeys:
         return await self._keys.revoke(key_id, CONSOLE)
 
     def _lock(self, member: Member) -> asyncio.Lock:
-        """Return the account's lock, which is held while keys are counted and one is added. It is per process."""
+        # held while keys are counted and one is added, in this process
         return self._locks.setdefault(member.account.id, asyncio.Lock())
 
     def _require_allowed(self, member: Member, plan_end: int | None) -> None:
@@ -117,15 +117,11 @@ class MemberKeys:
             raise Problem("confirmation_required", "Enter your password again to create a key")
 
     async def _require_room(self, account: Account, advice: str = "revoke one first") -> None:
-        """Raise Problem("too_many_keys") unless the account can have another active key (decision G25)."""
+        # decision G25
         if len(await self._keys.list_active(account)) >= _MAX_KEYS:
             raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: {advice}")
 
     async def _use_form(self, member: Member, form_id: str) -> None:
-        """Mark a form as used, with an idempotency key, and count the key.
-
-        Raises Problem: idempotency_key_reused (the form was already used), too_many_attempts.
-        """
         options = WriteOptions(idempotency_key=f"console key {form_id}", digest=hash_token(form_id))
         record = build_idempotency_record(options, int(self._clock()))
         empty = Batch((), atomic=False, dry_run=False, encode=str)

@@ -109,7 +109,6 @@ class Operators:
 
 
 def _find_step(secret: str, code: str, now: float) -> int | None:
-    """Return the time step whose code this is: the current one, or the one before or after it."""
     from pyotp import TOTP  # noqa: PLC0415 - as above
 
     factor, current = TOTP(secret), int(now) // _STEP_SECONDS

@@ -151,7 +151,7 @@ def _require_capacity(pending: int) -> None:
 
 
 def _prepare_thread() -> None:
-    """Give the calling thread a low priority; each thread has its own."""
+    # Each thread has a priority of its own.
     import argon2  # noqa: F401, PLC0415 - at full priority, because an import holds the GIL for milliseconds
 
     with suppress(OSError):  # a sandbox may forbid it
@@ -159,5 +159,5 @@ def _prepare_thread() -> None:
 
 
 def _encode(password: str) -> bytes:
-    """Normalise a password, because keyboards compose the same characters differently."""
+    # Keyboards compose the same characters differently.
     return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")

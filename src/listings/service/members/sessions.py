@@ -130,7 +130,6 @@ class Sessions:
         return await self.start(account, hashed, agent, device=device, notice=notice)
 
     async def _write_notice(self, account: Account, device: str) -> NewMail | None:
-        """Return an email about a sign-in, unless it is from a known device of the account."""
         if not self._composer.is_on:
             return None
         if is_token(device) and await self._store.is_known_device(account.email, hash_token(device)):
@@ -138,16 +137,13 @@ class Sessions:
         return self._composer.compose("new_sign_in", account)
 
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
-        """Return the limits of a sign-in. For a known device of the account, only its own limit applies.
-
-        The last limit, over all networks, counts only attempts that the others permit. So one network can't exhaust it.
-        """
         if is_token(device) and email.isprintable() and await self._store.is_known_device(email, hash_token(device)):
             return [build_limit(_MAX_ATTEMPTS, "device", device)]
         network = find_network(address)
         return [
             build_limit(_MAX_ATTEMPTS_PER_NETWORK, "address", network),
             build_limit(_MAX_ATTEMPTS, "network", f"{network}\0{email}"),
+            # It counts only attempts that the others permit, so that one network can't exhaust it.
             build_limit(_MAX_ATTEMPTS_FROM_ALL_NETWORKS, "account", email, MAX_SECONDS),
         ]
 
@@ -283,10 +279,7 @@ class Sessions:
     async def _check_password(
         self, account: Account | None, password: str, owner: int | str, message: str = _WRONG_CREDENTIALS
     ) -> tuple[Account, str]:
-        """Return the account and its stored hash.
-
-        Raises Problem("wrong_credentials") after the same time, whether the account or the password is wrong.
-        """
+        # It takes the same time whether the account or the password is wrong.
         stored = await self._store.get_password(account.id if account is not None else 0)
         hashed = await self._passwords.verify(stored, password, owner)
         if account is None or stored is None or hashed is None:

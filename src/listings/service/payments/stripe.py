@@ -85,7 +85,6 @@ class StripePayments:
         )
 
     async def _fetch_url(self, fetch: Callable[[], object], name: str, failure: str) -> str:
-        """Return an URL of an object that Stripe sends. Raises Unavailable."""
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._threads, fetch)
         except stripe.StripeError as error:
@@ -132,7 +131,6 @@ class StripePayments:
         }
 
     def _parse_checkout(self, checkout: "_Checkout") -> Payment:
-        """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         metadata = checkout.metadata or {}  # as sent with the request; the price may have changed since
         months = _parse_number(metadata.get("months"), MAX_MONTHS)
@@ -145,8 +143,7 @@ class StripePayments:
 
 
 class _Checkout(msgspec.Struct):
-    """The relevant fields of a checkout. All have defaults, because the objects of other events lack them."""
-
+    # All have defaults, because the objects of other events lack them.
     id: str = ""
     payment_status: str | None = None
     client_reference_id: str | None = None
@@ -166,7 +163,6 @@ class _Event(msgspec.Struct):
 
 
 def _convert_to_units(plan: PlanTerms) -> int:
-    """Return the price of a month in the unit in which Stripe counts the currency."""
     currency = plan.currency
     if currency in _UNSUPPORTED:
         raise Problem(
@@ -181,14 +177,14 @@ def _convert_to_units(plan: PlanTerms) -> int:
 
 
 def _parse_number(text: object, maximum: int) -> int:
-    """Return the positive integer in a string, or 0 if there is none or it exceeds the maximum."""
+    # 0: it is not a positive integer up to the maximum.
     if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or len(text) > len(str(maximum)):
         return 0
     return int(text) if int(text) <= maximum else 0
 
 
 def _report(error: stripe.StripeError, failure: str) -> Unavailable:
-    """Log an error of Stripe without its text, which may contain a part of the key. Return the error for the seller."""
+    # The text of the error is not logged, because it may contain a part of the key.
     is_permanent = isinstance(error, _PERMANENT)
     level = logging.ERROR if is_permanent else logging.WARNING
     details = (type(error).__name__, error.http_status, error.code, error.request_id)

@@ -83,7 +83,7 @@ class PictureBucket(PictureFiles):
                 yield name
 
     def _put(self, file: str, content: bytes | Path, attributes: dict[str, str] | None = None) -> None:
-        """Store a file, unless there is one with this name, as after a lost response."""
+        # There is one with this name after a lost response.
         with _translate_errors(), suppress(AlreadyExistsError):
             obstore.put(self._store, file, content, attributes=attributes, mode="create")
 
@@ -93,7 +93,7 @@ class PictureBucket(PictureFiles):
         return None
 
     def _list(self, after: str | None = None) -> Iterator[tuple[str, float]]:
-        """Yield the names of files, in ascending order, and the Unix times of their upload."""
+        # by ascending name
         with _translate_errors():
             for page in obstore.list(self._store, offset=after, chunk_size=1_000):
                 for entry in page:
@@ -102,7 +102,7 @@ class PictureBucket(PictureFiles):
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Log an error of the bucket, and raise it as an OSError, whose text reveals no address."""
+    # The text of the new error reveals no address.
     try:
         yield
     except (BaseError, FileNotFoundError) as error:  # the bucket itself may be missing

@@ -27,8 +27,7 @@ _NUMBERED_IMAGE = re.compile(r"(?:image|picture|photo)(?: url| src| link)? ?[0-9
 
 
 class _Shop(NamedTuple):
-    """A shop's export: the columns by which it is recognised, and what they mean there. Others are not imported."""
-
+    # An export by the columns that identify it, with what they mean there. Its other columns are not imported.
     signature: frozenset[str]
     columns: Mapping[str, tuple[str, int]]  # with the rank of the name
 
@@ -136,7 +135,6 @@ class Header(NamedTuple):
         return row
 
     def _adapt(self, row: dict[str, str], cells: Sequence[str], *, convert_text: bool) -> None:
-        """Convert the cells of a file that was not exported by this program."""
         if convert_text and row.get("content"):
             row["content"] = convert_to_text(row["content"])
         if ">" in row.get("category", ""):
@@ -197,7 +195,7 @@ def build_header(cells: Sequence[str], name: str, options: ReadOptions) -> Heade
 
 
 def _rank(word: str, given: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
-    """Return the column that a name means, or "", and its rank among the names for it."""
+    # the column that a name means, or "", and its rank among the names for it
     if word in given:
         return given[word]
     if _NUMBERED_IMAGE.fullmatch(word):

@@ -61,7 +61,7 @@ def convert(file: BinaryIO, name: str, options: ReadOptions, make_copy: Callable
 
 
 def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> BinaryIO:
-    """Return the file, or a copy if its lines end with CR, as in "CSV (Macintosh)" of Excel."""
+    # Lines end with CR in "CSV (Macintosh)" of Excel.
     file.seek(0)
     first = _LINE_END.search(_QUOTED.sub(b"", file.read(_HEADER_BYTES)))
     if first is None or first[0] != b"\r":
@@ -76,7 +76,6 @@ def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> Binar
 def _merge(
     file: BinaryIO, encoding: str, name: str, options: ReadOptions, make_copy: Callable[[], BinaryIO]
 ) -> Converted:
-    """Return the file, or that of a shop's export with one row for each listing."""
     delimiter, header = _read_header(file, name, options)
     same = Converted(file, encoding == "xlsx", encoding, header)
     if header.shop is None:
@@ -99,7 +98,6 @@ def _merge(
 
 
 def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, Header]:
-    """Return the delimiter of a CSV file and its columns."""
     file.seek(0)
     start = file.read(_HEADER_BYTES)
     delimiter, is_said = detect_delimiter(start)
@@ -113,7 +111,7 @@ def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, 
 
 
 def _detect_encoding(file: BinaryIO) -> str:
-    """Return "cp1252" if a file is not UTF-8 and has none of its longer characters, but all bytes have a meaning."""
+    # "cp1252": it is not UTF-8 and has none of its longer characters, but all bytes have a meaning.
     file.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     is_valid, has_long = True, False
@@ -126,7 +124,7 @@ def _detect_encoding(file: BinaryIO) -> str:
 
 
 def _write_rows(rows: Iterable[tuple[int, Iterable[str]]], copy: BinaryIO, delimiter: str = ",") -> None:
-    """Write rows as CSV, each after as many blank lines as rows without cells came before it."""
+    # As many blank lines are written as rows without cells came before.
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\r\n")
     written = 0

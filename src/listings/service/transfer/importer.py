@@ -41,7 +41,7 @@ from listings.service.transfer.row_changes import (
     parse_exported,
     parse_external_id,
 )
-from listings.service.transfer.rows import COLUMNS, NO_ERRORS, FieldDiff, Row, Source
+from listings.service.transfer.rows import COLUMNS, FieldDiff, Row, Source
 from listings.service.transfer.scan import MAX_GIVEN_ID, FileScan, is_id_in
 from listings.store.store import Store
 
@@ -50,6 +50,7 @@ _log = logging.getLogger(__name__)
 _BATCH_ROWS = 200
 _BATCH_BYTES = 4 * 1024 * 1024
 _STEP_SECONDS = 0.001  # of work, after which other tasks run
+_KNOWN_COLUMNS = frozenset((*COLUMNS, "reason"))  # of rejected rows, `reason` says why
 
 IdChoice: TypeAlias = Literal["auto", "new", "match"]
 """Meaning of ids in a file: those of another shop (`new`), or of listings (`match`). `auto`: it must be clear."""
@@ -101,13 +102,15 @@ class Import:
     source: Source
     listener: ImportProgressListener
     options: ImportOptions
-    scan: FileScan
-    origin: str = ""  # of this database's exports
+    origin: str  # of this database's exports
     given_up: set[int] = field(default_factory=set)  # hashes of external ids that earlier rows of a dry run gave up
     taken: dict[str, int] = field(default_factory=dict)  # listings that got their external ids back by a restore
     size: AccountSize = NO_GROWTH  # of the account after the earlier rows of a dry run
     limits: AccountLimits = NO_LIMITS  # of a dry run
     step_began: float = field(default_factory=thread_time)
+
+    def __post_init__(self) -> None:
+        self.scan = FileScan(self.account, self.origin, new_ids=self.options.ids == "new")
 
     async def run(self) -> ImportProgress:
         """Import the remaining rows of the file. Return the counts of all its rows, including earlier runs.
@@ -140,7 +143,6 @@ class Import:
         return done
 
     def _require_new(self, done: ImportProgress | None) -> None:
-        """Raise Problem if the file was imported before, or is to start over while an import is unfinished."""
         if done is None:
             return
         if not self.options.again and done.finished_at is not None:
@@ -162,7 +164,6 @@ class Import:
         return progress
 
     async def _scan(self) -> None:
-        """Read the whole file. Raises IdChoiceRequired if its ids may be those of another shop."""
         read: Callable[[], Iterator[Row]] = getattr(self.source, "scan_rows", partial(self.source.rows, Position()))
         async for rows in self._read_batches(read(), 0, "Checking"):
             for row in rows:
@@ -173,7 +174,6 @@ class Import:
             self.scan.require_own_ids()
 
     async def _read_batches(self, rows: Iterator[Row], begin: int, phase: ImportPhase) -> AsyncIterator[list[Row]]:
-        """Yield batches of a limited number of rows and bytes. Raises Problem if the file has too many rows."""
         batch: list[Row] = []
         count = 0
         for row in rows:
@@ -193,7 +193,6 @@ class Import:
             yield batch
 
     async def _pause(self) -> None:
-        """Let other tasks run if the current step has taken long enough."""
         seconds = thread_time() - self.step_began
         if seconds >= _STEP_SECONDS:
             await self.options.pause(seconds)
@@ -205,8 +204,7 @@ class Import:
             unknown = row.content.keys() - _KNOWN_COLUMNS
             if unknown:
                 self.listener.on_ignored_columns(frozenset(unknown))
-        builder = _RowBuilder(self.account, now, self.options, self.scan, self.origin)
-        steps = [builder.build(row) for row in rows]
+        steps = [self._build_row(row, now) for row in rows]
         batch = ImportBatch(done.position, rows[-1].end, steps, stops_when_full=self.options.stops_when_full)
         try:
             return await self._advance(key, done, batch, rows)
@@ -216,6 +214,59 @@ class Import:
                 await self._advance(key, done, stored, rows[: full.index])
             message = f"Stopped before line {rows[full.index].line}: {full.message}, or raise its limits"
             raise Problem(full.code, f"{message}; then import the same file again, which continues there") from None
+
+    def _build_row(self, row: Row, now: float) -> ImportRow:
+        # `decide` is the same in a dry run and in an import.
+        new_ids = self.options.ids == "new"
+        external_id = parse_external_id(row, new_ids=new_ids)
+        try:
+            if row.error is not None:
+                raise Problem("invalid_request", row.error)  # noqa: TRY301 - rejected like other invalid rows
+            listing_id = None if new_ids else _parse_id(row.content, self.account)
+            if listing_id is not None:
+                self.scan.ids.require_unique("id", listing_id)
+            if external_id is not None:
+                self.scan.external_ids.require_unique("external_id", external_id)
+        except Problem as problem:
+            return ImportRow(None, partial(_reject, problem))
+        content = row.content
+        if new_ids and content.get("external_id") is None and content.get("id") is not None:
+            content = {**content, "external_id": str(content["id"])}
+        exported = None if new_ids else parse_exported(content, self.origin)
+        decide = partial(self._decide, row._replace(content=content), now, listing_id, external_id)
+        return ImportRow(listing_id, decide, external_id, exported, self.options.overwrite)
+
+    def _decide(
+        self, row: Row, now: float, listing_id: int | None, external_id: str | None, listing: Listing | None
+    ) -> ImportedListing | ListingChange:
+        if listing is None:
+            if listing_id is not None and (self.options.actor != OPERATOR or listing_id > MAX_GIVEN_ID):
+                raise _wrong_owner(listing_id)
+            return build_imported_listing(row.content, now, row.cell_errors)
+        if listing.account_id != self.account.id:
+            raise _wrong_owner(listing.id)
+        if listing_id is None and listing.id in self.scan.ids:
+            message = f"external_id {preview(external_id)} is that of listing {listing.id}, which has a row of its own"
+            raise Problem("invalid_request", message)
+        change = self._build_change(row, now, listing)
+        claimed = find_claimed(listing, change)
+        if claimed is not None and claimed != external_id and claimed in self.scan.external_ids:
+            message = f"external_id {preview(claimed)}, which this listing gets back, is in another row"
+            raise Problem("external_id_taken", message)
+        return change
+
+    def _build_change(self, row: Row, now: float, listing: Listing) -> ListingChange:
+        may_restore = self.options.ids != "new" and parse_exported(row.content, self.origin) is not None
+        try:
+            change = build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
+        except Problem:
+            if not row.cells:
+                raise
+        else:
+            if not (change and row.cells):
+                return change
+        row = drop_stored_cells(row, listing)  # what a spreadsheet makes of the stored values changes nothing
+        return build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
 
     async def _advance(
         self, key: ImportKey, done: ImportProgress, batch: ImportBatch, rows: list[Row]
@@ -246,7 +297,6 @@ class Import:
         return diffs, outcomes
 
     async def _dry_run(self, row: ImportRow) -> tuple[FieldDiff, RowOutcome]:
-        """Return the outcome that an import would have after the earlier rows of the file."""
         try:
             found = await self._find_listing(row)
             decision = row.decide(found)
@@ -274,7 +324,7 @@ class Import:
         return None if row.external_id is None else await self._find_holder(row.external_id)
 
     async def _find_holder(self, external_id: str) -> Listing | None:
-        """Return the listing that has an external id after the earlier rows. Rows that name it are not among them."""
+        # after the earlier rows; rows that name the external id are not among them
         if external_id in self.taken:
             return await self.store.get_listing(self.taken[external_id])
         if hash(external_id) in self.given_up:
@@ -282,7 +332,6 @@ class Import:
         return await self.store.find_by_external_id(bucket_of(self.account.id), self.account.id, external_id)
 
     def _exchange_external_ids(self, row: ImportRow, listing: Listing, change: ListingChange) -> None:
-        """Remember which external id a row gives up, and which one it takes without naming it."""
         former = listing.external_id if listing.deleted_at is None else None
         is_deleted = change.get("deleted_at", listing.deleted_at) is not None
         if former is not None and (is_deleted or change.get("external_id", former) != former):
@@ -307,81 +356,11 @@ def _import_conflict() -> Problem:
     return Problem("import_conflict", "Another import of this file is running: wait for it to finish")
 
 
-# Rows
-
-_KNOWN_COLUMNS = frozenset((*COLUMNS, "reason"))  # of rejected rows, `reason` says why
-
-
-class _RowBuilder(NamedTuple):
-    """Builds the rows of an import."""
-
-    account: Account
-    now: float
-    options: ImportOptions
-    scan: FileScan
-    origin: str
-
-    def build(self, row: Row) -> ImportRow:
-        """Return a row to import. Its `decide` is the same in a dry run and in an import."""
-        new_ids = self.options.ids == "new"
-        external_id = parse_external_id(row, new_ids=new_ids)
-        if row.error is not None:
-            return ImportRow(None, partial(_reject, Problem("invalid_request", row.error)))
-        try:
-            listing_id = None if new_ids else _parse_id(row.content, self.account)
-            if listing_id is not None:
-                self.scan.ids.require_unique("id", listing_id)
-            if external_id is not None:
-                self.scan.external_ids.require_unique("external_id", external_id)
-        except Problem as problem:
-            return ImportRow(None, partial(_reject, problem))
-        content = row.content
-        if new_ids and content.get("external_id") is None and content.get("id") is not None:
-            content = {**content, "external_id": str(content["id"])}
-        exported = None if new_ids else parse_exported(content, self.origin)
-        decide = partial(self._decide, row._replace(content=content), listing_id, external_id)
-        return ImportRow(listing_id, decide, external_id, exported, self.options.overwrite)
-
-    def _decide(
-        self, row: Row, listing_id: int | None, external_id: str | None, listing: Listing | None
-    ) -> ImportedListing | ListingChange:
-        if listing is None:
-            if listing_id is not None and (self.options.actor != OPERATOR or listing_id > MAX_GIVEN_ID):
-                raise _wrong_owner(listing_id)
-            return build_imported_listing(row.content, self.now, row.cell_errors)
-        if listing.account_id != self.account.id:
-            raise _wrong_owner(listing.id)
-        if listing_id is None and listing.id in self.scan.ids:
-            message = f"external_id {preview(external_id)} is that of listing {listing.id}, which has a row of its own"
-            raise Problem("invalid_request", message)
-        change = self._build_change(row, listing)
-        claimed = find_claimed(listing, change)
-        if claimed is not None and claimed != external_id and claimed in self.scan.external_ids:
-            message = f"external_id {preview(claimed)}, which this listing gets back, is in another row"
-            raise Problem("external_id_taken", message)
-        return change
-
-    def _build_change(self, row: Row, listing: Listing) -> ListingChange:
-        """Return the changes of a row. A cell with what a spreadsheet makes of the stored value changes nothing."""
-        may_restore = self.options.ids != "new" and parse_exported(row.content, self.origin) is not None
-        if not row.cells:
-            return build_listing_change(row.content, listing, self.now, NO_ERRORS, may_restore=may_restore)
-        try:
-            change = build_listing_change(row.content, listing, self.now, row.cell_errors, may_restore=may_restore)
-        except Problem:
-            change = {"updated_at": None}
-        if not change:
-            return change
-        row = drop_stored_cells(row, listing)
-        return build_listing_change(row.content, listing, self.now, row.cell_errors, may_restore=may_restore)
-
-
 def _reject(problem: Problem, _: Listing | None) -> NoReturn:
     raise problem
 
 
 def _parse_id(content: Mapping[str, object], account: Account) -> int | None:
-    """Return the id of a row, if any. Raises Problem: invalid_request, not_owner (another account's or invalid)."""
     number = content.get("id")
     if number is None:
         return None

@@ -26,8 +26,7 @@ class IdChoiceRequired(Problem):
 
 
 class _Keys:
-    """The ids or external ids of the rows of a file, as numbers of 64 bits."""
-
+    # as numbers of 64 bits
     def __init__(self) -> None:
         self._keys = array("q")
         self._lines = array("I")
@@ -39,7 +38,6 @@ class _Keys:
         self._lines.append(min(line, 2**32 - 1))
 
     def finish(self) -> None:
-        """Find the repeated keys."""
         count = 1 + len(self._keys) // _PART
         for part in range(count):
             ordered = sorted(key for key in self._keys if key % count == part) if count > 1 else sorted(self._keys)
@@ -59,7 +57,6 @@ class _Keys:
         return index < len(part) and part[index] == wanted
 
     def require_unique(self, name: str, value: Hashable) -> None:
-        """Raise Problem("invalid_request") if several rows have the key."""
         lines = self.repeated.get(hash(value)) if self.repeated else None
         if lines:
             shown = [str(line) for line in lines[:_MAX_LINES]]

@@ -66,7 +66,6 @@ class Workbook:
         *,
         is_required: bool = True,
     ) -> Iterator[None]:
-        """Parse a part of the workbook with handlers, and yield after each piece. Names may have prefixes."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = start
@@ -91,7 +90,6 @@ class Workbook:
             raise _refuse("it is damaged or encrypted") from None
 
     def _list(self, path: str, *, is_required: bool = True) -> list[tuple[str, _Attributes]]:
-        """Return the names and attributes of all elements."""
         found: list[tuple[str, _Attributes]] = []
 
         def start(name: str, attributes: _Attributes) -> None:
@@ -104,7 +102,7 @@ class Workbook:
         return found
 
     def _find_sheet(self) -> tuple[str, datetime]:
-        """Return the path of the first visible sheet, and the day from which it counts."""
+        # with the day from which it counts
         elements = self._list("xl/workbook.xml")
         sheets = [one for name, one in elements if name == "sheet" and one.get("state", "visible") == "visible"]
         if not sheets:
@@ -115,7 +113,7 @@ class Workbook:
         return (target[1:] if target.startswith("/") else f"xl/{target}"), _DAY_1904 if is_1904 else _DAY_1900
 
     def _read_formats(self) -> list[bool]:
-        """Return whether each style of a cell is one of a date."""
+        # whether each style of a cell is one of a date
         own: dict[str, bool] = {}
         formats: list[bool] = []
         parent = ""
@@ -130,7 +128,6 @@ class Workbook:
 
 
 def _strip(name: str) -> str:
-    """Return a name without its prefix."""
     return name.rpartition(":")[2]
 
 
@@ -139,8 +136,6 @@ def _refuse_entities(*_: object) -> None:
 
 
 class _CellParser:
-    """Collects the shared strings of a workbook, then the rows of a sheet."""
-
     def __init__(self, formats: list[bool], first_day: datetime) -> None:
         self.rows: list[tuple[int, list[str]]] = []
         self._formats, self._first_day = formats, first_day
@@ -200,13 +195,12 @@ class _CellParser:
             self.end(_strip(name))
 
     def _join(self, name: str) -> str:
-        """Return the text of an element. Excel writes the characters that XML can't contain like _x000D_."""
+        # Excel writes the characters that XML can't contain like _x000D_.
         parts = self._parts.get(name, ())
         text = parts[0] if len(parts) == 1 else "".join(parts)
         return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "_x" in text else text
 
     def _read_value(self) -> str:
-        """Return the text of a cell. One with an error, or a formula that has no value, begins with ERROR."""
         kind = self._cell.get("t", "n")
         text = self._join("t" if kind == "inlineStr" else "v")
         if kind == "e":
@@ -229,7 +223,6 @@ class _CellParser:
 
 @lru_cache(_MAX_COLUMNS)
 def _read_column(letters: str) -> int:
-    """Return the index of the column whose references begin with these letters."""
     index = 0
     for letter in letters.upper():
         index = 26 * index + ord(letter) - 64
@@ -237,7 +230,7 @@ def _read_column(letters: str) -> int:
 
 
 def _format_number(text: str, first_day: datetime | None) -> str:
-    """Return a number as Excel shows it, with at most 15 digits, or the date that it means."""
+    # as Excel shows it, with at most 15 digits, or the date that it means
     if not text or (text.isdecimal() and first_day is None):
         return text
     try:
@@ -313,8 +306,7 @@ class WorkbookWriter:
 
 
 class _Unseekable(io.RawIOBase):
-    """A file to which bytes are only appended, so that each can be sent as soon as it is written."""
-
+    # Bytes are only appended, so that each can be sent as soon as it is written.
     def __init__(self, out: io.BytesIO) -> None:
         super().__init__()
         self._out = out
