@@ -35,10 +35,9 @@ _log = logging.getLogger(__name__)
 
 
 class _Waiting(NamedTuple):
-    # since when, up to which sequence, and since when there is none after it
     since: float
-    sequence: int
-    quiet_since: float
+    sequence: int  # the last one
+    quiet_since: float  # when it was noticed
 
 
 class Indexer:
@@ -198,14 +197,13 @@ class Indexer:
         return bool(before)
 
     def _recover(self, error: BaseException) -> None:
-        # After a failed commit, a writer never works again.
         self._failures += 1
         if self._failures == 1:
             _log.warning("The search index can't be updated: %s", error)
         is_damaged = self._failures >= _MAX_FAILURES or isinstance(error, IndexDamageError)
         is_damaged = is_damaged or not isinstance(error, Exception)
         used = [it.folder for it in self._indexes]
-        self._close_indexes()
+        self._close_indexes()  # after a failed commit, a writer never works again
         with suppress(OSError):
             self._probe()
             for folder in used if is_damaged else ():

@@ -10,10 +10,9 @@ from tantivy import FieldType, Occur, Query, Searcher
 
 from listings.domain.model import MarketQuery
 from listings.search.analysis import Word, list_halves
-from listings.search.schema import EVERY, MAX_KEY, SCHEMA, SERIAL_BITS, filter_term
+from listings.search.schema import EVERY, FILTERS, MAX_KEY, SCHEMA, SERIAL_BITS, filter_term
 from listings.search.words import find_stem
 
-FILTERS = ("type", "category", "region")
 _LAST = 2**SERIAL_BITS - 1
 
 
@@ -23,7 +22,7 @@ class Tier(IntEnum):
     TITLE = 1  # as typed, or a synonym
     STEM = 2  # in the title
     CATEGORY = 3
-    BEGINNING = 4  # of a word of the title
+    BEGINNING = 4  # which begins a word in the title
     TEXT = 5
     SELLER = 6  # its name
 

@@ -58,7 +58,6 @@ class Reader:
         return await self._call(lambda: search(view)) if view is not None else None
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.shutdown(wait=False)
         self._release()
 

@@ -106,6 +106,5 @@ class TestMode:
         return await self._store.change_account(test.id, lambda _: {"plan_expires_at": end}, actor) or test
 
     async def _find_trial_end(self, account: Account) -> int | None:
-        # It began with the confirmation of the present email.
         confirmed_at = await self._store.get_confirmation_time(account.id) if self._trial_seconds else None
         return None if confirmed_at is None else confirmed_at + self._trial_seconds

@@ -124,7 +124,7 @@ class Reverts:
     ) -> Started:
         """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
 
-        Of the options, only the idempotency key and the digest are used.
+        It uses only the idempotency key and the digest in the options.
 
         Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
         account_disabled.
@@ -211,7 +211,7 @@ class Reverts:
         return revert
 
     async def _advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        # Returns None at the end, or if another process is working on this revert, or has moved it on.
+        # None: it is finished, or another process is working on it, or has moved it on.
         revert, scan = running
         if scan is None or not (scan.candidates or scan.is_last):
             position = revert.position if scan is None else scan.end
@@ -246,7 +246,6 @@ class Reverts:
             )
 
     async def _scan_first(self, partition: tuple[int, int], scope: RevertScope) -> RevertStep:
-        # enough for a step, if there are as many
         scan = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
         for _ in range(_MAX_FIRST_SCANS - 1):
             if scan.is_last or len(scan.candidates) > MAX_FIRST_LISTINGS:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -61,7 +61,6 @@ class Mailer:
 
     @property
     def is_on(self) -> bool:
-        """Whether mail is sent."""
         return self._server is not None
 
     async def list_given_up(self) -> list[NewMail]:
@@ -128,10 +127,12 @@ class Mailer:
             _log.warning("Mail %s (%s) was not sent, next attempt in %d s: %s", mail.id, mail.kind, delay, error)
 
     async def _write(self, mail: NewMail) -> OutgoingMail | None:
-        # None: it is no longer needed.
         account = await self._find_account(mail)
         detail = msgspec.json.decode(mail.detail)
-        if account is None or account.disabled_at is not None or _is_outdated(detail, account):
+        if account is None or account.disabled_at is not None:
+            return None
+        plan_end = str(account.plan_expires_at)
+        if detail.get("plan_expires_at", plan_end) != plan_end:  # it is about an earlier end
             return None
         link = await self._create_link(mail, account)
         if link is None:
@@ -189,8 +190,3 @@ async def _finish(work: Coroutine[Any, Any, bool]) -> bool:
         await asyncio.gather(task, return_exceptions=True)
         raise
     return task.result()
-
-
-def _is_outdated(detail: Mapping[str, str], account: Account) -> bool:
-    # It is about an earlier end of the plan.
-    return detail.get("plan_expires_at", str(account.plan_expires_at)) != str(account.plan_expires_at)

@@ -151,11 +151,10 @@ def _require_capacity(pending: int) -> None:
 
 
 def _prepare_thread() -> None:
-    # Each thread has a priority of its own.
     import argon2  # noqa: F401, PLC0415 - at full priority, because an import holds the GIL for milliseconds
 
     with suppress(OSError):  # a sandbox may forbid it
-        os.nice(_NICENESS)
+        os.nice(_NICENESS)  # of this thread
 
 
 def _encode(password: str) -> bytes:

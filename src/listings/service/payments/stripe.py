@@ -28,23 +28,7 @@ _PERMANENT = (stripe.InvalidRequestError, stripe.AuthenticationError, stripe.Per
 _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
 
 # https://docs.stripe.com/currencies: Stripe counts amounts in the currency's smallest unit, mostly a hundredth
-_WITHOUT_DECIMALS = {
-    "bif",
-    "clp",
-    "djf",
-    "gnf",
-    "jpy",
-    "kmf",
-    "krw",
-    "mga",
-    "pyg",
-    "rwf",
-    "vnd",
-    "vuv",
-    "xaf",
-    "xof",
-    "xpf",
-}
+_WITHOUT_DECIMALS = "bif clp djf gnf jpy kmf krw mga pyg rwf vnd vuv xaf xof xpf"
 _UNSUPPORTED = {"bhd", "isk", "jod", "kwd", "omr", "tnd", "ugx"}  # three decimals, or two that must be zero
 
 
@@ -143,8 +127,7 @@ class StripePayments:
 
 
 class _Checkout(msgspec.Struct):
-    # All have defaults, because the objects of other events lack them.
-    id: str = ""
+    id: str = ""  # the objects of other events lack some fields
     payment_status: str | None = None
     client_reference_id: str | None = None
     metadata: dict[str, str] | None = None
@@ -169,7 +152,7 @@ def _convert_to_units(plan: PlanTerms) -> int:
             "invalid_setting",
             f"LISTINGS_STRIPE_CURRENCY can't be {currency}: choose a currency with two decimals, or with none",
         )
-    if currency not in _WITHOUT_DECIMALS:
+    if currency not in _WITHOUT_DECIMALS.split():
         return plan.monthly_cents
     if plan.monthly_cents % 100:
         raise Problem("invalid_setting", f"LISTINGS_PLAN_PRICE must be a whole number, because {currency} has no cents")
@@ -177,9 +160,8 @@ def _convert_to_units(plan: PlanTerms) -> int:
 
 
 def _parse_number(text: object, maximum: int) -> int:
-    # 0: it is not a positive integer up to the maximum.
     if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or len(text) > len(str(maximum)):
-        return 0
+        return 0  # not a positive number
     return int(text) if int(text) <= maximum else 0
 
 

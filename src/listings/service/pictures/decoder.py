@@ -165,12 +165,11 @@ def _find_kind(head: bytes) -> str:
 
 
 def _require_few_scans(source: BinaryIO, kind: str) -> None:
-    # With many scans, a JPEG takes seconds to decode however small it is.
     if kind != "JPEG":
         return
     with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
         scans = sum(1 for _ in re.finditer(rb"\xff\xda", data))
-    if scans > _MAX_SCANS:
+    if scans > _MAX_SCANS:  # it takes seconds to decode, however small it is
         raise InvalidPictureError(f"The JPEG has more than {_MAX_SCANS} scans: save it as a plain JPEG")
 
 
@@ -210,7 +209,7 @@ def _shrink(picture: Image.Image, side: int) -> Image.Image:
 
 
 def _simplify(picture: Image.Image) -> Image.Image:
-    # to one of the modes that can be resized: RGB, RGBA, CMYK or L
+    # Pictures in the modes RGB, RGBA, CMYK and L can be resized.
     if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
         return picture.convert("I").point(lambda value: value * (1 / 257) + 0).convert("L")
     if picture.has_transparency_data:

@@ -108,11 +108,10 @@ class Processor:
         return msgspec.json.decode(line, type=_Answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # without the environment of this process, which may contain secrets
         decoder = Path(__file__).with_name("decoder.py")
         program = [sys.executable, "-I", "-W", "ignore", str(decoder), str(self._folder / "lock")]
         pipe = subprocess.PIPE
-        return subprocess.Popen(  # noqa: S603 - a program of our own
+        return subprocess.Popen(  # noqa: S603 - our own program, without our environment, which may contain secrets
             program, stdin=pipe, stdout=pipe, bufsize=0, cwd="/", env={}, start_new_session=True
         )
 

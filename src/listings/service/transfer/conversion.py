@@ -19,7 +19,7 @@ _UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _HEADER_BYTES = 64 * 1024
 _QUOTED = re.compile(rb'"[^"]*(?:"|$)')
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")  # the piece may end within CR LF
-_MAX_SHOP_BYTES = 64 * 1024 * 1024  # of a shop's export, which is in memory
+_MAX_SHOP_BYTES = 64 * 1024 * 1024  # an export of a shop is in memory
 
 
 class Converted(NamedTuple):
@@ -61,10 +61,9 @@ def convert(file: BinaryIO, name: str, options: ReadOptions, make_copy: Callable
 
 
 def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> BinaryIO:
-    # Lines end with CR in "CSV (Macintosh)" of Excel.
     file.seek(0)
     first = _LINE_END.search(_QUOTED.sub(b"", file.read(_HEADER_BYTES)))
-    if first is None or first[0] != b"\r":
+    if first is None or first[0] != b"\r":  # as in "CSV (Macintosh)" of Excel
         return file
     copy = make_copy()
     file.seek(0)
@@ -111,7 +110,7 @@ def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, 
 
 
 def _detect_encoding(file: BinaryIO) -> str:
-    # "cp1252": it is not UTF-8 and has none of its longer characters, but all bytes have a meaning.
+    # It is Windows-1252 if it is not UTF-8, and has none of the characters that UTF-8 encodes in several bytes.
     file.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     is_valid, has_long = True, False
@@ -124,12 +123,11 @@ def _detect_encoding(file: BinaryIO) -> str:
 
 
 def _write_rows(rows: Iterable[tuple[int, Iterable[str]]], copy: BinaryIO, delimiter: str = ",") -> None:
-    # As many blank lines are written as rows without cells came before.
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\r\n")
     written = 0
     for number, cells in rows:
-        text.write("\r\n" * (number - 1 - written))
+        text.write("\r\n" * (number - 1 - written))  # blank lines for rows without cells
         writer.writerow(cells)
         written = number
         if text.tell() > _PIECE:

@@ -244,7 +244,7 @@ def _encode_csv(listings: list[Listing], origin: str = "") -> bytes:
 
 
 def _build_cells(listing: Listing, origin: str, *, is_text: bool = False) -> list[str]:
-    cells = [to_cell(getattr(listing, attribute)) for _, attribute, to_cell in CELLS]
+    cells = [to_cell(getattr(listing, attribute)) for attribute, to_cell in CELLS.values()]
     own_id = listing.external_id
     if is_text and own_id and own_id == own_id.strip() and not own_id.startswith("'"):
         cells[-1] = own_id  # a spreadsheet keeps a text cell as it is

@@ -6,7 +6,7 @@ A row is a mapping with the fields of the API, including its read-only timestamp
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import thread_time
@@ -78,18 +78,15 @@ class ImportOptions(NamedTuple):
     """Options of an import."""
 
     ids: IdChoice = "match"
-    overwrite: bool = False  # what was changed after the file was exported
+    overwrite: bool = False  # changes since the export of the file
     dry_run: bool = False  # validate the rows that would be imported, write nothing
     stops_when_full: bool = False  # before the first row that would create a listing in a full account
     again: bool = False  # import from the start, even if the file was imported before
     actor: int = OPERATOR  # the `Actor.key_id` of the audit events. Only the operator's rows create with given ids
     max_rows: int | None = None
-    name: str = ""  # of the file
+    name: str = ""  # the file's
     expected_pictures: Collection[str] = ()  # file names of pictures that a dry run takes for uploaded
-    pause: Callable[[float], Awaitable[object]] = lambda _: asyncio.sleep(0)  # after a step of so many seconds
-
-
-_NO_DIFF: FieldDiff = {}
+    pause: Callable[[float], Awaitable[object]] = lambda _: asyncio.sleep(0)  # after a step of `n` seconds
 
 
 @dataclass
@@ -216,7 +213,6 @@ class Import:
             raise Problem(full.code, f"{message}; then import the same file again, which continues there") from None
 
     def _build_row(self, row: Row, now: float) -> ImportRow:
-        # `decide` is the same in a dry run and in an import.
         new_ids = self.options.ids == "new"
         external_id = parse_external_id(row, new_ids=new_ids)
         try:
@@ -265,7 +261,7 @@ class Import:
         else:
             if not (change and row.cells):
                 return change
-        row = drop_stored_cells(row, listing)  # what a spreadsheet makes of the stored values changes nothing
+        row = drop_stored_cells(row, listing)  # a stored value that a spreadsheet has reformatted changes nothing
         return build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
 
     async def _advance(
@@ -273,30 +269,23 @@ class Import:
     ) -> ImportProgress:
         outcomes: list[RowOutcome] | None
         if self.options.dry_run:
-            diffs, outcomes = await self._dry_run_all(batch.rows)
+            planned = [await self._dry_run(row) for row in batch.rows]
+            rows = [row._replace(diff=diff) for row, (diff, _) in zip(rows, planned, strict=True)]
+            outcomes = [outcome for _, outcome in planned]
         else:
-            actor = Actor(self.options.actor, self._now())
-            diffs, outcomes = [_NO_DIFF] * len(rows), await self.store.import_listings(key, batch, actor)
+            outcomes = await self.store.import_listings(key, batch, Actor(self.options.actor, self._now()))
         if outcomes is None:
             raise _import_conflict()
-        for index, (row, outcome, diff) in enumerate(zip(rows, outcomes, diffs, strict=True)):
+        for index, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
             batch.require_room(index, outcome)
-            self.listener.on_outcome(row._replace(diff=diff) if diff else row, outcome)
+            self.listener.on_outcome(row, outcome)
         counts = {name: getattr(done, name) + count for name, count in count_outcomes(outcomes).items()}
         return msgspec.structs.replace(
             done, offset=batch.end.offset, line=batch.end.line, finished_at=batch.finished_at, **counts
         )
 
-    async def _dry_run_all(self, rows: Sequence[ImportRow]) -> tuple[list[FieldDiff], list[RowOutcome]]:
-        diffs, outcomes = [], []
-        for row in rows:
-            await self._pause()
-            diff, outcome = await self._dry_run(row)
-            diffs.append(diff)
-            outcomes.append(outcome)
-        return diffs, outcomes
-
     async def _dry_run(self, row: ImportRow) -> tuple[FieldDiff, RowOutcome]:
+        await self._pause()
         try:
             found = await self._find_listing(row)
             decision = row.decide(found)
@@ -311,10 +300,15 @@ class Import:
             require_room(self.limits, self.size, growth, decision)
             self.size = self.size.add(growth)
         except Problem as problem:
-            return _NO_DIFF, problem
+            return {}, problem
         if isinstance(decision, ImportedListing) or found is None:
-            return _NO_DIFF, "created"
-        self._exchange_external_ids(row, found, decision)
+            return {}, "created"
+        former = found.external_id if found.deleted_at is None else None
+        is_deleted = decision.get("deleted_at", found.deleted_at) is not None
+        if former is not None and (is_deleted or decision.get("external_id", former) != former):
+            self.given_up.add(hash(former))
+        if claimed is not None and claimed != row.external_id:
+            self.taken[claimed] = found.id
         diff = {name: (getattr(found, name), value) for name, value in decision.items() if name != "updated_at"}
         return diff, name_change(decision)
 
@@ -324,21 +318,11 @@ class Import:
         return None if row.external_id is None else await self._find_holder(row.external_id)
 
     async def _find_holder(self, external_id: str) -> Listing | None:
-        # after the earlier rows; rows that name the external id are not among them
-        if external_id in self.taken:
+        if external_id in self.taken:  # by an earlier row, which does not name it
             return await self.store.get_listing(self.taken[external_id])
         if hash(external_id) in self.given_up:
             return None
         return await self.store.find_by_external_id(bucket_of(self.account.id), self.account.id, external_id)
-
-    def _exchange_external_ids(self, row: ImportRow, listing: Listing, change: ListingChange) -> None:
-        former = listing.external_id if listing.deleted_at is None else None
-        is_deleted = change.get("deleted_at", listing.deleted_at) is not None
-        if former is not None and (is_deleted or change.get("external_id", former) != former):
-            self.given_up.add(hash(former))
-        claimed = find_claimed(listing, change)
-        if claimed is not None and claimed != row.external_id:
-            self.taken[claimed] = listing.id
 
     def _now(self) -> int:
         return int(self.clock())

@@ -1,4 +1,4 @@
-"""What the rows of a file create and change, and the errors of invalid rows."""
+"""The listings and changes in the rows of a file, and the errors of invalid rows."""
 
 import re
 from collections.abc import Callable, Mapping

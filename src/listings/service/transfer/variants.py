@@ -9,8 +9,7 @@ Table = list[list[str]]
 
 
 class _Grouping(NamedTuple):
-    # the column that the rows of a product share, and those of their options
-    key: str
+    key: str  # the column that the rows of a product share
     options: Sequence[str]
     title: str = "title"
 
@@ -89,7 +88,6 @@ def _name_options(columns: _Columns, grouping: _Grouping, row: list[str]) -> str
 
 
 def _merge_variations(columns: _Columns, rows: Table, *, skip_variants: bool) -> None:
-    # A variation names its parent, which is of the type "variable".
     parents: dict[str, list[str]] = {}
     for row in rows:
         parents |= dict.fromkeys((columns.get(row, "sku"), f"id:{columns.get(row, 'id')}"), row)
