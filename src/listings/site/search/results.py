@@ -10,7 +10,8 @@ from listings.domain.market.regions import REGIONS, fold_region
 from listings.domain.model import MarketFacets, MarketQuery
 from listings.search.analysis import fold_category
 from listings.search.results import Counts
-from listings.service.market.results import FILTERS, Suggestion, merge_spellings
+from listings.search.schema import FILTERS
+from listings.service.market.results import Suggestion, merge_spellings
 from listings.site import pages, presentation
 from listings.site.context import site_of
 from listings.site.pictures.sources import find_sizes
