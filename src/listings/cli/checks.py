@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING
 
 from listings import maintenance, wiring
 from listings.cli import postgres_checks
-from listings.cli.check_result import (
+from listings.cli.serve import count_connections
+from listings.cli.shared_checks import (
     GIVE_ACCESS,
     CheckResult,
     Finding,
     catch_os_error,
     check_pending,
+    check_pictures,
     check_schema,
+    check_search_index,
     check_stored_times,
     fault,
     fault_of,
     ok,
     warning,
 )
-from listings.cli.machine_checks import check_pictures, check_search_index
-from listings.cli.serve import count_connections
 from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.number_text import format_count
@@ -340,7 +341,6 @@ def _check_rate_limit(settings: Settings) -> Finding:
 
 
 def _check_redis(report: "RedisReport", found: str) -> Finding:
-    """Check Redis; `found` describes the limit if there is no problem."""
     if report.is_replica or report.is_cluster:
         kind = "a replica, which rejects writes" if report.is_replica else "part of a Redis Cluster"
         return fault(f"{report.name} is {kind}", "Set LISTINGS_REDIS_URL to a primary")

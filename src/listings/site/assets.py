@@ -63,7 +63,16 @@ async def get_asset(request: Request) -> Response:
     return send_shared(request, Response(content, media_type=asset.media_type, headers=headers))
 
 
-ROUTES = [Route("/static/{digest}/{name}", get_asset)]
+async def get_demo_picture(request: Request) -> Response:
+    """Send a picture of the demo's listings, which `tests/site/demo_pictures` draws. Its address stays the same."""
+    content = _demo_pictures().get(request.path_params["name"])
+    if content is None:
+        raise Problem("path_not_found", "We can't find that file")
+    headers = {"Cache-Control": "public, max-age=86400"}
+    return send_shared(request, Response(content, media_type="image/webp", headers=headers))
+
+
+ROUTES = [Route("/static/demo/{name}", get_demo_picture), Route("/static/{digest}/{name}", get_asset)]
 
 
 def send_shared(request: Request, response: Response) -> Response:
@@ -82,6 +91,12 @@ def build_logo_route(file: Path | None) -> Route:
         return send_shared(request, response)
 
     return Route("/logo", get_logo)
+
+
+@cache
+def _demo_pictures() -> dict[str, bytes]:
+    folder = resources.files("listings.site.pictures").joinpath("demo")
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @cache

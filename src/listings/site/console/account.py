@@ -79,8 +79,6 @@ async def close_account(request: Request, member: Member) -> Response:
 
 
 def _save_text(field: str, save: Callable[[Services, Member, str], Awaitable[None]]) -> Page:
-    """Return a page that saves the text of a form's only field."""
-
     async def save_text(request: Request, member: Member) -> Response:
         text = get_text(await read_form(request), field)
         try:

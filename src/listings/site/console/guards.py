@@ -170,7 +170,7 @@ async def _decode_body(request: Request, content_type: str, max_files: int) -> F
 
 
 def _reserve_texts(request: Request, form: FormData) -> None:
-    """Reserve what the texts of a large form take beyond its own size: one emoji makes a text four times as large."""
+    # One emoji makes a text four times as large.
     size = sum(getsizeof(value) for _, value in form.multi_items() if isinstance(value, str))
     if hasattr(request.state, "body") and LARGE_BODY_BYTES < body_of(request).length < size:
         body_of(request).reserve(size - body_of(request).length)
@@ -280,8 +280,7 @@ def require_draft_room(size: AccountSize) -> None:
 
 
 def _notice(name: str) -> str | None:
-    """Return the text of a notice; "pause.3.1" means that of four listings, three were paused and one already was."""
-    bulk_change = _BULK_CHANGE.fullmatch(name)
+    bulk_change = _BULK_CHANGE.fullmatch(name)  # such as pause.3.1: three were paused, and one already was
     if bulk_change is not None and bulk_change[1] in {*ACTIONS, PRICE}:
         return describe_bulk_change(bulk_change[1], int(bulk_change[2]), int(bulk_change[3]))
     return NOTICES.get(name)

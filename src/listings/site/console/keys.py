@@ -189,7 +189,6 @@ def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Respon
 
 
 def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str:
-    """Return when a rotated key stops working. `expires_at` is its own from before the rotation."""
     if not grace_seconds:
         return "The old key no longer works."
     if expires_at is not None and expires_at < now + grace_seconds:
@@ -198,7 +197,6 @@ def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str
 
 
 def _read_access(form: FormData) -> KeyAccess:
-    """Return the selected access, or the default if the form has none. Raises Problem("invalid_request")."""
     text = get_text(form, "access") or "write"
     access = next((access for access in presentation.KEY_ACCESS if access == text), None)
     if access is None:
@@ -207,7 +205,6 @@ def _read_access(form: FormData) -> KeyAccess:
 
 
 def _read_grace(form: FormData) -> int:
-    """Return the selected grace period in seconds. Raises Problem("invalid_request")."""
     text = get_text(form, "grace")
     if text not in map(str, GRACES):
         raise Problem("invalid_request", "Choose when the old key stops working")

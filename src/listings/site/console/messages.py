@@ -32,7 +32,7 @@ async def show_messages(request: Request, member: Member) -> Response:
     return console_page(
         request,
         "messages.html",
-        messages=[(one, title := titles.get(one.listing_id, ""), _build_reply(one, title)) for one in shown],
+        messages=[_describe(one, titles.get(one.listing_id, "")) for one in shown],
         days=services.messages.days,
         turns=turn_pages(request, "before", f"{shown[-1].created_at}-{shown[-1].id}" if len(page) > _PAGE_SIZE else ""),
         is_first=found is None,
@@ -42,5 +42,5 @@ async def show_messages(request: Request, member: Member) -> Response:
 ROUTES = [Route(_PATH, show_messages)]
 
 
-def _build_reply(message: Message, title: str) -> str:
-    return f"mailto:{quote(message.email, safe='@')}?subject={quote(f'Re: {title}')}"
+def _describe(message: Message, title: str) -> tuple[Message, str, str]:
+    return message, title, f"mailto:{quote(message.email, safe='@')}?subject={quote(f'Re: {title}')}"

@@ -28,16 +28,14 @@ from listings.telemetry.logs import bind_operator
 _log = logging.getLogger(__name__)
 
 _PATH = "/operator"
-_SHOWN = 50  # of each kind
+_SHOWN = 50  # reports, and takedowns
 _ANSWERED = "This request is already answered"
 
 
 class _Subject(NamedTuple):
-    """A report or a takedown, with its account and the title of its listing, or "" if that was removed."""
-
     found: ListingReport | Takedown
     account: Account
-    title: str
+    title: str  # of the listing, or "" if that was removed
 
 
 async def show_inbox(request: Request, member: Member, problem: Problem | None = None) -> Response:  # noqa: ARG001 - as others
@@ -121,10 +119,7 @@ async def lift(services: Services, form: FormData, operator: str) -> str:  # noq
 
 
 def _for_operator(act: Callable[[Services, FormData, str], Awaitable[str]] | None) -> Page:
-    """Return a page for operators who have entered a code: the inbox, or an action that returns the name of a notice.
-
-    All that it logs names the operator.
-    """
+    # For operators who have entered a code. An action returns the name of a notice. The log names the operator.
 
     @wraps(act or show_inbox)
     async def page(request: Request, member: Member) -> Response:

@@ -17,10 +17,22 @@ from listings.site.visitor import base_url_of
 _PATH = "/console/plan"
 
 
-@for_member
-async def show_plan(request: Request, member: Member) -> Response:
+async def show_plan(
+    request: Request, member: Member, payment_url: str = "", *, problem: Problem | None = None
+) -> Response:
     """Show the plan, and how to pay for it or request it."""
-    return await _page(request, member)
+    services = site_of(request).services
+    return console_page(
+        request,
+        "plan.html",
+        problem=problem,
+        payment_url=payment_url,
+        is_manual=_is_manual(services),
+        request_limit=presentation.format_request_limit(services.limiter),
+        requested=await find_request(request, member),
+        invoices=await services.payments.list_invoiced(member.account),
+        months=[1, 3, 6, 12, 24],
+    )
 
 
 @for_member
@@ -32,12 +44,11 @@ async def renew_plan(request: Request, member: Member) -> Response:
     months = get_text(await read_form(request), "months")
     count = int(months) if months in map(str, range(1, MAX_MONTHS + 1)) else 0
     try:
-        url = await site_of(request).services.payments.start_checkout(
-            member.account, count, base_url_of(request) + _PATH
-        )
+        payments = site_of(request).services.payments
+        url = await payments.start_checkout(member.account, count, base_url_of(request) + _PATH)
     except Problem as problem:
-        return await _page(request, member, problem=problem)
-    return await _page(request, member, url)
+        return await show_plan(request, member, problem=problem)
+    return await show_plan(request, member, url)
 
 
 @for_member
@@ -70,7 +81,7 @@ async def receive_event(request: Request) -> Response:
 
 
 ROUTES = [
-    Route(_PATH, show_plan),
+    Route(_PATH, for_member(show_plan)),
     Route(_PATH, renew_plan, methods=["POST"]),
     Route(f"{_PATH}/invoices/{{id}}", show_invoice),
     Route(f"{_PATH}/request", request_plan, methods=["POST"]),
@@ -86,19 +97,3 @@ async def find_request(request: Request, member: Member) -> PlanRequestState | N
 
 def _is_manual(services: Services) -> bool:
     return services.payments.provider_name == ManualPayments.name
-
-
-async def _page(request: Request, member: Member, payment_url: str = "", *, problem: Problem | None = None) -> Response:
-    services = site_of(request).services
-    is_manual = _is_manual(services)
-    return console_page(
-        request,
-        "plan.html",
-        problem=problem,
-        payment_url=payment_url,
-        is_manual=is_manual,
-        request_limit=presentation.format_request_limit(services.limiter),
-        requested=await find_request(request, member),
-        invoices=await services.payments.list_invoiced(member.account),
-        months=[1, 3, 6, 12, 24],
-    )

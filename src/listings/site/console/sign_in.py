@@ -14,12 +14,7 @@ from listings.domain.errors import Problem
 from listings.service.members.sessions import Member
 from listings.service.tokens import RESET
 from listings.site import cookies, security
-from listings.site.console.guards import (
-    for_member,
-    get_text,
-    redirect,
-    redirect_with_notice,
-)
+from listings.site.console.guards import for_member, get_text, redirect, redirect_with_notice
 from listings.site.context import site_of
 from listings.site.visitor import client_ip
 from listings.site.visitor_forms import read_visitor_form, visitor_page
@@ -151,10 +146,6 @@ async def _enter(
     notice: str = "",
     **context: object,
 ) -> Response:
-    """Start a session and redirect to a page with a notice, or show the form again with an error.
-
-    The form's token must belong to this browser.
-    """
     try:
         security.require_form_token(cookies.form_secret(request), form.get("token"))
         token = await start_session()
@@ -169,7 +160,6 @@ async def _enter(
 
 
 def _choose_next(submitted: str) -> str:
-    """Return the submitted path of the page after a sign-in, or "/console" if it is not one of the console."""
     return submitted if _NEXT.fullmatch(submitted) else "/console"
 
 
@@ -178,5 +168,4 @@ def _can_reset(request: Request) -> bool:
 
 
 def _browser(request: Request) -> dict[str, str]:
-    """Return the browser's User-Agent and its token."""
     return {"agent": request.headers.get("user-agent", ""), "device": cookies.device_of(request)}

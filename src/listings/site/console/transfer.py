@@ -24,9 +24,9 @@ from listings.service.transfer.scan import IdChoiceRequired
 from listings.service.transfer.xlsx import WorkbookWriter
 from listings.site import pages, security
 from listings.site.console.costly import Work, costly, run_in_thread
-from listings.site.console.form_pictures import add_pictures
 from listings.site.console.guards import body_of, console_page, for_member, get_text, read_form, require_plan
 from listings.site.console.import_choices import COLUMN_LABELS, Choices, describe_columns, read_choices
+from listings.site.console.pictures import add_pictures
 from listings.site.console.upload import ImportReport, Upload, find_format, pack, pack_rows, unpack
 from listings.site.context import CostlyPages, site_of
 from listings.site.visitor import require_room
@@ -36,21 +36,6 @@ FORMATS = {
     "jsonl": ("listings.jsonl", "application/jsonl"),
     "xlsx": ("listings.xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
 }
-TEMPLATE_COLUMNS = (
-    "title",
-    "description",
-    "type",
-    "category",
-    "images",
-    "price",
-    "price type",
-    "region",
-    "your own ID",
-)
-TEMPLATE_ROW = (
-    *("Road bike", "Alloy frame, 56 cm, ridden twice.", "product", "Bicycles", "https://images.example/bike.jpg"),
-    *("450", "fixed", "Wellington", "BIKE-1"),
-)
 _PATH = "/console/import"
 _MAX_ROWS = 20_000  # as many as values of a JSON body
 _MAX_IMPORTS = 20  # that are listed
@@ -58,10 +43,14 @@ _PROGRESS_MARK = "<!--progress-->"
 _UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must pass on progress immediately
 
 
-@for_member
-async def show_import(request: Request, member: Member) -> Response:
-    """Show the upload form, and the latest imports."""
-    return await _page(request, member)
+async def show_import(request: Request, member: Member, problem: Problem | None = None, *, added: int = 0) -> Response:
+    """Show the upload forms, the latest imports, and how many pictures were `added`."""
+    security.allow_previews(request)
+    options, imports = site_of(request).options, list[ImportProgress]()
+    with suppress(Problem):
+        imports = await site_of(request).services.transfer.list_imports(member.account, _MAX_IMPORTS)
+    context: dict[str, Any] = {"max_bytes": options.max_body_bytes, "max_rows": _MAX_ROWS, "imports": imports}
+    return console_page(request, "import.html", problem=problem, added=added, **context)
 
 
 @costly("imports")
@@ -75,14 +64,9 @@ async def preview_import(request: Request, member: Member) -> Response:
         upload = await (_unpack(request, form, "packed", choices) if is_repeated else _read_upload(form, choices))
         packed = await run_in_thread(pack, upload, site_of(request).options.max_body_bytes)
     except Problem as problem:
-        return await _page(request, member, problem)
-    context: dict[str, Any] = {
-        "name": upload.name,
-        "packed": packed,
-        "choices": choices,
-        "rejected": "",
-        "labels": COLUMN_LABELS,
-    }
+        return await show_import(request, member, problem)
+    context: dict[str, Any] = {"name": upload.name, "packed": packed, "choices": choices, "labels": COLUMN_LABELS}
+    context["rejected"] = ""
     try:
         table = await run_in_thread(lambda: upload.table)
         context |= {"columns": describe_columns(upload), "shop": table.header.shop if table is not None else None}
@@ -93,7 +77,7 @@ async def preview_import(request: Request, member: Member) -> Response:
         return console_page(request, "import_choice.html", question=question, **context)
     except Problem as problem:
         if not context.get("columns"):
-            return await _page(request, member, problem)
+            return await show_import(request, member, problem)
         return console_page(request, "import_choice.html", problem=problem, question=None, **context)
     require_room(request, len(packed) + len(context["rejected"]))
     return console_page(
@@ -123,7 +107,7 @@ async def run_import(request: Request, member: Member) -> Response:
         options = _build_options(request, choices, upload)
         again = await _may_repeat(services, member.account, upload, get_text(form, "again"), options)
     except Problem as problem:
-        return await _page(request, member, problem)
+        return await show_import(request, member, problem)
     options = options._replace(again=again)
     content = _stream_import(request, services, member.account, upload, choices, options)
     return StreamingResponse(content, 200, _UNBUFFERED, "text/html; charset=utf-8")
@@ -164,7 +148,12 @@ async def encode(
 async def download_template(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
     """Send a workbook with the columns of listings and an example."""
     writer = WorkbookWriter()
-    content = writer.write([TEMPLATE_COLUMNS, TEMPLATE_ROW]) + writer.finish()
+    columns = ("title", "description", "type", "category", "images", "price", "price type", "region", "your own ID")
+    row = (
+        *("Road bike", "Alloy frame, 56 cm, ridden twice.", "product", "Bicycles", "https://images.example/bike.jpg"),
+        *("450", "fixed", "Wellington", "BIKE-1"),
+    )
+    content = writer.write([columns, row]) + writer.finish()
     name, media_type = FORMATS["xlsx"]
     headers = {"Content-Disposition": f'attachment; filename="template-{name}"', "Cache-Control": "no-store"}
     return Response(content, 200, headers, media_type)
@@ -179,11 +168,11 @@ async def upload_pictures(request: Request, member: Member) -> Response:
         paths, problem = await add_pictures(request, member, form)
     except Problem as without_plan:
         paths, problem = [], without_plan
-    return await _page(request, member, problem, added=len(paths))
+    return await show_import(request, member, problem, added=len(paths))
 
 
 ROUTES = [
-    Route(_PATH, show_import),
+    Route(_PATH, for_member(show_import)),
     Route(f"{_PATH}/pictures", upload_pictures, methods=["POST"]),
     Route(_PATH, preview_import, methods=["POST"]),
     Route(f"{_PATH}/template", download_template),
@@ -191,16 +180,6 @@ ROUTES = [
     Route(f"{_PATH}/rejected", download_rejected, methods=["POST"]),
     Route("/console/export", export),
 ]
-
-
-async def _page(request: Request, member: Member, problem: Problem | None = None, *, added: int = 0) -> Response:
-    """Show the upload forms, and how many pictures were `added`."""
-    security.allow_previews(request)
-    options, imports = site_of(request).options, list[ImportProgress]()
-    with suppress(Problem):
-        imports = await site_of(request).services.transfer.list_imports(member.account, _MAX_IMPORTS)
-    context: dict[str, Any] = {"max_bytes": options.max_body_bytes, "max_rows": _MAX_ROWS, "imports": imports}
-    return console_page(request, "import.html", problem=problem, added=added, **context)
 
 
 async def _read_upload(form: FormData, choices: Choices) -> Upload:
@@ -211,12 +190,8 @@ async def _read_upload(form: FormData, choices: Choices) -> Upload:
 
 
 async def _unpack(request: Request, form: FormData, field: str, choices: Choices) -> Upload:
-    """Return the file in a field of a form. It is unpacked in a thread, because a large one takes a second.
-
-    A few kilobytes can become a file of the maximum size, so memory for it is reserved first.
-    """
     max_bytes, body = site_of(request).options.max_body_bytes, body_of(request)
-    body.reserve(max_bytes)
+    body.reserve(max_bytes)  # a few kilobytes can become a file of this size, which takes a second
     packed = str(form.get(field, ""))
     upload = await run_in_thread(unpack, get_text(form, "name"), packed, max_bytes, choices.read_options)
     body.reserve(len(upload.content) - max_bytes)
@@ -237,10 +212,8 @@ def _build_options(request: Request, choices: Choices, upload: Upload) -> import
 async def _may_repeat(
     services: Services, account: Account, upload: Upload, again: str, options: importer.ImportOptions
 ) -> bool:
-    """Return whether the last import of a file ended at the Unix time `again`.
-
-    If the page of its repetition is reloaded, a later import was the last one.
-    """
+    # `again` is the Unix time at which the last import ended. If the page of its repetition is reloaded, a later import
+    # was the last one.
     earlier = await services.transfer.find_import(account, upload, options) if again else None
     return earlier is not None and str(earlier.finished_at) == again
 
@@ -248,10 +221,7 @@ async def _may_repeat(
 async def _dry_run(
     request: Request, account: Account, upload: Upload, choices: Choices
 ) -> tuple[ImportReport, ImportProgress, int | None]:
-    """Return the report, the totals, and when the same file was imported before.
-
-    Raises Problem if the file cannot be imported, or has no rows.
-    """
+    # Returns the report, the totals, and when the same file was imported before.
     services = site_of(request).services
     options = _build_options(request, choices, upload)._replace(dry_run=True)
     report, earlier = ImportReport(), None
@@ -270,11 +240,8 @@ async def _dry_run(
 async def _pack_rejected(
     request: Request, account: Account, upload: Upload, report: ImportReport, choices: Choices
 ) -> str:
-    """Return a file of the rejected rows as text for a form field, or "" if there are none.
-
-    The rows before an interruption are validated again, because only the number of the rejected ones is stored. If the
-    account is full by now, imported ones may be among them.
-    """
+    # The rows before an interruption are validated again, because only the number of the rejected ones is stored. If
+    # the account is full by now, imported ones may be among them.
     spans = report.rejected_spans
     if report.rejected_before:
         options = _build_options(request, choices, upload)._replace(dry_run=True, again=True)
@@ -292,7 +259,6 @@ async def _stream_import(
     choices: Choices,
     options: importer.ImportOptions,
 ) -> AsyncIterator[str]:
-    """Run the import and yield the page: its start, the progress after each batch, the result, and the rest."""
     page = pages.render(request, "console/import_run.html", name=upload.name)
     start, _, rest = page.partition(_PROGRESS_MARK)
     yield start
@@ -324,10 +290,7 @@ async def _stream_import(
 async def _find_stored(
     services: Services, account: Account, upload: Upload, options: importer.ImportOptions, problem: Problem
 ) -> ImportProgress | None:
-    """Return the import that the problem stopped, or the complete one if the file was imported before.
-
-    Return None if there is none, or the store still fails.
-    """
+    # The import that the problem stopped, or the complete one if the file was imported before.
     with suppress(Problem):
         found = await services.transfer.find_import(account, upload, options)
         is_meant = found is not None and (found.finished_at is None or problem.code == "already_imported")

@@ -26,7 +26,8 @@ from listings.site.console.import_report import ImportReport, Span
 __all__ = ["ImportReport", "Upload"]
 
 _MAX_NAME_LENGTH = 100
-_MAX_TEXT_BYTES = 16 * 1024 * 1024  # of a file that was converted
+_MAX_TEXT_BYTES = 16 * 1024 * 1024  # in a converted file
+_TOO_LARGE = "The file is too large for one import. Split it into several files"
 _FORM_OVERHEAD_BYTES = 8 * 1024  # for the other fields of the form that contains the file
 
 
@@ -104,11 +105,9 @@ def _append_cell(row: bytes, text: str, delimiter: str) -> bytes:
 
 
 class _BoundedBytes(io.BytesIO):
-    """A file in memory of a limited size."""
-
     def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
         if self.tell() + len(data) > _MAX_TEXT_BYTES:
-            raise Problem("body_too_large", "The file is too large for one import. Split it into several files")
+            raise Problem("body_too_large", _TOO_LARGE)
         return super().write(data)
 
 
@@ -127,7 +126,7 @@ def pack(upload: Upload, max_body_bytes: int) -> str:
     """
     text = Markup(base64.b64encode(zlib.compress(upload.content, 6)).decode())  # noqa: S704 - base64
     if len(text) > max_body_bytes - _FORM_OVERHEAD_BYTES:
-        raise Problem("body_too_large", "The file is too large for one import. Split it into several files")
+        raise Problem("body_too_large", _TOO_LARGE)
     return text
 
 

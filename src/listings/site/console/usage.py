@@ -60,24 +60,20 @@ ROUTES = [Route("/console/usage", show_usage)]
 
 
 class _Group(NamedTuple):
-    """Requests that were rejected for the same reason: their number, and the latest."""
-
     number: int
     last: RejectedRequest
     seconds: int
 
 
 def _group(rejected: Sequence[RejectedRequest]) -> list[_Group]:
-    """Return equal requests together, the latest first. Ids in their paths may differ."""
     groups = dict[tuple[object, ...], list[RejectedRequest]]()
     for one in rejected:
-        path = _ID.sub("/{id}", one.path)
+        path = _ID.sub("/{id}", one.path)  # requests with other ids are equal, too
         groups.setdefault((one.code, one.reason, one.method, path, one.key_id), []).append(one)
     return [_Group(len(it), it[0], it[0].microseconds // MICROSECONDS_PER_SECOND) for it in groups.values()]
 
 
 def _describe_limit(now: RateLimitDecision, limit: int, window: str) -> str:
-    """Return how many more requests are possible, or when."""
     if now.remaining == limit:
         return f"No requests in the last {window}."
     wait = presentation.format_wait(now.reset)

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import msgspec
 from starlette.datastructures import FormData, QueryParams
@@ -40,13 +40,6 @@ from listings.site.context import site_of
 _SHOWN = 50  # listings, and conflicts
 _MISSING = {"change_not_found", "changes_gone"}
 _SHOWN_WITH_PREVIEW = {"plan_expired", "revert_running"}
-
-
-class _Described(NamedTuple):
-    """Changes and conflicts as texts."""
-
-    changes: Sequence[ChangedListing]
-    conflicts: Sequence[KeptListing]
 
 
 @costly("pages of changes")
@@ -85,13 +78,13 @@ async def show_result(request: Request, member: Member) -> Response:
     except Problem as problem:
         raise _explain(problem) from None
     conflicts = await services.reverts.list_conflicts(revert, after, _SHOWN)
-    described = await _describe(services, member, [], conflicts)
+    _, shown = await _describe(services, member, [], conflicts)
     last = conflicts[-1].number if conflicts else revert.counts.conflicts
     return console_page(
         request,
         "undo_result.html",
         revert=revert,
-        conflicts=described.conflicts,
+        conflicts=shown,
         after=after,
         turns=turn_pages(request, "after", str(last) if last < revert.counts.conflicts else ""),
     )
@@ -105,15 +98,12 @@ ROUTES = [
 
 
 def _read(parameters: QueryParams | FormData) -> RevertRequest:
-    """Return what to undo. Raises Problem("path_not_found")."""
     for kind in get_args(RevertKind):
         text = str(parameters.get(kind, ""))
         subject = fields.parse_id(text.removeprefix("#"))
         if subject is not None and kind != "key":
-            is_group = kind == "group"
-            return RevertRequest(
-                kind, f"#{subject}" if is_group else subject, overwrite=bool(parameters.get("overwrite"))
-            )
+            overwrite = bool(parameters.get("overwrite"))
+            return RevertRequest(kind, f"#{subject}" if kind == "group" else subject, overwrite=overwrite)
     raise Problem("path_not_found", "There is no such change")
 
 
@@ -125,7 +115,7 @@ async def _preview_page(
         preview = await services.reverts.preview(member.account.id, wanted)
     except Problem as error:
         raise _explain(error) from None
-    described = await _describe(services, member, preview.changes[:_SHOWN], preview.conflicts[:_SHOWN])
+    changes, conflicts = await _describe(services, member, preview.changes[:_SHOWN], preview.conflicts[:_SHOWN])
     return console_page(
         request,
         "undo.html",
@@ -133,15 +123,15 @@ async def _preview_page(
         wanted=wanted,
         origin=await _find_origin(services, member, wanted),
         preview=preview,
-        changes=described.changes,
-        conflicts=described.conflicts,
+        changes=changes,
+        conflicts=conflicts,
         can_overwrite=wanted.overwrite or any(one.reason == "changed_later" for one in preview.conflicts),
         form_id=form_id or secrets.token_urlsafe(16),
     )
 
 
 async def _find_origin(services: Services, member: Member, wanted: RevertRequest) -> tuple[str, int] | None:
-    """Return who wrote the first change set to undo, and when, or None if it has just been deleted."""
+    # Who wrote the first change set to undo, and when, or None if it has just been deleted.
     first, number = None, int(str(wanted.subject).removeprefix("#"))
     with suppress(Problem):
         if wanted.kind == "revert":
@@ -155,18 +145,15 @@ async def _find_origin(services: Services, member: Member, wanted: RevertRequest
 
 async def _describe(
     services: Services, member: Member, changes: Sequence[Change], conflicts: Sequence[RevertConflict]
-) -> _Described:
+) -> tuple[list[ChangedListing], list[KeptListing]]:
     ids = [change.listing_id for change in changes] + [conflict.listing_id for conflict in conflicts]
     titles = await services.listings.find_titles(member.caller, ids)
-    return _Described(
-        [describe_change(change, titles) for change in changes],
-        [describe_conflict(conflict, titles) for conflict in conflicts],
-    )
+    kept = [describe_conflict(conflict, titles) for conflict in conflicts]
+    return [describe_change(change, titles) for change in changes], kept
 
 
 async def _start(services: Services, member: Member, wanted: RevertRequest, form_id: str) -> int:
-    digest = hashlib.sha256(msgspec.json.encode(wanted)).digest()
-    options = build_form_options(form_id, digest)
+    options = build_form_options(form_id, hashlib.sha256(msgspec.json.encode(wanted)).digest())
     try:
         started = await services.reverts.start(member.account.id, wanted, CONSOLE, options)
     except Problem as problem:
@@ -175,13 +162,11 @@ async def _start(services: Services, member: Member, wanted: RevertRequest, form
 
 
 def _explain(problem: Problem) -> Problem:
-    """Return the problem in the console's words."""
     if problem.code in _MISSING:
         return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
     if problem.code == "revert_running":
-        return Problem(
-            problem.code, "An undo is still running, and there can be only one at a time. Try again when it is finished"
-        )
+        message = "An undo is still running, and there can be only one at a time. Try again when it is finished"
+        return Problem(problem.code, message)
     if problem.code == "idempotency_key_reused":
         return Problem(problem.code, "This form was already submitted. Start again from the activity")
     return problem
