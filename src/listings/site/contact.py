@@ -22,24 +22,19 @@ _NOT_SENT = "Your message may not have been sent. Try again in a few minutes"
 _TRAP = "subject"  # a field that people do not see, so only programs fill it
 
 
-async def show_message_form(request: Request) -> Response:
-    """Show the form, with the name and email of a signed-in visitor."""
+async def _show_message_form(request: Request) -> Response:
     member = await cookies.member_of(request)
     name, email = (member.account.name, member.account.email) if member is not None else ("", "")
     return await _message_page(request, BuyerMessage(name, email, ""))
 
 
-async def send_message(request: Request) -> Response:
-    """Send a message, and show its address, which the sender may correct.
-
-    A program that fills the trap gets the same response, and nothing is sent.
-    """
+async def _send_message(request: Request) -> Response:
     form = await read_visitor_form(request)
     await cookies.member_of(request)
     message = BuyerMessage(get_text(form, "name"), get_text(form, "email"), get_text(form, "text"))
     try:
         security.require_form_token(cookies.form_secret(request), form.get("token"))
-        if not get_text(form, _TRAP):
+        if not get_text(form, _TRAP):  # a program that fills it gets the same response
             await _send_once(request, message, get_form_id(form) or secrets.token_urlsafe(16), copy="copy" in form)
     except Unavailable as problem:  # its text is for operators
         failure = Unavailable(_NOT_SENT, retry_after=problem.retry_after, for_visitors=True)
@@ -49,14 +44,12 @@ async def send_message(request: Request) -> Response:
     return await _message_page(request, message, is_sent=True)
 
 
-async def show_report_form(request: Request) -> Response:
-    """Show the form with which a listing is reported."""
+async def _show_report_form(request: Request) -> Response:
     await cookies.member_of(request)
     return await _report_page(request)
 
 
-async def send_report(request: Request) -> Response:
-    """Report the listing."""
+async def _send_report(request: Request) -> Response:
     form = await read_visitor_form(request)
     await cookies.member_of(request)
     reason, text = get_text(form, "reason"), get_text(form, "text")
@@ -69,12 +62,12 @@ async def send_report(request: Request) -> Response:
 
 
 ROUTES = [
-    Route("/listings/{id}/message", show_message_form),
-    Route("/listings/{id}/message", send_message, methods=["POST"]),
-    Route("/sellers/{id}/message", show_message_form),
-    Route("/sellers/{id}/message", send_message, methods=["POST"]),
-    Route("/listings/{id}/report", show_report_form),
-    Route("/listings/{id}/report", send_report, methods=["POST"]),
+    Route("/listings/{id}/message", _show_message_form),
+    Route("/listings/{id}/message", _send_message, methods=["POST"]),
+    Route("/sellers/{id}/message", _show_message_form),
+    Route("/sellers/{id}/message", _send_message, methods=["POST"]),
+    Route("/listings/{id}/report", _show_report_form),
+    Route("/listings/{id}/report", _send_report, methods=["POST"]),
 ]
 
 

@@ -6,7 +6,6 @@ RFC 6265bis, 4.1.3 (`__Host-`, `__Secure-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,13 +29,6 @@ _DEVICE = ("listings_device", "__Host-listings-device")
 _FORM = ("listings_form", "__Host-listings-form")
 _DONE = ("listings_done", "__Host-listings-done")
 _SAVED = ("listings_saved", "__Host-listings-saved")
-
-
-class Flash(NamedTuple):
-    """The name of a notice, and the change set that it offers to undo: 0 for several, None for none."""
-
-    name: str = ""
-    change: int | None = None
 
 
 async def member_of(request: Request) -> Member | None:
@@ -131,18 +123,18 @@ def set_form_secret(request: Request, response: Response, secret: str) -> Respon
     return _set_cookie(request, response, _FORM, secret, None)
 
 
-def set_flash(request: Request, response: Response, flash: Flash) -> Response:
-    """Set the notice that the next page shows."""
-    text = flash.name if flash.change is None else f"{flash.name}~{flash.change}"
+def set_flash(request: Request, response: Response, notice: str, change: int | None) -> Response:
+    """Set the notice that the next page shows, and the change set that it offers to undo: 0 for several."""
+    text = notice if change is None else f"{notice}~{change}"
     return _set_cookie(request, response, _DONE, text, _FLASH_SECONDS)
 
 
-def get_flash(request: Request) -> Flash:
-    """Return the notice to show. Its name is "" if there is none."""
+def get_flash(request: Request) -> tuple[str, int | None]:
+    """Return the notice to show, or "", and its change set."""
     found = _FLASH.fullmatch(_get_cookie(request, _DONE))
     if found is None:
-        return Flash()
-    return Flash(found[1], int(found[2]) if found[2] else None)
+        return "", None
+    return found[1], int(found[2]) if found[2] else None
 
 
 def clear_flash(request: Request, response: Response) -> Response:

@@ -40,8 +40,7 @@ class _ListingRow(NamedTuple):
     entries: list[MarketEntry]
 
 
-async def show_home(request: Request) -> Response:
-    """Show the home page, or the results of a search."""
+async def _show_home(request: Request) -> Response:
     await cookies.member_of(request)
     submitted = search.read(request.query_params, site_of(request).services.restore_id)
     if submitted != search.Search():
@@ -72,8 +71,7 @@ async def show_home(request: Request) -> Response:
     )
 
 
-async def show_listing(request: Request) -> Response:
-    """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
+async def _show_listing(request: Request) -> Response:
     market, member = site_of(request).services.market, await cookies.member_of(request)
     viewer = member.account.id if member is not None else None
     try:
@@ -87,7 +85,7 @@ async def show_listing(request: Request) -> Response:
     page = await build_listing_page(request, listing, viewer)
     purpose = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
     is_prefetch = "prefetch" in purpose.lower()  # which nobody looks at
-    if request.method == "GET" and not is_prefetch and viewer != listing.account_id:
+    if request.method == "GET" and not is_prefetch and viewer != listing.account_id:  # decision G8
         market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
     return page
 
@@ -129,8 +127,7 @@ async def build_listing_page(
     )
 
 
-async def show_seller(request: Request) -> Response:
-    """Show a seller, and the results of a search among the seller's listings."""
+async def _show_seller(request: Request) -> Response:
     services = site_of(request).services
     await cookies.member_of(request)
     async with searching(request):
@@ -142,16 +139,14 @@ async def show_seller(request: Request) -> Response:
     return await results.show_results(request, submitted, "seller.html", seller=seller, takes_messages=takes_messages)
 
 
-async def show_robots(request: Request) -> Response:
-    """Keep search engines away from the API, the console, and the pages for invitations and sign-in."""
+async def _show_robots(request: Request) -> Response:
     prefix = site_of(request).path_prefix
     lines = ["User-agent: *", *(f"Disallow: {prefix}{path}" for path in _PRIVATE)]
     text = "\n".join([*lines, f"Sitemap: {base_url_of(request)}/sitemap.xml", ""])
     return PlainTextResponse(text, 200, _CACHE_ONE_HOUR)
 
 
-async def show_sitemaps(request: Request) -> Response:
-    """Show the sitemap index. The serial of the newest listing determines the number of sitemaps."""
+async def _show_sitemaps(request: Request) -> Response:
     async with searching(request):
         count = await site_of(request).services.market.get_last_serial() // _SITEMAP_URLS + 1
     base_url = escape(base_url_of(request))
@@ -160,8 +155,7 @@ async def show_sitemaps(request: Request) -> Response:
     return Response(text, 200, _CACHE_ONE_HOUR, _XML)
 
 
-async def show_sitemap(request: Request) -> Response:
-    """Send one sitemap, which covers 50,000 serials, slice by slice."""
+async def _show_sitemap(request: Request) -> Response:
     number = id_of(request)
     if number > MAX_ID // _SITEMAP_URLS:
         raise Problem("path_not_found", "We can't find that page")
@@ -195,12 +189,12 @@ async def _read_slice(request: Request, after: int, end: int) -> tuple[str, int]
 
 
 ROUTES = [
-    Route("/", show_home),
-    Route("/listings/{id}", show_listing),
-    Route("/sellers/{id}", show_seller),
-    Route("/robots.txt", show_robots),
-    Route("/sitemap.xml", show_sitemaps),
-    Route("/sitemaps/{id}.xml", show_sitemap),
+    Route("/", _show_home),
+    Route("/listings/{id}", _show_listing),
+    Route("/sellers/{id}", _show_seller),
+    Route("/robots.txt", _show_robots),
+    Route("/sitemap.xml", _show_sitemaps),
+    Route("/sitemaps/{id}.xml", _show_sitemap),
 ]
 
 

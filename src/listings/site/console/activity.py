@@ -66,8 +66,7 @@ class _HistoryEntry(NamedTuple):
 
 
 @costly("pages of changes")
-async def show_activity(request: Request, member: Member) -> Response:
-    """Show the events of the last 90 days, newest first."""
+async def _show_activity(request: Request, member: Member) -> Response:
     services = site_of(request).services
     before = _parse_cursor(request.query_params.get("before", ""))
     page = await services.activity.list_page(member.account, before, _PAGE_SIZE)
@@ -83,8 +82,7 @@ async def show_activity(request: Request, member: Member) -> Response:
 
 
 @costly("pages of changes")
-async def show_history(request: Request, member: Member) -> Response:
-    """Show a page of the changes of a listing."""
+async def _show_history(request: Request, member: Member) -> Response:
     services, listing = site_of(request).services, await get_own_listing(request, member)
     before = parse_id(request.query_params.get("before", "")) or MAX_ID
     page = await services.changes.read_of_listing(listing.id, before, _HISTORY_PAGE_SIZE)
@@ -101,7 +99,7 @@ async def show_history(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route(ACTIVITY_PATH, show_activity), Route(f"{LISTINGS_PATH}/{{id}}/history", show_history)]
+ROUTES = [Route(ACTIVITY_PATH, _show_activity), Route(f"{LISTINGS_PATH}/{{id}}/history", _show_history)]
 
 
 def _describe_own(change: Change, who: str) -> _HistoryEntry:

@@ -20,8 +20,7 @@ _CURSOR = re.compile(r"([0-9]{1,12})-([0-9a-f]{16})")
 
 
 @for_member
-async def show_messages(request: Request, member: Member) -> Response:
-    """Show a page of messages, newest first."""
+async def _show_messages(request: Request, member: Member) -> Response:
     services = site_of(request).services
     found = _CURSOR.fullmatch(request.query_params.get("before", ""))
     before = (int(found[1]), found[2]) if found is not None else LATEST
@@ -39,7 +38,7 @@ async def show_messages(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route(_PATH, show_messages)]
+ROUTES = [Route(_PATH, _show_messages)]
 
 
 def _describe(message: Message, title: str) -> tuple[Message, str, str]:

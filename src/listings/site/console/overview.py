@@ -34,11 +34,7 @@ _NEAR_LIMIT = 0.8  # from which share on a limit is shown
 
 
 @for_member
-async def show_overview(request: Request, member: Member) -> Response:
-    """Show views and messages, recent activity and, for a new account, the first steps.
-
-    Requests are for accounts with keys.
-    """
+async def _show_overview(request: Request, member: Member) -> Response:
     services, account = site_of(request).services, member.account
     usage = await services.usage.get(account)
     limits = await services.listings.get_limits(account)
@@ -68,7 +64,7 @@ async def show_overview(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route("/console", show_overview)]
+ROUTES = [Route("/console", _show_overview)]
 
 
 async def _list_attention(services: Services, member: Member, counts: ListingCounts) -> list[tuple[str, str]]:
@@ -76,7 +72,7 @@ async def _list_attention(services: Services, member: Member, counts: ListingCou
     for show, (label, status) in SHOWN.items():
         number = await _count(services, member, counts, show) if status == "active" else 0
         if number:
-            counted = f"Over {MAX_COUNTED:,} listings" if number > MAX_COUNTED else format_count(number, "listing")
+            counted = presentation.format_bounded_count(number, "listing", MAX_COUNTED)
             found.append((f"{counted} {label[0].lower()}{label[1:]}", Search(show=show).url()))
     imports = await services.transfer.list_imports(member.account, _RECENT_IMPORTS)
     return found + [(text, "/console/import") for one in imports if (text := _describe_failure(one, services.clock()))]

@@ -22,8 +22,7 @@ MAX_DRAFT_BYTES = 50 * 1024 * 1024  # of pictures without a plan
 
 
 @for_member
-async def upload_picture(request: Request, member: Member) -> Response:
-    """Store the file `picture` of a form. Return its path and its size as JSON."""
+async def _upload_picture(request: Request, member: Member) -> Response:
     file = (await read_form(request)).get("picture")
     if not isinstance(file, UploadFile):
         raise Problem("invalid_request", "Choose a picture")
@@ -33,16 +32,15 @@ async def upload_picture(request: Request, member: Member) -> Response:
 
 
 @costly("exports")
-async def download_pictures(request: Request, member: Member) -> Response:
-    """Send all pictures of the account as a ZIP archive."""
+async def _download_pictures(request: Request, member: Member) -> Response:
     content = site_of(request).services.pictures.read_archive(member.account.id)
     headers = {"Content-Disposition": 'attachment; filename="pictures.zip"', "Cache-Control": "no-store"}
     return StreamingResponse(content, 200, headers, "application/zip")
 
 
 ROUTES = [
-    Route("/console/pictures", upload_picture, methods=["POST"]),
-    Route("/console/pictures.zip", download_pictures),
+    Route("/console/pictures", _upload_picture, methods=["POST"]),
+    Route("/console/pictures.zip", _download_pictures),
 ]
 
 

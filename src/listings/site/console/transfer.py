@@ -1,8 +1,9 @@
-"""Import pages, which apply the rules of `listings import`, and the export as a download."""
+"""Import pages, which apply the rules of `listings import`, and the _export as a download."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from time import thread_time
 from typing import Any
 
@@ -19,15 +20,16 @@ from listings.domain.model import Account, Listing
 from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.service.transfer import importer
-from listings.service.transfer.file_formats import Format, begin_export
+from listings.service.transfer.file_formats import Format, begin_export, detect_format
 from listings.service.transfer.scan import IdChoiceRequired
 from listings.service.transfer.xlsx import WorkbookWriter
 from listings.site import pages, security
 from listings.site.console.costly import Work, costly, run_in_thread
 from listings.site.console.guards import body_of, console_page, for_member, get_text, read_form, require_plan
 from listings.site.console.import_choices import COLUMN_LABELS, Choices, describe_columns, read_choices
+from listings.site.console.import_report import ImportReport
 from listings.site.console.pictures import add_pictures
-from listings.site.console.upload import ImportReport, Upload, find_format, pack, pack_rows, unpack
+from listings.site.console.upload import Upload, pack, pack_rows, unpack
 from listings.site.context import CostlyPages, site_of
 from listings.site.visitor import require_room
 
@@ -43,8 +45,7 @@ _PROGRESS_MARK = "<!--progress-->"
 _UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must pass on progress immediately
 
 
-async def show_import(request: Request, member: Member, problem: Problem | None = None, *, added: int = 0) -> Response:
-    """Show the upload forms, the latest imports, and how many pictures were `added`."""
+async def _show_import(request: Request, member: Member, problem: Problem | None = None, *, added: int = 0) -> Response:
     security.allow_previews(request)
     options, imports = site_of(request).options, list[ImportProgress]()
     with suppress(Problem):
@@ -54,8 +55,7 @@ async def show_import(request: Request, member: Member, problem: Problem | None 
 
 
 @costly("imports")
-async def preview_import(request: Request, member: Member) -> Response:
-    """Show what an import of the uploaded file would do, row by row. Nothing is written."""
+async def _preview_import(request: Request, member: Member) -> Response:
     form = await read_form(request)
     choices = read_choices(form)
     try:
@@ -64,7 +64,7 @@ async def preview_import(request: Request, member: Member) -> Response:
         upload = await (_unpack(request, form, "packed", choices) if is_repeated else _read_upload(form, choices))
         packed = await run_in_thread(pack, upload, site_of(request).options.max_body_bytes)
     except Problem as problem:
-        return await show_import(request, member, problem)
+        return await _show_import(request, member, problem)
     context: dict[str, Any] = {"name": upload.name, "packed": packed, "choices": choices, "labels": COLUMN_LABELS}
     context["rejected"] = ""
     try:
@@ -77,7 +77,7 @@ async def preview_import(request: Request, member: Member) -> Response:
         return console_page(request, "import_choice.html", question=question, **context)
     except Problem as problem:
         if not context.get("columns"):
-            return await show_import(request, member, problem)
+            return await _show_import(request, member, problem)
         return console_page(request, "import_choice.html", problem=problem, question=None, **context)
     require_room(request, len(packed) + len(context["rejected"]))
     return console_page(
@@ -86,8 +86,7 @@ async def preview_import(request: Request, member: Member) -> Response:
 
 
 @costly("imports")
-async def download_rejected(request: Request, member: Member) -> Response:  # noqa: ARG001 - the form has the rows
-    """Send the rejected rows of a file, which the page of its import contains."""
+async def _download_rejected(request: Request, member: Member) -> Response:  # noqa: ARG001 - the form has the rows
     form = await read_form(request)
     require_room(request, site_of(request).options.max_body_bytes)
     upload = await _unpack(request, form, "rejected", Choices())
@@ -96,8 +95,7 @@ async def download_rejected(request: Request, member: Member) -> Response:  # no
 
 
 @costly("imports")
-async def run_import(request: Request, member: Member) -> Response:
-    """Import the previewed file. The page is streamed and grows as batches are imported."""
+async def _run_import(request: Request, member: Member) -> Response:
     form = await read_form(request)
     services = site_of(request).services
     choices = read_choices(form)
@@ -107,21 +105,20 @@ async def run_import(request: Request, member: Member) -> Response:
         options = _build_options(request, choices, upload)
         again = await _may_repeat(services, member.account, upload, get_text(form, "again"), options)
     except Problem as problem:
-        return await show_import(request, member, problem)
+        return await _show_import(request, member, problem)
     options = options._replace(again=again)
     content = _stream_import(request, services, member.account, upload, choices, options)
     return StreamingResponse(content, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
 
 @costly("exports")
-async def export(request: Request, member: Member) -> Response:
-    """Send all listings of the account as a file, page by page."""
+async def _export(request: Request, member: Member) -> Response:
     name, media_type = FORMATS.get(request.query_params.get("format", ""), FORMATS["csv"])
     services = site_of(request).services
     day = timestamps.to_local(int(services.clock())).date().isoformat()
     stem, _, extension = name.partition(".")
     headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{extension}"', "Cache-Control": "no-store"}
-    file_format = begin_export(find_format(name), await services.transfer.get_origin())
+    file_format = begin_export(detect_format(Path(name)), await services.transfer.get_origin())
     content = encode(services.transfer.read_pages(member.account), file_format, site_of(request).costly_pages)
     return StreamingResponse(content, 200, headers, media_type)
 
@@ -145,8 +142,7 @@ async def encode(
 
 
 @for_member
-async def download_template(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
-    """Send a workbook with the columns of listings and an example."""
+async def _download_template(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
     writer = WorkbookWriter()
     columns = ("title", "description", "type", "category", "images", "price", "price type", "region", "your own ID")
     row = (
@@ -160,25 +156,24 @@ async def download_template(request: Request, member: Member) -> Response:  # no
 
 
 @for_member
-async def upload_pictures(request: Request, member: Member) -> Response:
-    """Store the pictures of a form, whose file names the rows of an import may have."""
+async def _upload_pictures(request: Request, member: Member) -> Response:
     form = await read_form(request)
     try:
         require_plan(request, member)
         paths, problem = await add_pictures(request, member, form)
     except Problem as without_plan:
         paths, problem = [], without_plan
-    return await show_import(request, member, problem, added=len(paths))
+    return await _show_import(request, member, problem, added=len(paths))
 
 
 ROUTES = [
-    Route(_PATH, for_member(show_import)),
-    Route(f"{_PATH}/pictures", upload_pictures, methods=["POST"]),
-    Route(_PATH, preview_import, methods=["POST"]),
-    Route(f"{_PATH}/template", download_template),
-    Route(f"{_PATH}/run", run_import, methods=["POST"]),
-    Route(f"{_PATH}/rejected", download_rejected, methods=["POST"]),
-    Route("/console/export", export),
+    Route(_PATH, for_member(_show_import)),
+    Route(f"{_PATH}/pictures", _upload_pictures, methods=["POST"]),
+    Route(_PATH, _preview_import, methods=["POST"]),
+    Route(f"{_PATH}/template", _download_template),
+    Route(f"{_PATH}/run", _run_import, methods=["POST"]),
+    Route(f"{_PATH}/rejected", _download_rejected, methods=["POST"]),
+    Route("/console/export", _export),
 ]
 
 

@@ -22,11 +22,7 @@ _ID = re.compile(r"/[0-9]+(?=/|$)")
 
 
 @for_member
-async def show_usage(request: Request, member: Member) -> Response:
-    """Show the rate limit's window, the last 24 hours and 30 days, responses by status, and rejected requests.
-
-    The parameter `key` selects the requests of one key.
-    """
+async def _show_usage(request: Request, member: Member) -> Response:
     services = site_of(request).services
     usage = await services.usage.get(member.account)
     limiter = services.limiter
@@ -56,7 +52,7 @@ async def show_usage(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route("/console/usage", show_usage)]
+ROUTES = [Route("/console/usage", _show_usage)]
 
 
 class _Group(NamedTuple):

@@ -1,4 +1,4 @@
-"""Undo a change set, an import or an earlier undo: preview, confirmation and result."""
+"""Undo a change set, an import or an earlier _undo: preview, confirmation and result."""
 
 import hashlib
 import secrets
@@ -43,33 +43,31 @@ _SHOWN_WITH_PREVIEW = {"plan_expired", "revert_running"}
 
 
 @costly("pages of changes")
-async def show_preview(request: Request, member: Member) -> Response:
-    """Show what an undo would change, and which fields stay as they are. Without a change, go to the activity."""
+async def _show_preview(request: Request, member: Member) -> Response:
     if not request.query_params:
         return redirect(ACTIVITY_PATH)
     return await _preview_page(request, member, _read(request.query_params))
 
 
 @costly("pages of changes")
-async def undo(request: Request, member: Member) -> Response:
-    """Undo after the confirmation. Without it, show the preview again, for example to overwrite later changes."""
+async def _undo(request: Request, member: Member) -> Response:
     form = await read_form(request)
     wanted = _read(form)
     if not get_text(form, "confirmed"):
         return await _preview_page(request, member, wanted, form_id=get_form_id(form))
     try:
         require_plan(request, member)
-        revert_id = await _start(site_of(request).services, member, wanted, get_form_id(form))
+        options = build_form_options(get_form_id(form), hashlib.sha256(msgspec.json.encode(wanted)).digest())
+        started = await site_of(request).services.reverts.start(member.account.id, wanted, CONSOLE, options)
     except Problem as problem:
         if problem.code not in _SHOWN_WITH_PREVIEW:
-            raise
-        return await _preview_page(request, member, wanted, problem)
-    return redirect(f"{UNDO_PATH}/{revert_id}")
+            raise _explain(problem) from None
+        return await _preview_page(request, member, wanted, _explain(problem))
+    return redirect(f"{UNDO_PATH}/{started.revert.key.id}")
 
 
 @for_member
-async def show_result(request: Request, member: Member) -> Response:
-    """Show the progress or the result of an undo, with a page of its conflicts."""
+async def _show_result(request: Request, member: Member) -> Response:
     services = site_of(request).services
     revert_id = fields.parse_id(request.path_params["id"]) or 0
     after = fields.parse_id(request.query_params.get("after", "")) or 0
@@ -91,9 +89,9 @@ async def show_result(request: Request, member: Member) -> Response:
 
 
 ROUTES = [
-    Route(UNDO_PATH, show_preview),
-    Route(UNDO_PATH, undo, methods=["POST"]),
-    Route(f"{UNDO_PATH}/{{id}}", show_result),
+    Route(UNDO_PATH, _show_preview),
+    Route(UNDO_PATH, _undo, methods=["POST"]),
+    Route(f"{UNDO_PATH}/{{id}}", _show_result),
 ]
 
 
@@ -131,7 +129,7 @@ async def _preview_page(
 
 
 async def _find_origin(services: Services, member: Member, wanted: RevertRequest) -> tuple[str, int] | None:
-    # Who wrote the first change set to undo, and when, or None if it has just been deleted.
+    # Who wrote the first change set to _undo, and when, or None if it has just been deleted.
     first, number = None, int(str(wanted.subject).removeprefix("#"))
     with suppress(Problem):
         if wanted.kind == "revert":
@@ -152,20 +150,11 @@ async def _describe(
     return [describe_change(change, titles) for change in changes], kept
 
 
-async def _start(services: Services, member: Member, wanted: RevertRequest, form_id: str) -> int:
-    options = build_form_options(form_id, hashlib.sha256(msgspec.json.encode(wanted)).digest())
-    try:
-        started = await services.reverts.start(member.account.id, wanted, CONSOLE, options)
-    except Problem as problem:
-        raise _explain(problem) from None
-    return started.revert.key.id
-
-
 def _explain(problem: Problem) -> Problem:
     if problem.code in _MISSING:
         return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
     if problem.code == "revert_running":
-        message = "An undo is still running, and there can be only one at a time. Try again when it is finished"
+        message = "An _undo is still running, and there can be only one at a time. Try again when it is finished"
         return Problem(problem.code, message)
     if problem.code == "idempotency_key_reused":
         return Problem(problem.code, "This form was already submitted. Start again from the activity")

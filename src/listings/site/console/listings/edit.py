@@ -51,8 +51,7 @@ _MAX_PICTURES = 50  # which the script shows, too
 
 
 @for_member
-async def show_new(request: Request, member: Member) -> Response:
-    """Show the form of a new listing: empty, or with `from`, filled with a copy of a listing."""
+async def _show_new(request: Request, member: Member) -> Response:
     values, copied = listing_form.EMPTY, fields.parse_id(request.query_params.get("from", ""))
     if copied is not None:
         listing = await site_of(request).services.listings.find_own(member.caller, copied)
@@ -64,8 +63,7 @@ async def show_new(request: Request, member: Member) -> Response:
 
 @preserve_form
 @for_member_unchecked
-async def create_listing(request: Request, member: Member) -> Response:
-    """Create a listing. A form that is submitted twice creates one listing."""
+async def _create_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     sent, form_id = listing_form.read(form), get_form_id(form)
     is_draft = not has_plan(request, member)
@@ -88,8 +86,7 @@ async def create_listing(request: Request, member: Member) -> Response:
 
 
 @for_member
-async def show_listing(request: Request, member: Member) -> Response:
-    """Show the form of a listing, or of a deleted listing the button to restore it."""
+async def _show_listing(request: Request, member: Member) -> Response:
     listing = await get_own_listing(request, member)
     takedown = await site_of(request).services.moderation.find_takedown(listing.id)
     can_edit = await _can_edit(request, member, listing)
@@ -99,8 +96,7 @@ async def show_listing(request: Request, member: Member) -> Response:
 
 @preserve_form
 @for_member_unchecked
-async def save_listing(request: Request, member: Member) -> Response:
-    """Store the edited fields, unless the listing was changed since the form was opened."""
+async def _save_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     listing, sent = await get_own_listing(request, member), listing_form.read(form)
     try:
@@ -121,8 +117,7 @@ async def save_listing(request: Request, member: Member) -> Response:
 
 
 @for_member
-async def preview_listing(request: Request, member: Member) -> Response:
-    """Show the page of the listing that the form describes. Nothing is stored."""
+async def _preview_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     stored = await get_own_listing(request, member) if "id" in request.path_params else None
     paths, _ = await add_pictures(request, member, form)
@@ -138,8 +133,7 @@ async def preview_listing(request: Request, member: Member) -> Response:
 
 
 @for_member
-async def change_state(request: Request, member: Member) -> Response:
-    """Pause, resume, delete or restore one listing."""
+async def _change_state(request: Request, member: Member) -> Response:
     action = get_text(await read_form(request), "action")
     listing = await get_own_listing(request, member)
     if action not in ACTIONS:
@@ -161,13 +155,13 @@ async def change_state(request: Request, member: Member) -> Response:
 
 
 ROUTES = [
-    Route(f"{LISTINGS_PATH}/new", show_new),
-    Route(f"{LISTINGS_PATH}/new", create_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/new/preview", preview_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/{{id}}", show_listing),
-    Route(f"{LISTINGS_PATH}/{{id}}", save_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/{{id}}/preview", preview_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/{{id}}/state", change_state, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/new", _show_new),
+    Route(f"{LISTINGS_PATH}/new", _create_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/new/preview", _preview_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}", _show_listing),
+    Route(f"{LISTINGS_PATH}/{{id}}", _save_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}/preview", _preview_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}/state", _change_state, methods=["POST"]),
 ]
 
 
