@@ -383,6 +383,12 @@ def test_an_altered_schema(cli: Cli, database: Path) -> None:
             *("fault", "trigger foreign_one is not part of it", "DROP TRIGGER foreign_one"),
         ),
         ("CREATE INDEX extra ON listings (title)", "warning", "index extra is not part of it", "DROP INDEX extra"),
+        # Litestream, for example, adds two tables.
+        ("CREATE TABLE other (id INTEGER)", "warning", "table other is not part of it", "DROP TABLE other"),
+        (
+            "CREATE TABLE other (id INTEGER REFERENCES accounts)",
+            *("fault", "table other is not part of it", "DROP TABLE other"),
+        ),
         ("ANALYZE", "ok", "", ""),
     ],
 )

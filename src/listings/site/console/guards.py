@@ -2,11 +2,12 @@
 
 import asyncio
 import re
+from binascii import a2b_qp
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from sys import getsizeof
 from typing import TypeAlias
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import unquote_plus, urlencode
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
@@ -165,8 +166,8 @@ async def _decode_body(request: Request, content_type: str, max_files: int) -> F
         return await request.form(max_files=max_files, max_fields=MAX_FIELDS, max_part_size=max_bytes)
     body = b"".join([piece async for piece in request.stream()])  # `request.body()` would keep it
     if len(body) <= LARGE_BODY_BYTES:
-        return parse_form(body.decode(errors="replace"))
-    return await asyncio.to_thread(parse_form, body.decode(errors="replace"))  # 2 MiB can take 0.45 s
+        return parse_form(body)
+    return await asyncio.to_thread(parse_form, body)
 
 
 def _reserve_texts(request: Request, form: FormData) -> None:
@@ -182,14 +183,28 @@ def body_of(request: Request) -> ReceivedBody:
     return body
 
 
-def parse_form(text: str) -> FormData:
-    """Return the fields of a URL-encoded form. Raises Problem("malformed_request") if there are too many."""
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise Problem("malformed_request", f"A form must have at most {MAX_FIELDS} fields") from None
-    fields: list[tuple[str, str | UploadFile]] = [*pairs]
+def parse_form(body: bytes) -> FormData:
+    """Return the fields of a URL-encoded form.
+
+    Raises Problem("malformed_request") if there are too many, or a large one has an invalid escape such as "%zz".
+    """
+    if body.count(b"&") >= MAX_FIELDS:
+        raise Problem("malformed_request", f"A form must have at most {MAX_FIELDS} fields")
+    pairs = [field.partition(b"=") for field in body.split(b"&") if field]
+    fields: list[tuple[str, str | UploadFile]] = [(_unquote(name), _unquote(value)) for name, _, value in pairs]
     return FormData(fields)
+
+
+def _unquote(value: bytes) -> str:
+    # `unquote_plus` holds the interpreter lock for 450 ms with 2 MiB of escapes, and this 20 ms. Quoted-printable is
+    # the same encoding with another sign, and with line breaks. Each valid escape removes two bytes.
+    quoted = value.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"=")
+    plain = a2b_qp(quoted)
+    if len(quoted) - len(plain) == 2 * quoted.count(b"=") and b"%\n" not in value and b"%\r" not in value:
+        return plain.decode(errors="replace")
+    if len(value) > LARGE_BODY_BYTES:
+        raise Problem("malformed_request", "The form has a % that is not followed by two hexadecimal digits")
+    return unquote_plus(value.decode(errors="replace"))
 
 
 def get_text(form: FormData, name: str) -> str:
