@@ -171,7 +171,7 @@ async def _decode_body(request: Request, content_type: str, max_files: int) -> F
 
 
 def _reserve_texts(request: Request, form: FormData) -> None:
-    """Reserve what the texts of a large form take beyond its own size: one emoji makes a text four times as large."""
+    # One emoji makes a text four times as large.
     size = sum(getsizeof(value) for _, value in form.multi_items() if isinstance(value, str))
     if hasattr(request.state, "body") and LARGE_BODY_BYTES < body_of(request).length < size:
         body_of(request).reserve(size - body_of(request).length)
@@ -233,21 +233,21 @@ def console_page(
     if hasattr(request.state, "form"):  # which the page may show again
         require_room(request, sum(map(measure_html, request.state.form.values())))
     member: Member | None = getattr(request.state, "member", None)
-    flash = cookies.get_flash(request)
+    notice, change = cookies.get_flash(request)
     response = pages.page(
         request,
         f"console/{template}",
         status=pages.status_of(problem) if problem is not None else status,
         headers={**_NO_STORE, **pages.retry_header(problem)},
         problem=pages.replace_message(problem) if problem is not None else None,
-        notice=_notice(flash.name) if problem is None else None,
-        is_warning=flash.name == _SESSION_ENDED,
-        undo_url=build_undo_url(flash.change, is_bulk="." in flash.name),
+        notice=_notice(notice) if problem is None else None,
+        is_warning=notice == _SESSION_ENDED,
+        undo_url=build_undo_url(change, is_bulk="." in notice),
         has_plan=member is not None and has_plan(request, member),
         now=site_of(request).services.clock(),
         **context,
     )
-    return cookies.clear_flash(request, response) if flash.name else response
+    return cookies.clear_flash(request, response) if notice else response
 
 
 def redirect(path: str, **parameters: str) -> Response:
@@ -261,7 +261,7 @@ def redirect_with_notice(request: Request, path: str, notice: str, change: int |
 
     The notice offers to undo a change set, or the bulk change with this first change set.
     """
-    return cookies.set_flash(request, redirect(path), cookies.Flash(notice, change))
+    return cookies.set_flash(request, redirect(path), notice, change)
 
 
 def build_undo_url(change: int | None, *, is_bulk: bool) -> str:
@@ -295,8 +295,7 @@ def require_draft_room(size: AccountSize) -> None:
 
 
 def _notice(name: str) -> str | None:
-    """Return the text of a notice; "pause.3.1" means that of four listings, three were paused and one already was."""
-    bulk_change = _BULK_CHANGE.fullmatch(name)
+    bulk_change = _BULK_CHANGE.fullmatch(name)  # such as pause.3.1: three were paused, and one already was
     if bulk_change is not None and bulk_change[1] in {*ACTIONS, PRICE}:
         return describe_bulk_change(bulk_change[1], int(bulk_change[2]), int(bulk_change[3]))
     return NOTICES.get(name)
