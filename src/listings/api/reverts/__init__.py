@@ -53,12 +53,12 @@ async def start_revert(services: Services, request: Request) -> Response:
 
 async def get_revert(services: Services, request: Request) -> Response:
     """GET /api/v1/changes/reverts/{id}."""
-    after, count = params.parse_conflicts(request.query, strict=request.strict)
+    wanted = params.parse(request.query, params.CONFLICT_PARAMETERS, strict=request.strict)
     revert_id = parse_id(request.segment)
     if revert_id is None:
         raise Problem("change_not_found", f"There is no revert with the id {preview(request.segment)}")
     revert = await services.reverts.get(request.caller.account_id, revert_id)
-    response = await _report(services, revert, after, count)
+    response = await _report(services, revert, wanted.get("after", 0), wanted.get("limit", params.DEFAULT_CONFLICTS))
     return replace(response, status=200)
 
 
@@ -107,7 +107,6 @@ def _parse_subject(body: Mapping[str, object], name: str, key_id: int) -> int | 
 
 
 def _parse_time(body: Mapping[str, object], name: str) -> int:
-    """Return a Unix time. Raises Problem("invalid_request")."""
     text = body[name]
     if not isinstance(text, str):
         reject(name, "wrong_type", f"{name} must be a time like 2026-11-21 06:54:32, got {preview(text)}")
@@ -118,14 +117,12 @@ def _parse_time(body: Mapping[str, object], name: str) -> int:
 
 
 async def _report_start(services: Services, revert: Revert, headers: bytes) -> Response:
-    """Return a revert that was started by this request or an earlier one, with its location if it is unfinished."""
     if revert.finished_at is None:
         headers += f"location: {services.about.base_url}{REVERTS_PATH}/{revert.key.id}\r\nretry-after: 1\r\n".encode()
     return await _report(services, revert, 0, params.DEFAULT_CONFLICTS, headers)
 
 
 async def _report(services: Services, revert: Revert, after: int, count: int, headers: bytes = b"") -> Response:
-    """Return a revert with a page of its conflicts."""
     conflicts = await services.reverts.list_conflicts(revert, after, count) if count else []
     is_finished = revert.finished_at is not None
     head = {"id": revert.key.id, "status": "finished" if is_finished else "running", "progress": revert.progress}
