@@ -110,12 +110,5 @@ def assert_not_owner(response: httpx2.Response) -> None:
     assert_error(response, 403, "not_owner", "This listing belongs to another account")
 
 
-def assert_plan_expired(response: httpx2.Response) -> None:
-    assert get_outcome(response) == (403, "plan_expired")
-    assert list(response.json()) == ["error"]
-    message = response.json()["error"]
-    assert re.fullmatch(r"Business plan expired on \d{4}-\d\d-\d\d; renew at /console/plan", message), message
-
-
 def with_key(key: str) -> dict[str, str]:
     return {"Idempotency-Key": key}

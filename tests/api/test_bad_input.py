@@ -117,6 +117,7 @@ MALFORMED = {
 INVALID_FIELDS: list[tuple[str, object]] = [  # each rule is tested in tests/domain
     ("price", 999_999_999.991),
     ("title", " "),
+    ("content", "a\0b"),
     ("images", ["javascript:alert(1)"]),
 ]
 
@@ -204,17 +205,11 @@ def test_the_message_says_how_the_body_is_malformed(sender: Sender, kind: str, p
         assert part in get_message(reply, "malformed_json")
 
 
+@pytest.mark.decision("G18")
 @pytest.mark.parametrize(("name", "value"), INVALID_FIELDS)
 def test_an_invalid_field_is_rejected_by_name_and_nothing_is_stored(sender: Sender, name: str, value: object) -> None:
     for reply in sender.send(json.dumps({**REQUIRED, name: value}).encode()):
         assert get_message(reply, "invalid_request").startswith(name)
-    assert sender.has_changed_nothing()
-
-
-@pytest.mark.parametrize(("name", "text"), [("title", r"\u0000"), ("content", r"a\u0000b"), ("district", r"a\u0000")])
-def test_the_character_u0000_is_rejected(sender: Sender, name: str, text: str) -> None:
-    for reply in sender.send(build_body(name, f'"{text}"'.encode())):
-        assert get_message(reply, "invalid_request") == f"{name} must not contain the character U+0000"
     assert sender.has_changed_nothing()
 
 

@@ -86,13 +86,6 @@ def test_an_etag_changes_only_with_an_edit(alice: Client, kind: str) -> None:
     assert [get_etag(alice, each) for each in paths] == before
 
 
-def test_an_edit_of_another_listing_does_not_change_the_etag(alice: Client) -> None:
-    path, other = f"/{alice.create()}", f"/{alice.create()}"
-    before = get_etag(alice, path)
-    alice.patch(other, json={"price": 9})
-    assert get_etag(alice, path) == before
-
-
 def test_an_etag_depends_on_the_included_fields(alice: Client) -> None:
     path = f"/{alice.create()}"
     queries = ["", "?include=district", "?include=latitude", "?include=all", "?include=deleted_at"]
@@ -119,13 +112,6 @@ def test_every_edit_of_the_account_changes_the_etag_of_its_list(alice: Client) -
         assert edit().status_code == 200
         etags.append(get_etag(alice))
     assert len(set(etags)) == len(etags)
-
-
-def test_an_edit_of_another_account_does_not_change_the_etag(alice: Client, bob: Client) -> None:
-    alice.create()
-    before = get_etag(alice)
-    bob.patch(f"/{bob.create()}", json={"price": 5})
-    assert get_etag(alice) == before
 
 
 def test_lists_of_two_accounts_have_different_etags(alice: Client, bob: Client) -> None:
@@ -208,13 +194,6 @@ def test_an_edit_invalidates_the_etag(alice: Client) -> None:
     alice.patch(path, json={"price": 5})
     for each, etag in etags.items():
         assert alice.get(each, headers={"If-None-Match": etag}).status_code == 200
-
-
-def test_a_304_counts_towards_the_rate_limit(alice: Client) -> None:
-    before = alice.get()
-    after = alice.get(headers={"If-None-Match": before.headers["ETag"]})
-    remaining = [int(response.headers["X-RateLimit-Remaining"]) for response in (before, after)]
-    assert (after.status_code, remaining[0] - remaining[1]) == (304, 1)
 
 
 def test_if_none_match_is_checked_last(alice: Client, bob: Client, charlie: Client) -> None:
@@ -324,15 +303,6 @@ def test_a_long_invalid_if_match_is_rejected_quickly(alice: Client) -> None:
     assert perf_counter() - started < 1
 
 
-def test_a_write_accepts_the_etag_of_the_last_read(alice: Client) -> None:
-    path = f"/{alice.create()}"
-    for write in ("PUT", "PATCH", "DELETE"):
-        etag = get_etag(alice, f"{path}?include=all")
-        alice.patch(path, json={"title": write})
-        assert get_outcome(WRITES[write](alice, path, {"If-Match": etag})) == STALE
-        assert WRITES[write](alice, path, {"If-Match": get_etag(alice, path)}).status_code == 200
-
-
 @pytest.mark.decision("G54")
 def test_a_write_accepts_the_etag_of_the_last_write(alice: Client) -> None:
     path = f"/{alice.create()}"
@@ -348,24 +318,12 @@ def test_a_write_accepts_the_etag_of_the_last_write(alice: Client) -> None:
     assert alice.delete(path, headers={"If-Match": etag}).status_code == 200
 
 
-def test_if_match_is_checked_last(alice: Client, bob: Client) -> None:
-    path, deleted = f"/{alice.create()}", f"/{alice.create()}"
+def test_if_match_of_a_restore_is_checked_last(alice: Client, bob: Client) -> None:
+    deleted = f"/{alice.create()}"
     alice.delete(deleted)
     stale = {"If-Match": '"v9.0"'}
-    assert get_outcome(alice.put("/1", json={}, headers=stale)) == (404, "listing_not_found")
-    assert get_outcome(bob.put(path, json={}, headers=stale)) == (403, "not_owner")
-    assert get_outcome(alice.put(deleted, json={}, headers=stale)) == (404, "listing_not_found")
-    assert get_outcome(alice.put(path, content=b"{", headers=stale)) == (400, "malformed_json")
-    assert get_outcome(alice.put(path, json={"price": -1}, headers=stale)) == (400, "invalid_request")
-    assert get_outcome(alice.put(path, json={}, headers=stale)) == STALE
     assert get_outcome(bob.post(f"{deleted}/restore", headers=stale)) == (403, "not_owner")
     assert get_outcome(alice.post(f"{deleted}/restore", headers=stale)) == STALE
-
-
-def test_the_last_write_wins_without_if_match(alice: Client) -> None:
-    path = f"/{alice.create()}"
-    assert [alice.patch(path, json={"price": price}).status_code for price in (1, 2, 3)] == [200] * 3
-    assert alice.get(path).json()["price"] == 3
 
 
 def test_a_create_ignores_conditions(alice: Client) -> None:

@@ -68,11 +68,6 @@ def test_readiness_reports_the_scope_of_the_limit(harness: Harness, server: Redi
     assert [harness.fetch("GET", LISTINGS, key=key).status for _ in range(6)] == [200] * 5 + [429]
 
 
-def test_readiness_has_no_scope_without_redis(tmp_path: Path) -> None:
-    with Harness(tmp_path) as harness:
-        assert harness.fetch("GET", READY).body == b'{"status":"ready"}'
-
-
 def test_a_required_redis_that_is_down_returns_503(tmp_path: Path, server: RedisServer) -> None:
     with Harness(tmp_path, redis=server.url, redis_timeout=TIMEOUT, redis_required="on") as harness:
         key = harness.person("alice").key

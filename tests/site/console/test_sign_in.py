@@ -430,9 +430,6 @@ def test_members_skip_the_sign_in_page(harness: Harness) -> None:
     assert 'href="/console"' in tab.get("/").reply.body.decode()
 
 
-# Invitations
-
-
 # Account
 
 
