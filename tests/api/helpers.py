@@ -60,7 +60,6 @@ def create_lamps(harness: Harness) -> Person:
 
 
 def get_row(running: RunningService, listing_id: int) -> Listing:
-    """Return the stored listing, even if it is deleted."""
     listing = running.run(lambda services: store_of(services).get_listing(listing_id))
     assert listing is not None
     return listing

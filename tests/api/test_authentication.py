@@ -34,7 +34,6 @@ def get_rejection(reply: Reply) -> tuple[int, object, str, str]:
 
 
 def get_http_rejection(response: httpx2.Response) -> tuple[int, object, str, str]:
-    """Return the same for a response over HTTP."""
     headers = response.headers
     return response.status_code, response.json(), headers["X-Error-Code"], headers["WWW-Authenticate"]
 

@@ -139,7 +139,6 @@ class Sender:
         ]
 
     def read(self) -> dict[str, object]:
-        """Return the record of the listing."""
         record: dict[str, object] = self._harness.fetch("GET", self._path, key=self._key).json()
         return record
 
@@ -343,7 +342,6 @@ def test_an_incomplete_body_gets_no_response_and_stores_nothing(
 
 
 def get_bodyless_write(alice: Client, write: str) -> str:
-    """Return the path of a write that has no body, for a listing that it would change."""
     path = f"/{alice.create()}"
     if write == "DELETE":
         return path

@@ -26,8 +26,6 @@ LONG = "timeout=30"
 
 
 class Seller:
-    """A seller whose programs write, and wait for changes."""
-
     def __init__(self, running: RunningService, person: Person) -> None:
         self.running = running
         self.person = person
@@ -36,7 +34,6 @@ class Seller:
         return connection.send(request("GET", f"{CHANGES}?{query}", self.person.key))
 
     def wait(self, connection: Connection, query: str = LONG) -> Connection:
-        """Send a request, and return when the service waits for its response."""
         before = self.count_waits()
         self.poll(connection, query)
         self.until(lambda: self.count_waits() > before)

@@ -12,8 +12,6 @@ CHANGES = "/api/v1/changes"
 
 
 class Seller:
-    """A client that uses one key."""
-
     def __init__(self, harness: Harness, person: Person) -> None:
         self.harness = harness
         self.person = person

@@ -28,13 +28,11 @@ def alice(harness: Harness) -> Person:
 
 @pytest.fixture
 def path(harness: Harness, alice: Person) -> str:
-    """The path of a long listing."""
     created = harness.fetch("POST", LISTINGS, key=alice.key, json=LONG)
     return f"{LISTINGS}/{created.json()['id']}"
 
 
 def unpack(reply: Reply) -> bytes:
-    """Return the plain body of a compressed response."""
     assert (reply.status, reply.headers["content-encoding"]) == (200, "gzip")
     assert int(reply.headers["content-length"]) == len(reply.body)
     assert reply.body[:8] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # no time: the same body has the same bytes
@@ -213,7 +211,6 @@ def test_no_path_leads_to_the_compressed_form_in_the_cache(harness: Harness, ali
 
 
 def build_text(size: int) -> str:
-    """Return text that compresses slowly."""
     return random.Random(1).randbytes(size // 2).hex()
 
 

@@ -25,7 +25,6 @@ def message(external_id: str, holder: int) -> str:
 
 
 def run(client: Client, *operations: Any, query: str = "", **headers: str) -> list[Any]:
-    """Send a batch and return its results."""
     response = client.post(f"/batch{query}", json={"operations": operations}, headers=headers)
     assert response.status_code == 200, response.text
     results: list[Any] = response.json()["results"]

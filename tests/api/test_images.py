@@ -31,7 +31,6 @@ def upload(client: Client, data: bytes, query: str = "", **options: Any) -> Resp
 
 
 def store(client: Client, number: int = 1) -> str:
-    """Upload a picture and return its URL."""
     response = upload(client, photo(number))
     assert response.status_code == 201
     url = response.json()["url"]

@@ -243,7 +243,6 @@ def test_a_truncated_or_changed_cursor_is_rejected(harness: Harness) -> None:
 
 
 def fetch_with_forged_cursor(harness: Harness, sort: str, change: dict[int, Any]) -> int:
-    """Return the status of a request whose cursor has other values and a valid checksum."""
     key = create_lamps(harness).key
     data = base64.urlsafe_b64decode(fetch_cursor(harness, key, f"limit=1&sort={sort}") + "==")
     parts = json.loads(data[6:])

@@ -44,7 +44,6 @@ class Shop:
         client.delete(f"/{self.ids['gone']}")
 
     def find(self, query: str, **more: Any) -> str:
-        """Return the names of the listings that match, in the order of the response."""
         return " ".join(self.names[listing_id] for listing_id in get_ids(self.client.get(f"?{query}", **more)))
 
 

@@ -17,7 +17,6 @@ def send(http: httpx2.Client, client: Client, method: str = "GET", path: str = P
 
 
 def read_headers(reply: Reply) -> dict[str, int]:
-    """Return the values that the body and the headers have in common."""
     names = {"limit": "x-ratelimit-limit", "remaining": "x-ratelimit-remaining", "reset": "x-ratelimit-reset"}
     return {name: int(reply.headers[header]) for name, header in names.items()}
 

@@ -26,7 +26,6 @@ def url(postgres: PostgresServer) -> Iterator[str]:
 
 
 def fetch_titles(harness: Harness, person: Person, listing_id: int) -> list[Any]:
-    """Return the title of a listing as its own path and the list show it."""
     (listed,) = harness.fetch("GET", LISTINGS, key=person.key).json()["listings"]
     return [harness.fetch("GET", f"{LISTINGS}/{listing_id}", key=person.key).json()["title"], listed["title"]]
 

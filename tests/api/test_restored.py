@@ -72,8 +72,6 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 class Client:
-    """A seller's program."""
-
     def __init__(self, database: Any) -> None:
         self.database = database
         self.harness: Harness
@@ -282,7 +280,6 @@ def test_groups_times_and_dry_runs_reach_across_a_restore(client: Client) -> Non
 
 
 def import_chair(client: Client) -> int:
-    """Import a listing, and return its id."""
     assert client.person is not None
     upload = Upload("x.jsonl", b'{"title": "Chair", "content": "c"}')
     task = client.harness.services.transfer.run_import(client.person.account, upload, ImportReport(), ImportOptions())

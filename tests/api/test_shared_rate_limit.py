@@ -35,7 +35,6 @@ TIMEOUT = "10000"  # milliseconds to connect and for each response, on a busy ma
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    """A Redis server that the test may kill."""
     with RedisServer() as server:
         yield server
 

@@ -155,7 +155,6 @@ class Editor:
         return record
 
     def edit(self, **fields: object) -> dict[str, Any]:
-        """Update the listing and return its record."""
         reply = self._harness.fetch("PATCH", self._path, key=self._key, body=msgspec.json.encode(fields))
         assert reply.status == 200, reply.body
         return self.read()

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("alice")
 
 
 def run_import(cli: Cli, *arguments: str, code: int = 0) -> tuple[Data, str]:
-    """Return the JSON data and the messages of an import."""
     outcome = cli("import", *arguments, "--json")
     assert outcome.code == code, outcome
     data: Data = json.loads(outcome.out)
@@ -380,7 +379,6 @@ def read_progress(folder: Path) -> object:
 
 
 def delete_imports(folder: Path) -> None:
-    """Delete all listings and the records of imports."""
     query(folder, "DELETE FROM imports")
     query(folder, "DELETE FROM listings")
 

@@ -40,7 +40,6 @@ MALFORMED_KEYS = [
 
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
-    """A file with a key of another system."""
     path = tmp_path / "key.txt"
     path.write_text(OLD_KEY + "\n")
     return path

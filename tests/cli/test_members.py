@@ -23,7 +23,6 @@ PASSWORD = "a long and winding road"
 
 @contextmanager
 def open_services(cli: Cli) -> Iterator[Harness]:
-    """Open a service on the commands' database, with the current time."""
     with Harness(cli.folder / "data") as harness:
         harness.clock.now = time.time()
         yield harness

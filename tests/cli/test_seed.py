@@ -43,7 +43,6 @@ def write_seed(folder: Path, *accounts: Any) -> str:
 
 
 def rows(folder: Path) -> list[tuple[Any, ...]]:
-    """Return all stored accounts and keys."""
     connection = apsw.Connection(str(folder / "data/listings.db"))
     try:
         statements = ("SELECT * FROM accounts ORDER BY id", "SELECT * FROM api_keys ORDER BY id")
@@ -68,7 +67,6 @@ def apply(program: Program, *accounts: Any) -> None:
 
 
 def apply_here(harness: Harness, *accounts: Data) -> None:
-    """Apply a seed file to the service in this process."""
     seed = seeding.read(Path(write_seed(harness.settings.file.parent, *accounts)))
     harness.run(seeding.apply(harness.services, seed))
 

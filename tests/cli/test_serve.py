@@ -170,7 +170,6 @@ def test_all_files_of_the_demo_are_private(demo: Serving) -> None:
 
 @pytest.fixture(scope="module")
 def stopped_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a demo that was stopped."""
     folder = tmp_path_factory.mktemp("stopped-demo")
     with Program(folder).serve("--demo") as serving:
         serving.stop()
@@ -179,7 +178,6 @@ def stopped_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def demo_program(program: Program, stopped_demo: Path) -> Program:
-    """The program in a copy of that folder."""
     shutil.copytree(stopped_demo / "data", program.folder / "data")
     return program
 

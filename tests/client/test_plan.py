@@ -281,7 +281,6 @@ def test_a_restored_listing_is_read_again(counted: Counted) -> None:
 
 
 def make_key(service: RunningService, person: Person) -> str:
-    """Return another key of the same account."""
     account = str(person.account.id)
     return service.run(lambda services: services.keys.create(account, "second")).secret
 

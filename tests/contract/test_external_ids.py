@@ -35,8 +35,6 @@ RESTORED: dict[str, Any] = {"deleted_at": None}
 
 
 class Shop:
-    """An account and its listings, by external id."""
-
     def __init__(self, store: Store, account: Account) -> None:
         self.store = store
         self.partition = bucket_of(account.id), account.id
@@ -75,7 +73,6 @@ class Shop:
         return (await self.store.page_events(*self.partition, latest, 1))[0].detail
 
     async def holders(self) -> dict[str, int]:
-        """The listing with each external id."""
         listings = await find_all(self.store, self.partition[1], ListingQuery(status="all"))
         held = [(each.external_id, each.id) for each in listings if each.external_id and each.deleted_at is None]
         assert len(dict(held)) == len(held)
@@ -88,7 +85,6 @@ def shop(store: Store, account: Account) -> Shop:
 
 
 def put(external_id: str, **changes: Any) -> PutStep:
-    """Return a step that updates the listing with an external id, or creates it with the price."""
     new = replace(MINIMAL, external_id=external_id, **changes)
 
     def decide(listing: Listing | None) -> ListingChange:
@@ -98,7 +94,6 @@ def put(external_id: str, **changes: Any) -> PutStep:
 
 
 def build_row(external_id: str | None = None, listing_id: int | None = None, **values: Any) -> ImportRow:
-    """Return a row that creates a listing with these values, or else updates it."""
     past = {"view_count": 0, "created_at": CREATED, "updated_at": CREATED, "deleted_at": values.pop("deleted_at", None)}
 
     def decide(listing: Listing | None) -> ImportedListing | ListingChange:

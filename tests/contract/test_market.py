@@ -36,7 +36,6 @@ def change(store: Store, run: Run, listing_id: int, **values: Any) -> Listing:
 
 
 def stamp_all(store: Store, run: Run, count: int = 7, now: float = 1_000.0) -> int:
-    """Run all steps and return the number of changes."""
     done, has_more = 0, True
     while has_more:
         step = run(store.stamp_market(count, HOLDER, now))
@@ -49,7 +48,6 @@ def list_newest(store: Store, run: Run) -> list[int]:
 
 
 def list_changes(store: Store, run: Run, after: int = 0) -> list[tuple[int, bool]]:
-    """Return id and visibility of the changed listings after a sequence."""
     return [(it.id, bool(it.is_shown)) for it in run(store.list_market_changes(after, 100))]
 
 

@@ -556,7 +556,6 @@ def test_a_scan_finds_every_create_among_many_change_sets(reverts: Reverts, run:
 
 
 def scan_pages(reverts: Reverts, request: RevertRequest = ALL_OF_BOT) -> list[list[int]]:
-    """Return the listings in each page of a scan."""
     scope, _ = reverts.scan(request)
     position, pages = RevertPosition(scope.last), []
     while True:

@@ -239,8 +239,6 @@ def test_a_request_target_may_have_any_form(running: RunningService, target: byt
 
 
 class HostEcho:
-    """An application that responds with the Host headers."""
-
     async def serve(self, exchange: Any) -> None:
         body = b" ".join(value for name, value in exchange.headers if name == b"host")
         await exchange.respond(200, b"content-length: %d\r\n" % len(body), body)
@@ -377,7 +375,6 @@ def test_chunk_framing_is_limited(running: RunningService, prefix: bytes, path: 
 
 
 def read_continue(connection: Connection) -> None:
-    """Wait until the service has read the head of a request."""
     assert connection.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 

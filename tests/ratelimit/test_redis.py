@@ -27,8 +27,6 @@ MakeLimiter: TypeAlias = Callable[..., "Limiter"]
 
 
 class Limiter:
-    """The limiter of one machine."""
-
     def __init__(self, limiter: RedisLimiter, run: Run) -> None:
         self._limiter = limiter
         self._run = run

@@ -193,7 +193,6 @@ def test_an_unavailable_store_is_retried_without_a_log_line(
 
 
 def list_open_files(folder: Path) -> list[str]:
-    """Return the files in a folder that this process has open."""
     paths = []
     for link in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # of the listing itself

@@ -233,7 +233,6 @@ def check_a_file(shop: Shop, choose: Callable[[list[Any]], Any]) -> None:
 
 
 def compare(shop: Shop, file: str, options: dict[str, Any]) -> None:
-    """Compare the dry run of a file with its import."""
     before = {one.id: one for one in shop.listings()}
     planned = shop.run(file, "x.jsonl", dry_run=True, **options)
     done = shop.run(file, "x.jsonl", **options)

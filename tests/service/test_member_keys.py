@@ -26,7 +26,6 @@ HOUR = 3600
 
 @pytest.fixture
 def bob(harness: Harness) -> Account:
-    """An account that the operator created."""
     return harness.run(harness.services.accounts.add("Bob", "bob@example.com", None))
 
 

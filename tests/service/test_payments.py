@@ -26,7 +26,6 @@ RETURN_URL = "https://market.example/console/plan"
 
 
 def build_metadata(months: int, monthly: int = 4_900) -> dict[str, str]:
-    """Return what a checkout was started with."""
     return {"months": str(months), "amount": str(months * monthly), "currency": "nzd"}
 
 
@@ -230,8 +229,6 @@ def test_other_events_change_nothing(shop: Shop, kind: str, status: str) -> None
 
 
 class FakeStripe(BaseHTTPRequestHandler):
-    """The endpoint of Stripe that creates a checkout."""
-
     requests: ClassVar[list[tuple[str, dict[str, list[str]], str]]] = []
     response: ClassVar[tuple[int, dict[str, Any]]] = (200, {})
     is_released: ClassVar[threading.Event] = threading.Event()

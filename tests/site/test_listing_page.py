@@ -238,7 +238,6 @@ def test_a_missing_page_is_not_counted_as_a_view(harness: Harness, alice: Person
 
 
 def view(harness: Harness, *listings: int) -> None:
-    """Count a view of each listing."""
     for one in listings:
         harness.services.market.record_view(
             harness.run(harness.services.market.get_listing(one)), "192.0.2.1", "Mozilla/5.0"

@@ -48,7 +48,6 @@ def exists(harness: Harness, email: str) -> bool:
 
 
 def try_taken_email(tab: Tab) -> list[int]:
-    """Return the status of six attempts."""
     fields = {"email": "bob@example.com", "password": PASSWORD}
     return [tab.post(f"{PATH}/email", **fields).reply.status for _ in range(6)]
 

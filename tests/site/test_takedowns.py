@@ -37,14 +37,12 @@ def take_down(harness: Harness, listing_id: int, reason: str = REASON) -> None:
 
 
 def upload(harness: Harness, person: Person, number: int = 1) -> str:
-    """Upload a picture, and return its URL."""
     url = harness.fetch("POST", "/api/v1/images", key=person.key, body=photo(number)).json()["url"]
     assert isinstance(url, str)
     return url
 
 
 def read_pictures(harness: Harness, *urls: str) -> list[int]:
-    """Return the status of each picture."""
     return [get(harness, url.removeprefix("https://market.example")).status for url in urls]
 
 

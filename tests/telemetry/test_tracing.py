@@ -313,7 +313,6 @@ def test_the_recovery_of_a_collector_is_logged_once(
 
 
 def run_without_opentelemetry(folder: Path, *arguments: str, tracing: str) -> subprocess.CompletedProcess[str]:
-    """Run the program without the packages of the extra."""
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "from listings.cli import main\n"

@@ -271,7 +271,6 @@ class NoBucket(BaseHTTPRequestHandler):
 
 @contextmanager
 def run_server_without_bucket() -> Iterator[int]:
-    """Yield the port of a server without buckets."""
     with ThreadingHTTPServer(("127.0.0.1", 0), NoBucket) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

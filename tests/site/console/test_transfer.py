@@ -35,12 +35,10 @@ def hidden_fields(tab: Tab) -> dict[str, str]:
 
 
 def run_import(tab: Tab) -> Tab:
-    """Import the previewed file."""
     return tab.upload(f"{PATH}/run", "", b"", **hidden_fields(tab))
 
 
 def download_rejected(tab: Tab) -> bytes:
-    """Return the file of rejected rows that the page offers."""
     return tab.post(f"{PATH}/rejected", **hidden_fields(tab)).reply.body
 
 

@@ -57,7 +57,6 @@ async def add(store: SqliteStore, title: str) -> None:
 
 
 async def require_rejected(store: SqliteStore, message: str) -> None:
-    """Require that writes are rejected and the store is not ready."""
     with pytest.raises(Unavailable, match=message):
         await add(store, "Rejected")
     with pytest.raises(Unavailable):

@@ -36,8 +36,6 @@ _MOUNT_AND_RUN = 'mount -t tmpfs -o size=16m none "$1" && shift && exec "$@"'
 
 
 class PartResult(NamedTuple):
-    """The result of one part."""
-
     summary: str
     failures: list[str]
     slowest_recovery: float = 0.0
@@ -47,15 +45,12 @@ class PartResult(NamedTuple):
 
 
 class Job(NamedTuple):
-    """The work of one process."""
-
     folder: Path
     rounds: int
     is_control: bool = False
 
 
 def check_failing_calls(job: Job) -> PartResult:
-    """Run a service in this process on a disk whose calls fail."""
     logging.disable()  # failures are expected
     disk = FailingDisk()
     if job.is_control:
@@ -89,7 +84,6 @@ async def _run_failing(disk: FailingDisk, port: int, people: list[Person], round
 
 
 async def _until_failed(disk: FailingDisk) -> None:
-    """Wait until a call of some writer has failed."""
     before = disk.failed
     async with asyncio.timeout(TIMEOUT):
         while disk.failed == before:  # noqa: ASYNC110 - counted in another thread
@@ -229,7 +223,6 @@ def _is_reported_by_serve(output: str) -> bool:
 
 
 def run(scale: Scale) -> Outcome:
-    """Run the parts one after the other."""
     rounds = scale.amount(ROUNDS)
     checks: list[Callable[[], PartResult]] = [
         lambda: run_in_parallel(check_failing_calls, [Job(scale.folder / "failing", rounds)])[0],
