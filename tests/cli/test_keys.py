@@ -22,20 +22,7 @@ NEW_KEY_FIELDS = ["id", "key", "name", "access", "account_id", "created_at", "ex
 REVOKED_KEY_FIELDS = ["id", "hint", "name", "access", "account_id", "created_at", "expires_at", "revoked_at"]
 
 OLD_KEY = "sk-live:0123456789/abcdef+XYZ~!"
-MALFORMED_KEYS = [
-    "",
-    "fifteen-letters",
-    "x" * 201,
-    "with a space in it",
-    "with\ttab-in-it-12345",
-    "two-lines-of\nvisible-ascii",
-    "umlauts-äöü-0123456789",
-    "delete\x7fdelete\x7fdelete",
-    "lst_",
-    "lst_0123456789abcdef",
-    "lst_" + "0" * 37,
-    "lst_" + "0" * 39,
-]
+MALFORMED_KEYS = ["", "two-lines-of\nvisible-ascii", "lst_0123456789abcdef"]  # others are tested in tests/domain
 
 
 @pytest.fixture
@@ -92,12 +79,6 @@ def test_a_key_requires_an_active_plan(
 
 def expire(cli: Cli, key: Data) -> None:
     change(cli.folder / "data/listings.db", f"UPDATE api_keys SET expires_at = 1600000000 WHERE id = {key['id']}")  # noqa: S608 - an integer
-
-
-def test_a_key_that_is_already_expired_is_rejected(cli: Cli, alice: Data) -> None:
-    error = cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--expires", "2020-01-01")
-    assert error == "The expiry of a key must be in the future: choose a later day"
-    assert list_keys(cli, alice) == []
 
 
 @pytest.mark.decision("G44")
@@ -165,12 +146,9 @@ def test_a_binary_key_file_is_rejected(cli: Cli, alice: Data, key_file: Path) ->
     assert "key" in cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
 
 
-@pytest.mark.parametrize("position", [20])
-def test_a_mistyped_generated_key_is_rejected_and_not_shown(
-    cli: Cli, alice: Data, key_file: Path, position: int
-) -> None:
+def test_a_mistyped_generated_key_is_rejected_and_not_shown(cli: Cli, alice: Data, key_file: Path) -> None:
     key = api_keys.generate()
-    mistyped = key[:position] + ("a" if key[position] != "a" else "b") + key[position + 1 :]
+    mistyped = key[:20] + ("a" if key[20] != "a" else "b") + key[21:]
     key_file.write_text(mistyped)
     error = cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
     assert "checksum" in error
@@ -185,12 +163,6 @@ def test_a_key_can_be_registered_only_once(cli: Cli, alice: Data, bob: Data, key
     assert "already exists" in error
     assert OLD_KEY not in error
     assert cli.status(OLD_KEY) == 200
-
-
-def test_a_revoked_key_cannot_be_registered_again(cli: Cli, alice: Data, key_file: Path) -> None:
-    cli.run_ok("key", "revoke", str(cli.key(alice, "--key-file", str(key_file))["id"]))
-    cli.get_error("key", "create", str(alice["id"]), "--name", "again", "--key-file", str(key_file))
-    assert cli.status(OLD_KEY) == 401
 
 
 def test_a_missing_key_file_is_a_usage_error(cli: Cli, alice: Data) -> None:

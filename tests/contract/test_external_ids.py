@@ -26,7 +26,7 @@ from listings.domain.model import (
 )
 from listings.store.store import Store
 from tests.contract.conftest import Run
-from tests.contract.helpers import CREATED, MINIMAL, erase, find_all, set_values
+from tests.contract.helpers import CREATED, MINIMAL, find_all, set_values
 
 pytestmark = pytest.mark.decision("G43")
 WRITERS = 8
@@ -414,17 +414,6 @@ def test_any_sequence_of_writes_equals_the_model(shop: Shop, run: Run, seed: int
         listings = await find_all(shop.store, shop.partition[1], ListingQuery(status="all"))
         stored = {each.id: [each.external_id, each.price_cents, each.deleted_at is not None] for each in listings}
         assert stored == model.rows
-
-    run(check())
-
-
-def test_erasing_an_account_erases_its_external_ids(shop: Shop, run: Run) -> None:
-    async def check() -> None:
-        ids = [await shop.add(text) for text in ("A", "B", None)]
-        await shop.change(ids[0], **DELETED)
-        await erase(shop.store, shop.partition[1], "erased@example.invalid", 2_000)
-        listings = await find_all(shop.store, shop.partition[1], ListingQuery(status="all"))
-        assert [listing.external_id for listing in listings] == [None] * 3
 
     run(check())
 
