@@ -221,9 +221,6 @@ def test_a_long_integer_is_rejected(sender: Sender, name: str, sign: bytes) -> N
     assert sender.has_changed_nothing()
 
 
-# Unusual but valid bodies
-
-
 @pytest.mark.decision("G20")
 def test_a_byte_order_mark_is_skipped(sender: Sender) -> None:
     body = codecs.BOM_UTF8 + '{"title": "Straße", "content": "b"}'.encode()
@@ -264,9 +261,6 @@ def test_an_ignored_field_may_have_any_value(sender: Sender, value: bytes) -> No
     replies = sender.send(build_body("colour", value))
     assert [reply.status for reply in replies] == [201, 200, 200]
     assert {reply.headers["x-ignored-fields"] for reply in replies} == {"colour"}
-
-
-# Large, compressed and incomplete bodies
 
 
 def build_body_of_size(size: int) -> bytes:

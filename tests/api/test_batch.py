@@ -25,9 +25,6 @@ BAD_TAGS = 'must be one or more ETags, each in double quotes as in "v2.0", or *'
 NOT_FOUND = {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}}
 
 
-# Results
-
-
 @pytest.mark.every_engine
 def test_results_are_in_the_order_of_the_operations(alice: Client) -> None:
     own, gone = alice.create(), alice.create()
@@ -295,9 +292,6 @@ def test_strict_handling_ignores_nothing(alice: Client) -> None:
     assert get_statuses(run(alice, {**create(), "colour": "red"})) == [201]
 
 
-# Sequence
-
-
 @pytest.mark.decision("G35")
 def test_if_match_guards_a_single_operation(alice: Client) -> None:
     own, other = alice.create(), alice.create()
@@ -338,9 +332,6 @@ def test_a_dry_run_shows_each_field_as_a_record_does(alice: Client) -> None:
     ]
 
 
-# Atomic batches
-
-
 @pytest.mark.decision("G31")
 @pytest.mark.parametrize(
     ("place", "failing", "status"),
@@ -376,9 +367,6 @@ def test_each_of_several_failures_has_its_own_result(alice: Client) -> None:
     assert alice.get(f"/{own}").status_code == 200
 
 
-# The batch as one request
-
-
 @pytest.mark.parametrize("count", [1, 100])
 def test_a_batch_may_have_1_to_100_operations(alice: Client, count: int) -> None:
     assert get_statuses(run(alice, *[create()] * count)) == [201] * count
@@ -409,9 +397,6 @@ def test_a_malformed_batch_is_rejected(alice: Client, body: bytes, code: str, me
     response = alice.post("/batch", content=body)
     assert get_outcome(response) == (400, code)
     assert response.json() == {"error": message}
-
-
-# Idempotency
 
 
 @pytest.mark.decision("G36")

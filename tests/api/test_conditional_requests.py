@@ -27,9 +27,6 @@ pytestmark = pytest.mark.uncovered
 STALE = 412, "precondition_failed"
 
 
-# ETag of a listing
-
-
 @pytest.mark.decision("G35")
 @pytest.mark.parametrize("field", ALL_FIELDS)
 def test_every_edit_of_a_listing_changes_its_etag(alice: Client, field: str) -> None:
@@ -94,9 +91,6 @@ def test_an_etag_depends_on_the_included_fields(alice: Client) -> None:
     assert get_etag(alice, f"{path}?colour=red") == get_etag(alice, path)
 
 
-# ETag of a list
-
-
 @pytest.mark.decision("G35")
 def test_every_edit_of_the_account_changes_the_etag_of_its_list(alice: Client) -> None:
     etags = [get_etag(alice)]
@@ -130,9 +124,6 @@ def test_every_query_has_an_etag_of_its_own(alice: Client) -> None:
     queries += ["?include=all", "?include=district", "?category=", "?region=", "?updated_since=2020-01-01"]
     assert len({get_etag(alice, query) for query in queries}) == len(queries)
     assert get_etag(alice, "?limit=1&sort=price") == get_etag(alice, "?sort=price&limit=1")
-
-
-# If-None-Match
 
 
 def assert_if_none_match(client: Client, path: str, sent: str, status: int) -> None:
@@ -214,9 +205,6 @@ def test_a_response_without_an_etag_must_not_be_stored(alice: Client) -> None:
     responses.append(alice.patch(f"{path}?dry_run=true", json={}))
     assert {response.headers["Cache-Control"] for response in responses} == {"no-store"}
     assert not [response for response in responses if "ETag" in response.headers]
-
-
-# If-Match
 
 
 WRITES: dict[str, Callable[[Client, str, dict[str, str]], httpx2.Response]] = {
@@ -331,9 +319,6 @@ def test_a_create_ignores_conditions(alice: Client) -> None:
     assert response.status_code == 201
 
 
-# If-None-Match of a write, If-Match of a read
-
-
 @pytest.mark.decision("G54")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("sent", ["*", '"v2.0"', '"a", W/"v2.7-gzip"'])
@@ -388,9 +373,6 @@ def test_if_match_of_a_read_is_checked_last(alice: Client, bob: Client) -> None:
     assert get_outcome(alice.get("/1", headers=stale)) == (404, "listing_not_found")
     assert get_outcome(bob.get(path, headers=stale)) == (403, "not_owner")
     assert get_outcome(alice.get(f"{path}?include=x", headers=stale)) == (400, "invalid_request")
-
-
-# Lost updates
 
 
 @pytest.mark.decision("G54")

@@ -40,9 +40,6 @@ def has_no_listings(client: Client, running: RunningService) -> bool:
     return running.run(lambda services: store_of(services).get_revisions(account % 1024, account)).revision == 0
 
 
-# Response
-
-
 @pytest.mark.decision("G15")
 def test_a_create_returns_201_with_an_id_and_a_message(alice: Client) -> None:
     response = alice.post(json=REQUIRED)
@@ -64,9 +61,6 @@ def test_the_location_is_the_path_of_the_listing(alice: Client, http: httpx2.Cli
 
 def test_a_rejected_create_has_no_location(alice: Client) -> None:
     assert "Location" not in alice.post(json={}).headers
-
-
-# Stored values
 
 
 @pytest.mark.every_engine
@@ -165,9 +159,6 @@ def test_the_content_type_is_ignored(alice: Client, content_type: str | None) ->
     assert response.status_code == 201
 
 
-# Times
-
-
 @pytest.mark.decision("G7")
 def test_both_times_are_the_time_of_creation(harness: Harness) -> None:
     key = harness.person("alice").key
@@ -175,9 +166,6 @@ def test_both_times_are_the_time_of_creation(harness: Harness) -> None:
     listing = harness.fetch("POST", LISTINGS, key=key, json=REQUIRED).json()["id"]
     record = harness.fetch("GET", f"{LISTINGS}/{listing}", key=key).json()
     assert record["created_at"] == record["updated_at"] == "2026-09-21 14:13:20"
-
-
-# Ignored fields
 
 
 def test_read_only_fields_are_ignored_and_named(alice: Client, bob: Client) -> None:
@@ -212,9 +200,6 @@ def test_long_names_of_ignored_fields_do_not_exceed_the_header_size(alice: Clien
     response = alice.post(json={**REQUIRED, **{"😀" * 1000 + str(n): n for n in range(100)}})
     assert response.status_code == 201
     assert len(response.headers["X-Ignored-Fields"]) < 64 * 1024
-
-
-# Strict handling
 
 
 @pytest.mark.parametrize(

@@ -171,9 +171,6 @@ def test_a_repeated_batch_of_puts_returns_its_first_results(alice: Client) -> No
     assert first[0]["op"] == "create"
 
 
-# Instead of the id
-
-
 @pytest.mark.every_engine
 @pytest.mark.decision("G43")
 def test_an_external_id_names_the_listing_of_an_update_and_a_delete(alice: Client, bob: Client) -> None:

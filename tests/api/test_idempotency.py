@@ -13,7 +13,7 @@ from tests.cli.commands import DEADLINE
 from tests.conftest import Client
 from tests.harness import Harness, Reply
 
-pytestmark = pytest.mark.uncovered
+pytestmark = [pytest.mark.uncovered, pytest.mark.decision("G36")]
 
 LAMP = {"title": "Lamp", "content": "Brass."}
 DAY = 24 * 3600
@@ -30,7 +30,6 @@ def count(client: Client) -> int:
     return len(get_ids(client.get("?status=all")))
 
 
-@pytest.mark.decision("G36")
 @pytest.mark.every_engine
 def test_a_repeated_request_gets_the_first_response_again(alice: Client) -> None:
     first, *again = [create(alice, "k1") for _ in range(3)]
@@ -48,7 +47,6 @@ def test_a_replay_names_the_ignored_fields_again(alice: Client) -> None:
     assert [response.headers["X-Ignored-Fields"] for response in responses] == ["colour", "colour"]
 
 
-@pytest.mark.decision("G36")
 @pytest.mark.parametrize("change", [{"price": 0}, {"title": "lamp"}, {"colour": "red"}])
 def test_another_body_with_the_same_key_is_rejected(alice: Client, change: dict[str, Any]) -> None:
     create(alice, "k1")
@@ -101,7 +99,6 @@ def test_an_empty_key_counts_as_not_sent(alice: Client) -> None:
     assert len({create(alice, "").json()["id"] for _ in range(2)}) == 2
 
 
-@pytest.mark.decision("G36")
 @pytest.mark.parametrize("key", ["k1", "x" * 300, '""'])
 def test_idempotent_writes_ignore_the_key(alice: Client, key: str) -> None:
     path = f"/{alice.create()}"
@@ -120,10 +117,6 @@ def test_a_listing_deleted_since_is_not_created_again(alice: Client) -> None:
     assert alice.get().json() == {"listings": []}
 
 
-# Concurrent requests
-
-
-@pytest.mark.decision("G36")
 @pytest.mark.every_engine
 @pytest.mark.parametrize("clients", [2, 20])
 def test_concurrent_equal_requests_create_one_listing(alice: Client, clients: int) -> None:
@@ -144,10 +137,6 @@ def test_concurrent_equal_requests_create_one_listing(alice: Client, clients: in
     assert count(alice) == 1
 
 
-# Retention
-
-
-@pytest.mark.decision("G36")
 @pytest.mark.every_engine
 def test_a_key_is_stored_for_24_hours(harness: Harness) -> None:
     alice = harness.person("alice")
@@ -166,10 +155,6 @@ def test_a_key_is_stored_for_24_hours(harness: Harness) -> None:
     assert send().body == later.body
 
 
-# Rejected requests
-
-
-@pytest.mark.decision("G36")
 @pytest.mark.parametrize(
     ("request_options", "status"),
     [
@@ -188,7 +173,6 @@ def test_a_rejected_request_stores_no_key(harness: Harness, request_options: dic
     assert (valid.status, "idempotent-replayed" in valid.headers) == (201, False)
 
 
-@pytest.mark.decision("G36")
 def test_a_key_without_an_effect_is_named_like_an_ignored_parameter(alice: Client) -> None:
     path, headers = f"/{alice.create()}", with_key("k")
     responses = [

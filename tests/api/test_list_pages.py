@@ -22,7 +22,7 @@ from tests.api.helpers import LISTINGS, RECORD_FIELDS, create_lamps, get_ids, ge
 from tests.conftest import Client
 from tests.harness import Harness, RunningService
 
-pytestmark = pytest.mark.uncovered
+pytestmark = [pytest.mark.uncovered, pytest.mark.decision("G53")]
 
 SORTS = ("id", "created_at", "updated_at", "price", "title")
 INVALID_CURSOR = "cursor is invalid: use the one from Link or X-Next-Cursor"
@@ -93,9 +93,6 @@ def sort_ids(records: list[dict[str, Any]], sort: str) -> list[int]:
     return [int(record["id"]) for record in ordered]
 
 
-# Pages
-
-
 class ConcurrentWriter:
     """Another client of the account: it creates, updates and deletes listings, but not those in `untouched`."""
 
@@ -125,7 +122,6 @@ def assert_complete(client: Client, writer: ConcurrentWriter, limit: int, sort: 
     return len(pages)
 
 
-@pytest.mark.decision("G53")
 @pytest.mark.every_engine
 @in_every_order
 def test_concurrent_writes_cause_no_gaps_or_repeats(alice: Client, running: RunningService, sort: str) -> None:
@@ -189,10 +185,6 @@ def test_the_longest_title_gives_a_valid_cursor(alice: Client) -> None:
     assert [len(page) for page in get_pages(alice, f"?limit=1&sort=title&{filters}")] == [1, 1]
 
 
-# Cursors
-
-
-@pytest.mark.decision("G53")
 @pytest.mark.parametrize(
     "other",
     [
@@ -227,7 +219,6 @@ def fetch_cursor(harness: Harness, key: str, query: str) -> str:
     return found[1]
 
 
-@pytest.mark.decision("G53")
 def test_a_truncated_or_changed_cursor_is_rejected(harness: Harness) -> None:
     key = create_lamps(harness).key
     cursor = fetch_cursor(harness, key, "limit=1")
@@ -288,7 +279,6 @@ def test_a_cursor_of_another_account_exposes_nothing(alice: Client, bob: Client)
     assert {record["title"] for record in response.json()["listings"]} <= {"Bob's"}
 
 
-@pytest.mark.decision("G53")
 def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         key = create_lamps(harness).key

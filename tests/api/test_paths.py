@@ -51,9 +51,6 @@ UNKNOWN_PATHS = [
 ]
 
 
-# Paths
-
-
 @pytest.mark.decision("G21", "G33", "G34")
 def test_an_unknown_path_is_404_with_any_method(harness: Harness) -> None:
     for path in UNKNOWN_PATHS:
@@ -107,9 +104,6 @@ def test_an_external_id_in_the_path_gets_a_hint(alice: Client) -> None:
         assert (response.status_code, response.json()) == (404, {"error": message})
 
 
-# A path prefix in LISTINGS_BASE_URL
-
-
 @pytest.mark.decision("G19")
 def test_the_api_is_below_the_path_of_the_base_url(tmp_path: Path) -> None:
     with Harness(tmp_path, base_url="https://example.com/shop") as harness:
@@ -153,9 +147,6 @@ def test_only_health_checks_are_found_without_the_prefix(tmp_path: Path, site: s
             assert harness.fetch("GET", path).status == 401, path
 
 
-# Methods
-
-
 @pytest.mark.parametrize("path", ALLOWED)
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_other_methods_are_405_without_a_key(http: httpx2.Client, path: str, slash: str) -> None:
@@ -194,9 +185,6 @@ def test_head_returns_the_headers_of_get_without_the_body(harness: Harness, path
     head, get = harness.fetch("HEAD", path, key=key), harness.fetch("GET", path, key=key)
     varying = {"x-request-id": "", "ratelimit": "", "x-ratelimit-remaining": "", "x-ratelimit-reset": ""}
     assert (head.status, head.body, head.headers | varying) == (get.status, b"", get.headers | varying)
-
-
-# Cross-origin requests
 
 
 def get_cors_headers(reply: Reply) -> dict[str, str]:

@@ -54,9 +54,6 @@ def get_limit_headers(reply: Reply) -> dict[str, str]:
     return {name: reply.headers[name] for name in HEADERS if name in reply.headers}
 
 
-# The window
-
-
 @pytest.mark.decision("G29")
 @pytest.mark.parametrize("after", [0, 0.001, 15.5, 59, 59.999])
 def test_a_request_after_retry_after_is_accepted(five_a_minute: LimitedApplication, after: float) -> None:
@@ -81,9 +78,6 @@ def test_all_endpoints_share_one_limit(small: Harness) -> None:
     ]
     assert [reply.headers["x-ratelimit-remaining"] for reply in replies] == ["4", "3", "2", "1", "0"]
     assert {small.fetch(method, LISTINGS, key=key).status for method in ("GET", "HEAD", "POST")} == {429}
-
-
-# Counted requests and headers
 
 
 @pytest.mark.decision("G29")
@@ -189,9 +183,6 @@ def test_requests_that_need_no_key_do_not_count(small: Harness, method: str, pat
         reply = small.fetch(method, path, key=key)
         assert (reply.status, get_limit_headers(reply)) == (status, {})
     assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
-
-
-# Settings
 
 
 def test_the_default_is_a_thousand_requests_per_hour(alice: Client) -> None:

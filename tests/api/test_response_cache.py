@@ -131,9 +131,6 @@ def test_a_response_of_a_listing_is_cached(harness: Harness) -> None:
     assert cached.body == first.body == harness.fetch("GET", f"{LISTINGS}/{created['id']}", key=alice.key).body
 
 
-# On PostgreSQL each request reads the revision
-
-
 def test_the_cached_response_is_returned_while_the_revision_is_the_same(url: str, tmp_path: Path) -> None:
     async def retitle(title: str) -> None:
         connection = await asyncpg.connect(url)

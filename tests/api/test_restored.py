@@ -338,9 +338,6 @@ def test_sessions_and_links_do_not_come_back(client: Client) -> None:
         assert sorted(mail.mail.kind for mail in mails if mail is not None) == ["buyer_message", "plan_reminder"]
 
 
-# SQLite: numbers come from the old file if it can be read
-
-
 @pytest.fixture
 def on_sqlite(tmp_path: Path) -> Client:
     return Client(SqliteDatabase(tmp_path))
@@ -394,9 +391,6 @@ def test_numbers_that_the_old_file_lacks_are_raised_by_a_gap(on_sqlite: Client, 
         assert it.last > 2**32
         assert it.harness.fetch("GET", f"{CHANGES}?limit=0", key=bob.key).json()["last"] > 2**32
         assert it.create() // BUCKETS > 2**26
-
-
-# PostgreSQL
 
 
 def test_ids_rise_above_the_last_known_one(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -109,9 +109,6 @@ def test_metrics_report_an_outage_and_the_requests_counted_locally(tmp_path: Pat
         assert send_and_scrape(3) == (1, 3)
 
 
-# Program
-
-
 def get_events(log: str) -> list[str]:
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     return [line["event"] for line in lines if line.get("logger") == "listings.ratelimit.fallback"]
@@ -172,9 +169,6 @@ def test_the_redis_client_is_loaded_only_if_redis_is_configured(tmp_path: Path) 
             text=True,
         )
         assert outcome.stderr.split()[-1] == loaded
-
-
-# Doctor
 
 
 def run_doctor(seconds: float = DEADLINE, **environment: str) -> dict[str, str | None]:

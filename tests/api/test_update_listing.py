@@ -28,9 +28,6 @@ CLEARED = {"category": "", "images": [], "price": 0, "price_type": "fixed", "loc
 by_both_methods = pytest.mark.parametrize("method", ["PUT", "PATCH"])
 
 
-# Changes
-
-
 @pytest.mark.decision("G14", "G15")
 @by_both_methods
 def test_an_update_returns_200_and_a_message(alice: Client, method: str) -> None:
@@ -71,9 +68,6 @@ def test_is_active_can_be_set_repeatedly(alice: Client, *, flag: bool, before: b
         assert alice.read(listing)["is_active"] is flag
 
 
-# Empty values and null
-
-
 @pytest.mark.decision("G5")
 @pytest.mark.parametrize(("name", "empty"), CLEARED.items())
 def test_null_clears_an_optional_field(alice: Client, name: str, empty: object) -> None:
@@ -81,9 +75,6 @@ def test_null_clears_an_optional_field(alice: Client, name: str, empty: object) 
     before = alice.read(listing)
     assert alice.patch(f"/{listing}", json={name: None}).status_code == 200
     assert {**alice.read(listing), "updated_at": None} == {**before, name: empty, "updated_at": None}
-
-
-# The listing is checked before the body (decision G21)
 
 
 @pytest.mark.decision("G11")
@@ -94,9 +85,6 @@ def test_an_update_cannot_restore_a_listing(alice: Client, running: RunningServi
     response = alice.patch(f"/{listing}", json={"is_active": True, "deleted_at": None})
     assert response.status_code == 404
     assert get_row(running, listing) == before
-
-
-# Ignored fields
 
 
 @pytest.mark.decision("G6")
@@ -121,9 +109,6 @@ def test_read_only_fields_are_ignored_and_named(alice: Client, running: RunningS
     assert get_row(running, listing) == before
 
 
-# Strict handling
-
-
 @pytest.mark.decision("G6")
 @by_both_methods
 def test_strict_handling_rejects_unknown_fields(alice: Client, method: str) -> None:
@@ -132,9 +117,6 @@ def test_strict_handling_rejects_unknown_fields(alice: Client, method: str) -> N
     response = alice.request(method, f"/{listing}", json={"title": "New", "id": listing}, headers=STRICT)
     assert_error(response, 400, "invalid_request", '"id" is not a field that can be set')
     assert alice.read(listing) == before
-
-
-# Form of the request
 
 
 # updated_at (decision G7)

@@ -29,9 +29,6 @@ def add_months(start: range, months: int) -> list[str]:
     return [timestamps.format_timestamp(timestamps.add_months(moment, months)) for moment in start]
 
 
-# Creating accounts
-
-
 def test_a_new_account_is_printed_with_six_fields(cli: Cli) -> None:
     account, now = time_call(lambda: cli.account("alice"))
     assert list(account) == ACCOUNT_FIELDS
@@ -122,9 +119,6 @@ def test_an_invalid_email_is_rejected(cli: Cli, email: str) -> None:
     assert cli.account("alice")["id"] == 1
 
 
-# Plans
-
-
 @pytest.mark.parametrize("reference", ["id", "email"])
 def test_an_account_is_found_by_id_and_by_email(cli: Cli, alice: Data, bob: Data, reference: str) -> None:
     changed = cli.data("account", "plan", str(bob[reference]), "--until", "2031-05-06")
@@ -205,18 +199,12 @@ def test_a_plan_takes_exactly_one_of_its_options(cli: Cli, alice: Data, options:
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
-# Output without --json
-
-
 def test_without_json_each_field_is_a_line(cli: Cli) -> None:
     outcome = cli.run_ok("account", "create", "--name", "Alice's Attic", "--email", "alice@example.com")
     fields = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
     assert [name for name, _ in fields] == ACCOUNT_FIELDS
     assert [value for _, value in fields][:5] == ["1", "Alice's Attic", "alice@example.com", "none", "-"]
     assert outcome.err == ""
-
-
-# Listing and showing accounts
 
 
 def test_accounts_are_listed_by_id(cli: Cli, alice: Data, bob: Data, charlie: Data) -> None:
@@ -361,9 +349,6 @@ def test_an_account_can_have_limits_of_its_own(cli: Cli, alice: Data) -> None:
         assert tuple(data[name] for name in names) == expected
         shown = cli.data("account", "show", alice["email"])
         assert tuple(shown[name] for name in names) == expected
-
-
-# Disabling
 
 
 def test_disabling_twice_keeps_the_first_timestamp(cli: Cli, alice: Data) -> None:

@@ -32,9 +32,6 @@ def key_file(tmp_path: Path) -> Path:
     return path
 
 
-# Creating
-
-
 def test_only_the_key_is_printed(cli: Cli, alice: Data) -> None:
     outcome = cli.run_ok("key", "create", str(alice["id"]), "--name", "warehouse")
     assert re.fullmatch(r"lst_[0-9A-Za-z]{38}\n", outcome.out)
@@ -102,9 +99,6 @@ def test_an_invalid_name_is_rejected(cli: Cli, alice: Data, name: str) -> None:
     assert cli.key(alice)["id"] == 1
 
 
-# Registering an existing key
-
-
 def test_a_key_is_registered_from_a_file(cli: Cli, alice: Data, key_file: Path) -> None:
     key = cli.key(alice, "--key-file", str(key_file))
     assert list(key) == NEW_KEY_FIELDS
@@ -170,9 +164,6 @@ def test_a_missing_key_file_is_a_usage_error(cli: Cli, alice: Data) -> None:
     assert "missing.txt" in cli.get_usage_error("key", "create", str(alice["id"]), *options)
 
 
-# Revoking
-
-
 def test_a_revoked_key_is_printed_as_its_hint(cli: Cli, alice: Data) -> None:
     key = cli.key(alice, "--expires", "2099-12-31")
     start = int(time.time())
@@ -197,9 +188,6 @@ def test_an_invalid_id_is_a_usage_error(cli: Cli) -> None:
         assert cli.get_usage_error("key", "revoke", key_id), key_id
 
 
-# Logging
-
-
 def test_events_of_a_key_are_logged_with_the_operator(program: Program, alice: Data) -> None:
     added = program.run("key", "create", str(alice["id"]), "--name", "warehouse")
     revoked = program.run("key", "revoke", "1")
@@ -217,8 +205,6 @@ def test_the_operator_in_the_log_can_be_named(program: Program, alice: Data) -> 
     outcome = program.run("account", "disable", alice["email"])
     assert {json.loads(line)["operator"] for line in outcome.err.splitlines()} == {"Jane of support"}
 
-
-# Listing and rotating
 
 LISTED_KEY_FIELDS = [*REVOKED_KEY_FIELDS, "last_used_at"]
 

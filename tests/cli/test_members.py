@@ -43,9 +43,6 @@ def parse_token(link: str) -> str:
     return match[1]
 
 
-# Invitations
-
-
 def test_an_invitation_link_sets_a_password(cli: Cli, alice: Data) -> None:
     link = cli.run_ok("account", "invite", alice["email"]).out
     assert link.startswith("http://127.0.0.1:8000/invitations/")
@@ -105,9 +102,6 @@ def test_unknown_and_disabled_accounts_cannot_be_invited(cli: Cli, alice: Data) 
     assert cli("account", "invite", "nobody@example.com").error_message == "There is no account nobody@example.com"
     cli.run_ok("account", "disable", alice["email"])
     assert "is disabled and can't be invited" in cli("account", "invite", alice["email"]).error_message
-
-
-# Erasing an account
 
 
 @pytest.fixture
@@ -195,9 +189,6 @@ def test_an_erased_account_cannot_be_used_again(cli: Cli, alice: Data, command: 
     erased = cli.data("account", "show", "1")
     assert cli.get_error(*command) == "Account 1 is erased"
     assert cli.data("account", "show", "1") == erased
-
-
-# Exporting an account
 
 
 def test_an_export_contains_everything_but_secrets(cli: Cli, seller: Data) -> None:

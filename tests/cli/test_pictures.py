@@ -99,9 +99,6 @@ def find_check(cli: Cli) -> Data:
     return found
 
 
-# S3
-
-
 @pytest.fixture
 def in_s3(cli: Cli, bucket: Bucket, alice: Data, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A bucket with two pictures of alice, which an import has uploaded."""

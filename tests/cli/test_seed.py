@@ -78,9 +78,6 @@ def list_accounts(harness: Harness) -> list[Account]:
     return harness.run(collect())
 
 
-# Creating
-
-
 @pytest.fixture(scope="module")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A service with a seed file from the environment, for tests that change nothing."""
@@ -136,9 +133,6 @@ def test_the_flag_wins_over_the_environment(tmp_path: Path) -> None:
     program = Program(tmp_path, LISTINGS_SEED_FILE="missing.json")
     with program.serve("--seed", write_seed(tmp_path, ALICE)) as serving:
         assert serving.status(ALICE_KEY) == 200
-
-
-# Applying a file again
 
 
 def test_applying_a_file_twice_has_no_further_effect(tmp_path: Path) -> None:
@@ -253,9 +247,6 @@ def test_two_entries_for_one_account_do_not_share_it(tmp_path: Path, caplog: pyt
         assert account.name == ALICE["name"]
         assert harness.run(harness.services.keys.find(BOB_KEY)) is None
     assert "Skipped account number 2 of the seed file: it is account 1, as is account number 1" in caplog.text
-
-
-# Errors
 
 
 @pytest.mark.parametrize(

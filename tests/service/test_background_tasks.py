@@ -189,9 +189,6 @@ def test_an_unavailable_store_is_retried_without_a_log_line(
     assert "maintenance" not in caplog.text
 
 
-# The end of the service
-
-
 def list_open_files(folder: Path) -> list[str]:
     paths = []
     for link in Path("/proc/self/fd").iterdir():

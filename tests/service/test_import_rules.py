@@ -120,9 +120,6 @@ def test_removed_changes_are_conflicts(shop: Shop) -> None:
     assert shop.outcomes(edit(file, ",A,", ",B,"))[0].startswith("Changed after this file was exported: title is")
 
 
-# A file as a whole
-
-
 def test_ids_that_are_not_the_accounts_wait_for_a_choice(shop: Shop) -> None:
     mine = shop.create(title="Mine", content="my words", price=40)
     before = shop.get(mine)
@@ -180,9 +177,6 @@ def test_imported_listings_reach_programs_that_poll(shop: Shop) -> None:
     assert (listing.created_at, listing.view_count, listing.updated_at > old) == (old, 7, True)
     found = shop.harness.fetch("GET", "/api/v1/listings?updated_since=2026-01-01T00:00:00Z", key=shop.person.key)
     assert [one["title"] for one in found.json()["listings"]] == ["Moved"]
-
-
-# Dry runs predict imports
 
 
 class Files:

@@ -225,9 +225,6 @@ def test_other_events_change_nothing(shop: Shop, kind: str, status: str) -> None
     assert shop.paid_until == before
 
 
-# Checkout
-
-
 class FakeStripe(BaseHTTPRequestHandler):
     requests: ClassVar[list[tuple[str, dict[str, list[str]], str]]] = []
     response: ClassVar[tuple[int, dict[str, Any]]] = (200, {})
@@ -366,16 +363,10 @@ def test_a_payment_is_for_1_to_24_months(harness: Harness, months: int) -> None:
         harness.run(harness.services.payments.start_checkout(harness.person("alice").account, months, RETURN_URL))
 
 
-# Manual payments
-
-
 def test_by_default_there_is_no_checkout(harness: Harness) -> None:
     alice = harness.person("alice").account
     with pytest.raises(Problem, match="takes no payments"):
         harness.run(harness.services.payments.start_checkout(alice, 2, RETURN_URL))
-
-
-# Requests for the plan
 
 
 @pytest.mark.decision("G50")

@@ -69,9 +69,6 @@ def report(harness: Harness, listing_id: int, account_id: int = 1) -> ListingRep
     return one
 
 
-# Who may open it
-
-
 def test_without_the_setting_there_is_no_page(tmp_path: Path) -> None:
     with open_harness(tmp_path) as harness:
         tab = open_console(harness)
@@ -114,9 +111,6 @@ def test_a_form_needs_its_token(harness: Harness, operator: Tab) -> None:
     form = {"listing": str(listing_id), "reason": "x", "token": "forged"}
     assert operator.post(f"{PATH}/takedown", **form).reply.status == 403
     assert harness.run(harness.services.moderation.find_takedown(listing_id)) is None
-
-
-# Codes
 
 
 def test_a_code_works_once(harness: Harness, operator: Tab, secret: str) -> None:
@@ -185,9 +179,6 @@ def test_a_removed_operator_is_out_immediately(harness: Harness, operator: Tab) 
     assert operator.get(PATH).reply.status == 404
     with pytest.raises(Problem, match="is not an operator"):
         harness.run(harness.services.operators.remove(ALICE))
-
-
-# What it lists and does
 
 
 def request_plan(harness: Harness) -> str:
@@ -308,9 +299,6 @@ def test_a_plan_that_was_changed_meanwhile_is_not_extended(harness: Harness) -> 
     harness.run(harness.services.accounts.extend_plan(BOB, 1, seen))
     with pytest.raises(Problem, match="The plan was changed meanwhile"):
         harness.run(harness.services.accounts.extend_plan(BOB, 1, seen))
-
-
-# Accessibility
 
 
 async def prepare(services: Services) -> str:

@@ -44,9 +44,6 @@ def program(folder: Path, url: str, **environment: str) -> Program:
     )
 
 
-# Updates
-
-
 class Editor(threading.Thread):
     """Increments one field of a listing through one process, and records updates that another write has undone."""
 

@@ -180,9 +180,6 @@ def test_an_archive_has_the_jpegs_that_are_there(harness: Harness, bucket: Bucke
         assert archive.read(f"{kept}.jpg") == httpx2.get(f"{bucket.public_url}/{kept}.jpg").content
 
 
-# The sweep
-
-
 def test_unused_pictures_and_objects_without_a_row_go(harness: Harness, bucket: Bucket) -> None:
     used, unused = add(harness, 1), add(harness, 2)
     create_listing(harness, used)
@@ -247,9 +244,6 @@ with Harness(folder, **{bucket.flags!r}) as harness:
         set_time_of_objects(harness, bucket)
         sweep(harness, 1.5)
         assert (bucket.list_files(), list_local_files(harness)) == ([], [])
-
-
-# Faults
 
 
 def assert_unavailable(reply: Reply) -> None:

@@ -334,9 +334,6 @@ def test_without_a_plan_only_export_is_possible(harness: Harness, alice: Tab) ->
     assert b"Lamp" in export(alice)
 
 
-# Choices, columns and spreadsheets
-
-
 def build_sheet(rows: int = 300) -> bytes:
     """Return a spreadsheet that a seller has written by hand."""
     lines = "".join(f"A-{n},Bike {n},Two wheels.,Bicycles,$1{n:03}.00,Hamilton,Petone\n" for n in range(rows))

@@ -72,9 +72,6 @@ def database(tmp_path: Path) -> Path:
     return databases.make(tmp_path / "listings.db", listings=0)
 
 
-# A removed database
-
-
 @pytest.mark.parametrize("writes", [0, 1])
 def test_the_wal_of_a_removed_database_outlives_the_stop(database: Path, tmp_path: Path, writes: int) -> None:
     away = tmp_path / "away"
@@ -175,9 +172,6 @@ def test_a_marker_that_cannot_be_written_is_logged(database: Path, caplog: pytes
     assert "can't be written" in caplog.text
 
 
-# A truncated WAL
-
-
 @pytest.mark.parametrize("left", [0, 100, 4096 + 24 + 32])
 def test_a_truncated_wal_rejects_writes_and_the_next_start(database: Path, left: int) -> None:
     async def use(store: SqliteStore) -> None:
@@ -241,9 +235,6 @@ def test_a_process_that_ends_during_a_stop_leaves_the_wal_in_place(database: Pat
     assert read_titles(database) == {"Lamp"}
 
 
-# Damage
-
-
 def test_a_read_that_finds_damage_rejects_writes_of_all_processes(tmp_path: Path) -> None:
     database = databases.make(tmp_path / "listings.db", listings=100, size=3000)
 
@@ -264,9 +255,6 @@ def test_a_read_that_finds_damage_rejects_writes_of_all_processes(tmp_path: Path
     asyncio.run(use_both())
     with pytest.raises(Unavailable, match="The database is damaged"):
         migrate(database)
-
-
-# Readiness, after faults in every order that was found to hide one
 
 
 def fail_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,6 @@ class PartResult(NamedTuple):
     slowest_recovery: float = 0.0
 
 
-# Failing calls
-
-
 class Job(NamedTuple):
     folder: Path
     rounds: int
@@ -90,9 +87,6 @@ async def _until_failed(disk: FailingDisk) -> None:
             await asyncio.sleep(0.002)
 
 
-# Full disks
-
-
 def check_full_disk(folder: Path, rounds: int) -> PartResult:
     """Fill small disks; each has room for the writes of some rounds."""
     starts = range(0, rounds, _ROUNDS_PER_DISK)
@@ -117,9 +111,6 @@ def _run_full_disk(folder: Path, rounds: int) -> FullDiskResult:
     if outcome.returncode:
         return FullDiskResult(0, 0, 0, 0.0, [f"the small disk: {outcome.stderr[-500:]}"])
     return FullDiskResult(**json.loads(outcome.stdout))
-
-
-# Removed files
 
 
 def check_removed_files(folder: Path, rounds: int) -> PartResult:
@@ -176,9 +167,6 @@ def check_lost_files(folder: Path, rounds: int, fault: str | None = None) -> Par
     return PartResult(*uvloop.run(run_lost_files(folder, rounds, fault)))
 
 
-# Damaged pages
-
-
 def check_damaged_pages(folder: Path, count: int, random: Random) -> PartResult:
     """Overwrite pages; `doctor` and `serve` must report each."""
     folder.mkdir()
@@ -217,9 +205,6 @@ def _is_reported_by_doctor(output: str) -> bool:
 
 def _is_reported_by_serve(output: str) -> bool:
     return any(line.startswith("listings: The database ") for line in output.splitlines())
-
-
-# All parts
 
 
 def run(scale: Scale) -> Outcome:

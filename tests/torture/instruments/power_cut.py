@@ -76,9 +76,6 @@ def work(job: Job) -> Result:
     return total
 
 
-# Recording
-
-
 def _record(database: Path, pages: int) -> Recording:
     migrate.migrate(database)
     edited = asyncio.run(_prepare(database))
@@ -125,9 +122,6 @@ async def _client(store: SqliteStore, events: list[Event]) -> None:
 def _raise_price(listing: Listing | None) -> ListingChange:
     assert listing is not None
     return {"price_cents": listing.version + 1}
-
-
-# States
 
 
 async def _replay(folder: Path, recording: Recording, random: Random, count: int, scale: Scale) -> Result:
