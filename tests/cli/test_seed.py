@@ -124,17 +124,6 @@ def test_accounts_are_stored_as_in_the_file(seeded: Serving) -> None:
     ]
 
 
-def test_keys_are_not_stored_in_plain_text(seeded: Serving) -> None:
-    files = [file for file in (seeded.folder / "data").iterdir() if file.is_file() and "limits" not in file.name]
-    assert all(ALICE_KEY.encode() not in file.read_bytes() for file in files)
-
-
-def test_the_flag_wins_over_the_environment(tmp_path: Path) -> None:
-    program = Program(tmp_path, LISTINGS_SEED_FILE="missing.json")
-    with program.serve("--seed", write_seed(tmp_path, ALICE)) as serving:
-        assert serving.status(ALICE_KEY) == 200
-
-
 def test_applying_a_file_twice_has_no_further_effect(tmp_path: Path) -> None:
     accounts = (ALICE, BOB, CHARLIE, DORA, ERIN | {"keys": [READER]})
     with Harness(tmp_path / "data") as harness:

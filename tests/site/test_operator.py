@@ -166,14 +166,6 @@ def test_a_session_as_an_operator_lasts_12_hours(harness: Harness, operator: Tab
     assert operator.get("/console").reply.status == 200
 
 
-def test_a_new_secret_replaces_the_lost_one(harness: Harness, operator: Tab, secret: str) -> None:
-    new = harness.run(harness.services.operators.add(ALICE)).secret
-    assert "Enter your code" in operator.get(PATH).text
-    harness.clock.advance(HALF_MINUTE)
-    assert enter_code(harness, operator, secret).reply.status == 403
-    assert enter_code(harness, operator, new).reply.status == 303
-
-
 def test_a_removed_operator_is_out_immediately(harness: Harness, operator: Tab) -> None:
     harness.run(harness.services.operators.remove(ALICE))
     assert operator.get(PATH).reply.status == 404
@@ -252,12 +244,6 @@ def test_a_report_of_a_listing_that_is_taken_down_is_closed(harness: Harness, op
     assert operator.get(PATH).post(f"{PATH}/takedown", **form).reply.status == 303
     assert "No open reports" in operator.follow().text
     assert "First" in operator.text
-
-
-def test_a_listing_is_shown_again_by_its_id(operator: Tab) -> None:
-    page = operator.get(PATH).page
-    assert page.all("form", action="/operator/lift")
-    assert page.all("input", id="lift", name="listing")
 
 
 @pytest.mark.parametrize("listing", ["", "x", "1025", "9" * 30])
