@@ -536,13 +536,6 @@ def test_a_response_arrives_although_a_later_body_ends_early(tmp_path: Path) -> 
     assert application.count == 1
 
 
-def test_100_continue_is_sent_to_clients_that_expect_it(running: RunningService, alice: Client) -> None:
-    head = request("POST", LISTINGS, alice.person.key, b"Expect: 100-continue", b"Content-Length: 30")
-    with Connection(running).send(head) as connection:
-        assert connection.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        assert connection.send(b'{"title": "t", "content": "c"}').read_response().status == 201
-
-
 def test_100_continue_is_not_sent_after_the_body(running: RunningService, alice: Client) -> None:
     body = b'{"title": "t", "content": "c"}'
     message = request("POST", LISTINGS, alice.person.key, b"Expect: 100-continue", body=body)
