@@ -124,7 +124,6 @@ def test_listings_without_a_price_are_searched_only_if_needed(
 
 
 def read_own_pages(harness: Harness, search: Callable[..., Any], query: ListingQuery) -> list[int]:
-    """Return the ids on all pages of an account's search."""
     ids: list[int] = []
     page = harness.run(search(query))
     while page.next_cursor is not None:
@@ -134,7 +133,6 @@ def read_own_pages(harness: Harness, search: Callable[..., Any], query: ListingQ
 
 
 def read_pages(harness: Harness, **query: Any) -> list[int]:
-    """Return the ids on all pages, and check that the pages are the same backwards."""
     pages = [find(harness, **query).page]
     while pages[-1].next_cursor is not None:
         pages.append(find(harness, **query, after=pages[-1].next_cursor).page)
