@@ -194,9 +194,6 @@ def test_the_number_of_cached_accounts_is_limited(cache: CacheHarness) -> None:
     assert [cache.find(number) for number in (0, 4096)] == [(None, None), (1, 1)]
 
 
-# With stores
-
-
 class TwoStores:
     """The stores of two processes on one file, and a reader of the stored revisions."""
 

@@ -52,12 +52,12 @@ async def start_revert(services: Services, request: Request) -> Response:
 
 async def get_revert(services: Services, request: Request) -> Response:
     """GET /api/v1/changes/reverts/{id}."""
-    after, count = params.parse_conflicts(request.query, strict=request.strict)
+    wanted = params.parse(request.query, params.CONFLICT_PARAMETERS, strict=request.strict)
     revert_id = parse_id(request.segment)
     if revert_id is None:
         raise Problem("change_not_found", f"There is no revert with the id {preview(request.segment)}")
     revert = await services.reverts.get(request.caller.account_id, revert_id)
-    response = await _report(services, revert, after, count)
+    response = await _report(services, revert, wanted.get("after", 0), wanted.get("limit", params.DEFAULT_CONFLICTS))
     return replace(response, status=200)
 
 

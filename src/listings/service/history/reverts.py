@@ -91,7 +91,7 @@ class Reverts:
     ) -> Started:
         """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
 
-        Of the options, only the idempotency key and the digest are used.
+        It uses only the idempotency key and the digest in the options.
 
         Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
         account_disabled.

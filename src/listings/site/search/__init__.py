@@ -167,8 +167,7 @@ def _parse_cursor(text: str, restore_id: str) -> Cursor | None:
 
 
 def _parse_price(text: str) -> int | None:
-    """Return the cents of a price such as "1,200" or "$35.50", or None if it is empty or invalid."""
-    dollars = parse_price(text)
+    dollars = parse_price(text)  # such as "1,200" or "$35.50"
     try:
         return Money(MAX_PRICE_CENTS)(dollars) if dollars is not None else None
     except FieldError:

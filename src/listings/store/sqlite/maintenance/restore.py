@@ -272,7 +272,7 @@ def _find_objection(target: apsw.Connection, backup: _Backup) -> str | None:
         return "is not the database that was backed up"
     target.execute("ATTACH ? AS backup", (build_read_only_uri(backup.file),)).fetchall()
     try:
-        lost = losses.describe_losses(target)
+        lost = losses.describe_losses(target, catalogue.list_own_tables(backup.connection, backup.migrations))
     finally:
         target.execute("DETACH backup").fetchall()
     return f"has new or changed rows that the backup lacks: {lost}" if lost else None
