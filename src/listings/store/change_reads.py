@@ -275,7 +275,7 @@ async def convert_first(
     """Return the converted first `count` changes of each change set that has a row."""
     limit = count + 1  # the first row may only describe the change set
     sizes = await tx.fetch_many(change_sql.MEASURE_FIRST_CHANGES, [(*partition, number, limit) for number in ids])
-    totals = accumulate(row[2] + _CHANGE_BYTES for row in sizes)
+    totals = accumulate(size + _CHANGE_BYTES for _, _, size in sizes)
     found: dict[int, list[T]] = {}
     for part, group in groupby(zip(sizes, totals, strict=True), lambda pair: int(pair[1]) // MAX_LIST_BYTES):
         if part >= _MAX_PARTS:
@@ -317,7 +317,7 @@ def _cut_history(rows: Sequence[Row], count: int) -> tuple[list[int], bool]:
     # Returns whether there are no further rows, too.
     size, kept = 0, list[int]()
     for edit_revision, group in groupby(rows, lambda row: int(row[0])):
-        size += sum(row[2] + _CHANGE_BYTES for row in group)
+        size += sum(bytes_ + _CHANGE_BYTES for _, _, bytes_ in group)
         if kept and (size > MAX_LIST_BYTES or len(kept) == count):
             return kept, False
         kept.append(edit_revision)

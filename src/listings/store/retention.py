@@ -132,7 +132,7 @@ async def forget(tx: Transaction, engine: Engine, partition: Partition, count: i
             erased += await tx.fetch(statement, partition)
         for statement in (change_groups.ERASE_GROUPS, member_sql.DELETE_IDEMPOTENCY_RECORDS):
             await tx.fetch(statement, partition)
-    await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased if row[0] is not None)))
+    await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(size for (size,) in erased if size is not None)))
     return bool(await _remove_listings(tx, engine, partition, MAX_ID, MAX_ID)) or bool(erased)
 
 
@@ -185,7 +185,7 @@ async def _remove_reverts(tx: Transaction, partition: Partition, purged: int, be
     conflicts = await tx.fetch(revert_sql.PURGE_CONFLICTS, (*partition, purged, before))
     await tx.fetch(revert_sql.PURGE_REVERTS, (*partition, purged, before))
     if conflicts:
-        await tx.fetch(change_sql.ADD_HISTORY_BYTES, (*partition, -sum(row[0] for row in conflicts)))
+        await tx.fetch(change_sql.ADD_HISTORY_BYTES, (*partition, -sum(size for (size,) in conflicts)))
     return bool(conflicts)
 
 
@@ -196,14 +196,14 @@ async def _remove_listings(
     if before < 0:
         return 0
     rows = await tx.fetch(LIST_DELETED, (*partition, before, purged, _MAX_LISTINGS))
-    rows = rows[: _count_until(max_bytes, [row[2] for row in rows])]
+    rows = rows[: _count_until(max_bytes, [size for _, _, size in rows])]
     keys = [(partition[0], listing_id, version) for listing_id, version, _ in rows]
     removed = await tx.fetch_many(_REMOVE_LISTING, sorted(keys))
     if removed:
-        ids = [row[0] for row in removed]
+        ids = [listing_id for listing_id, _ in removed]
         await engine.remove_words(tx, partition[0], ids)
         await stamps.remove(tx, ids, time.time())
-        await tx.fetch(_COUNT_REMOVED, (*partition, len(ids), sum(row[1] for row in removed)))
+        await tx.fetch(_COUNT_REMOVED, (*partition, len(ids), sum(size for _, size in removed)))
     return len(removed)
 
 

@@ -108,7 +108,7 @@ async def run_step(tx: Transaction, next_account: str, count: int, holder: bytes
 
 async def remove(tx: Transaction, ids: Sequence[int], now: float) -> None:
     """Turn the entries of listings whose rows are removed into tombstones. The lease's row must be locked."""
-    stamped = sorted(row[0] for row in await tx.fetch_many(_IS_STAMPED, [(it,) for it in ids]))
+    stamped = sorted(it for (it,) in await tx.fetch_many(_IS_STAMPED, [(it,) for it in ids]))
     if stamped:
         first = await tx.get(int, LOCK_SEQUENCE, (len(stamped),)) - len(stamped) + 1
         await tx.fetch_many(_REMOVE, [(it, first + number, int(now)) for number, it in enumerate(stamped)])

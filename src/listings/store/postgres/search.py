@@ -175,7 +175,7 @@ async def find_pieces(session: Session, partition: Partition, query: ListingQuer
         adapted = msgspec.structs.replace(adapted, words=(), limit=None)
     found, values = plan.build(search_sql.build_size_columns(adapted))
     rows = await session.fetch(search_sql.build_pieces(found, adapted, "array_agg"), *values)
-    return ListingPieces([row[0] for row in rows], query.words if plan.must_scan else ())
+    return ListingPieces([ids for (ids,) in rows], query.words if plan.must_scan else ())
 
 
 async def fetch_piece(session: Session, partition: Partition, ids: list[int]) -> Rows:
@@ -209,7 +209,7 @@ async def _plan(session: Session, partition: Partition, query: ListingQuery) -> 
         words = _build_query_words(partition, query)
         ids = await session.fetch(_FIND_WORDS, partition[0], words) if indexed else []
         if indexed and len(ids) < search_sql.MAX_COLLECTED:
-            return Plan(partial(build_id_search, partition, query, [row[0] for row in ids]))
+            return Plan(partial(build_id_search, partition, query, [it for (it,) in ids]))
         every = msgspec.structs.replace(query, words=(), limit=None)
         return (await _plan(session, partition, every))._replace(must_scan=True)
     if query.ids:

@@ -95,7 +95,7 @@ class PostgresEngine:
         self, tx: Transaction, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
     ) -> dict[int, Listing]:
         if external_ids:
-            ids = [*ids, *(row[0] for row in await tx.fetch(_FIND_EXTERNAL_IDS, (*partition, external_ids)))]
+            ids = [*ids, *(it for it, _ in await tx.fetch(_FIND_EXTERNAL_IDS, (*partition, external_ids)))]
         return {row[0]: Listing(*row) for row in (await tx.fetch(_LOCK_AND_READ_LISTINGS, (*partition, ids)))}
 
     async def lock_listings(self, tx: Transaction, partition: Partition, ids: Sequence[int]) -> None:
@@ -112,7 +112,7 @@ class PostgresEngine:
         return bool(indexed)  # either all listings of an account are indexed, or none
 
     async def start_indexing(self, tx: Transaction, partition: Partition) -> None:
-        ids = [row[0] for row in await tx.fetch(_LOCK_ALL_LISTINGS, partition)]
+        ids = [it for (it,) in await tx.fetch(_LOCK_ALL_LISTINGS, partition)]
         for statement in (sql.INDEX_ACCOUNT, sql.INDEX_ACTIVE, sql.INDEX_HIDDEN):
             await tx.fetch(statement, partition)
         for start in range(0, len(ids), _MAX_INDEXED):

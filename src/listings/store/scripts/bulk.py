@@ -64,7 +64,7 @@ class BulkWriter:
             self._change_set.begin(state.edit_revision + 1, state.edited_at)
         if wanted:
             found = await tx.fetch_many(sql.FIND_EXTERNAL_ID, [(*self.partition, one) for one in wanted])
-            self._holders = dict.fromkeys(wanted) | {row[1]: row[0] for row in found}
+            self._holders = dict.fromkeys(wanted) | {name: holder for holder, name in found}
 
     async def find(self, tx: Transaction, listing_id: int, *, locks: bool = False) -> Listing | None:
         """Return a listing of any account, as it is after the changes. Lock it if `locks`."""

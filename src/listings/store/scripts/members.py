@@ -250,7 +250,7 @@ class ScriptedMemberStore(ScriptedStore):
         erased = await tx.fetch(statement, (*partition, count - 1))
         if erased:
             # Mark all as purged: a reader fails on a gap.
-            await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased)))
+            await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(size for (size,) in erased)))
         return bool(erased)
 
     @caller_transaction
@@ -277,7 +277,7 @@ class ScriptedMemberStore(ScriptedStore):
         partition = (bucket_of(account_id), account_id)
         erased = await tx.fetch(change_sql.ERASE_CHANGES, partition)
         erased += await tx.fetch(revert_sql.ERASE_CONFLICTS, partition)
-        await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(row[0] for row in erased)))
+        await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(size for (size,) in erased)))
         for statement in (member_sql.ERASE_EXTERNAL_IDS, *member_sql.ERASE_BY_PARTITION):
             await tx.fetch(statement, partition)
         for statement in member_sql.ERASE_PICTURES:  # last, because a sweep of pictures locks the account's state first
