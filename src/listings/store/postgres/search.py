@@ -151,7 +151,10 @@ async def count(session: Session, partition: Partition, query: ListingQuery) -> 
     every = _adapt(search_sql.remove_page(query))
     if every is None:
         return 0
-    plan = await _plan_count(session, partition, every)
+    if query.words and not query.ids and await _is_indexed(session, partition):
+        plan = Plan(partial(build_word_search, partition, every))
+    else:
+        plan = await _plan(session, partition, every)
     if not plan.must_scan:
         found, values = plan.build("id")
         with session.limit_time(market.SEARCH_SECONDS) if query.words else nullcontext():
@@ -229,12 +232,6 @@ async def _find_collect_index(session: Session, partition: Partition, query: Lis
         if found < search_sql.MAX_COLLECTED:
             return index
     return search_sql.find_only_index(query)
-
-
-async def _plan_count(session: Session, partition: Partition, query: ListingQuery) -> Plan:
-    if not query.words or query.ids or not await _is_indexed(session, partition):
-        return await _plan(session, partition, query)
-    return Plan(partial(build_word_search, partition, query))
 
 
 async def _is_indexed(session: Session, partition: Partition) -> bool:

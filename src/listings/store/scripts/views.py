@@ -14,7 +14,7 @@ from listings.store.scripts.script import ScriptedStore, Transaction, transactio
 
 
 class ScriptedViewStore(ScriptedStore):
-    """Searches and indexes the public market and large accounts."""
+    """Counts views of listings."""
 
     async def get_view_salt(self, day: int) -> bytes:
         """Return the salt of a day (days since 1970): 32 random bytes, the same in all processes."""

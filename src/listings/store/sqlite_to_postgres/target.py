@@ -85,7 +85,10 @@ async def inspect(connection: asyncpg.Connection, source_id: str) -> State:
         if await connection.fetchval(_HAS_TABLES):
             raise Problem("copy_refused", "The target has tables of another program: name an empty database")
         return State.BARE
-    await _require_schema(connection)
+    migrations = shipped_migrations("postgres")
+    applied = [row for row in await connection.fetch(APPLIED) if row["version"] != UNFINISHED_COPY]
+    if count_known(applied, migrations) < len(migrations):
+        raise Problem("schema_mismatch", "The target has an older schema: run `listings migrate` to update it")
     if not await connection.fetchval(_IS_COPY):
         for table in ("listing_words", *NAMES):
             if await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table} LIMIT 1)"):
@@ -95,13 +98,6 @@ async def inspect(connection: asyncpg.Connection, source_id: str) -> State:
     if source != source_id:
         raise Problem("copy_refused", "The target has a copy of another database: name an empty database")
     return State.STARTED if finished_at is None else State.FINISHED
-
-
-async def _require_schema(connection: asyncpg.Connection) -> None:
-    migrations = shipped_migrations("postgres")
-    applied = [row for row in await connection.fetch(APPLIED) if row[0] != UNFINISHED_COPY]
-    if count_known(applied, migrations) < len(migrations):
-        raise Problem("schema_mismatch", "The target has an older schema: run `listings migrate` to update it")
 
 
 async def mark(connection: asyncpg.Connection) -> None:
