@@ -63,7 +63,6 @@ def remove_control_characters(text: str) -> str:
 
 @st.composite
 def stored_listings(draw: st.DrawFn) -> Listing:
-    """Any listing that the store can contain."""
     created, updated = sorted([draw(timestamps_in_seconds), draw(timestamps_in_seconds)])
     deleted_at = draw(st.none() | timestamps_in_seconds)
     return Listing(

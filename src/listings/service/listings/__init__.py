@@ -32,9 +32,9 @@ from listings.domain.model import (
     ListingCounts,
     ListingQuery,
     NewListing,
+    Revisions,
     bucket_of,
 )
-from listings.domain.revisions import Revisions
 from listings.queues import FairQueue
 from listings.service.listings import steps
 from listings.service.listings.steps import (

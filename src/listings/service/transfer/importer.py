@@ -18,8 +18,8 @@ from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, NO_LIMITS, AccountLimits, AccountSize, measure_imported
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
-from listings.domain.fields import preview
-from listings.domain.history import OPERATOR, Actor
+from listings.domain.faults import preview
+from listings.domain.history import OPERATOR, Actor, choose_kind
 from listings.domain.imports import (
     ImportBatch,
     ImportKey,
@@ -29,7 +29,6 @@ from listings.domain.imports import (
     Position,
     RowOutcome,
     count_outcomes,
-    name_change,
     require_room,
 )
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, bucket_of
@@ -310,7 +309,7 @@ class Import:
         if claimed is not None and claimed != row.external_id:
             self.taken[claimed] = found.id
         diff = {name: (getattr(found, name), value) for name, value in decision.items() if name != "updated_at"}
-        return diff, name_change(decision)
+        return diff, choose_kind(decision) if decision else "unchanged"
 
     async def _find_listing(self, row: ImportRow) -> Listing | None:
         if row.listing_id is not None:

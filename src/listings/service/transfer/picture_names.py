@@ -5,8 +5,8 @@ from collections.abc import Collection
 from pathlib import PureWindowsPath
 from typing import cast
 
-from listings.domain.faults import FieldError
-from listings.domain.fields import FIELDS, preview
+from listings.domain.faults import FieldError, preview
+from listings.domain.fields import FIELDS
 from listings.domain.pictures import build_path
 from listings.service.transfer.rows import Row
 from listings.store.store import Store

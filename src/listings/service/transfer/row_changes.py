@@ -7,8 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from listings.domain import fields, timestamps
-from listings.domain.faults import FieldError, InvalidFieldsError, raise_faults
-from listings.domain.fields import preview
+from listings.domain.faults import FieldError, InvalidFieldsError, preview, raise_faults
 from listings.domain.imports import ExportedVersion
 from listings.domain.model import ImportedListing, Listing, ListingChange
 from listings.service.listings.steps import find_changes

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TypeGuard
 
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.model import BUCKETS, MAX_ID, Account, bucket_of
 from listings.service.transfer.row_changes import parse_external_id, parse_version
 from listings.service.transfer.rows import Row
