@@ -17,8 +17,7 @@ from listings.search.synonyms import IN_LISTINGS, IN_SEARCHES
 from listings.search.words import find_stem
 
 ANALYSIS_VERSION: Final = 1
-MAX_WORDS: Final = 20
-"""Maximum number of words that are searched for; further ones are ignored."""
+MAX_WORDS: Final = 20  # maximum number of words that are searched for; further ones are ignored
 
 _CACHED_WORDS, _CACHED_STARTS, _CACHED_NAMES = 50_000, 4_096, 4_096
 _MIN_START, _MAX_START = 2, 15  # letters of a beginning

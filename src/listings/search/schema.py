@@ -26,8 +26,7 @@ VERSION: Final = f"{_SCHEMA_VERSION}.{ANALYSIS_VERSION}-{DIGEST}-{_FORMAT}"
 FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": fold_category, "region": fold_region}
 """The fields that can be filtered, with the functions that fold their values for comparison."""
 
-EVERY: Final = "*"
-"""A term of every listing."""
+EVERY: Final = "*"  # a term of every listing
 
 SERIAL_BITS: Final = 26
 _LAST_SERIAL = (1 << SERIAL_BITS) - 1

@@ -5,8 +5,7 @@ from typing import TypeAlias
 
 from listings.domain.market import IndexResult
 
-Pause: TypeAlias = Callable[[float], Awaitable[None]]
-"""Sleeps for a number of seconds."""
+Pause: TypeAlias = Callable[[float], Awaitable[None]]  # sleeps for a number of seconds
 
 _FIRST_STEP, _MIN_STEP, _MAX_STEP = 16, 4, 2_000  # listings
 _IDLE_STEP_SECONDS = 0.1  # target duration of a step without other requests lately; a request may wait that long

@@ -4,8 +4,7 @@ import re
 import secrets
 from hashlib import sha256
 
-RESET = "reset-"
-"""Begins the token of a link that was mailed to the address of its account."""
+RESET = "reset-"  # begins the token of a link that was mailed to the address of its account
 
 _TOKEN = re.compile(rf"(?:{RESET})?[A-Za-z0-9_-]{{43}}")
 

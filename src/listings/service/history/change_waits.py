@@ -18,8 +18,7 @@ from listings.store.store import Store
 _log = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 30  # proxies and clients commonly give up after 60, some after 30
-MAX_WAITS = 16
-"""Waiting requests of one key in one process."""
+MAX_WAITS = 16  # waiting requests of one key in one process
 
 _QUERY_SECONDS = 0.05  # between two queries; a client learns of a change within 0.1 s
 RETRY_SECONDS = 1.0  # after a failed query

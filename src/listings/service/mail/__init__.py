@@ -127,7 +127,10 @@ class Mailer:
             _log.warning("Mail %s (%s) was not sent, next attempt in %d s: %s", mail.id, mail.kind, delay, error)
 
     async def _write(self, mail: NewMail) -> OutgoingMail | None:
-        account = await self._find_account(mail)
+        if mail.account_id is None:
+            account = await self._store.find_account(mail.recipient)
+        else:
+            account = await self._store.get_account(mail.account_id)
         detail = msgspec.json.decode(mail.detail)
         if account is None or account.disabled_at is not None:
             return None
@@ -159,11 +162,6 @@ class Mailer:
             found = await find_of_any_size(self._store, FairQueue(), bucket_of(account.id), account.id, drafts)
             return format_count(found.total, "draft") if found.total else ""
         return ""
-
-    async def _find_account(self, mail: NewMail) -> Account | None:
-        if mail.account_id is None:
-            return await self._store.find_account(mail.recipient)
-        return await self._store.get_account(mail.account_id)
 
     async def _create_link(self, mail: NewMail, account: Account) -> str | None:
         # "": the email has no link. None: the link must not be sent any more, because a confirmation is no longer

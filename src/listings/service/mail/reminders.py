@@ -25,15 +25,11 @@ class PlanReminders:
 
     async def queue(self) -> None:
         """Queue the reminders that are due, once each. Several processes may do this."""
-        if self._composer.is_on:
-            for days, last_day in _DAYS:
-                await self._queue(days, last_day)
-
-    async def _queue(self, days: int, last_day: int) -> None:
         now = int(self._clock())
-        window = (now + last_day * DAY_SECONDS, now + days * DAY_SECONDS)
-        while accounts := await self._store.list_accounts_to_remind(days, *window, _MAX_ACCOUNTS):
-            for account in accounts:
-                plan_end = account.plan_expires_at or 0
-                mail = self._composer.compose("plan_reminder", account, plan_expires_at=str(plan_end))
-                await self._store.add_plan_reminder(account.id, plan_end, days, mail)
+        for days, last_day in _DAYS if self._composer.is_on else ():
+            window = (now + last_day * DAY_SECONDS, now + days * DAY_SECONDS)
+            while accounts := await self._store.list_accounts_to_remind(days, *window, _MAX_ACCOUNTS):
+                for account in accounts:
+                    plan_end = account.plan_expires_at or 0
+                    mail = self._composer.compose("plan_reminder", account, plan_expires_at=str(plan_end))
+                    await self._store.add_plan_reminder(account.id, plan_end, days, mail)

@@ -4,8 +4,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 Security: TypeAlias = Literal["starttls", "tls", "none"]
 
-MAX_SECONDS = 240
-"""The longest time in which an email is sent, before QUIT."""
+MAX_SECONDS = 240  # the longest time in which an email is sent, before QUIT
 
 
 class MailError(Exception):

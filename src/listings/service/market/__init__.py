@@ -4,7 +4,7 @@ import math
 import re
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.market import IndexResult
 from listings.domain.model import MAX_ID, Account, Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.domain.timestamps import DAY_SECONDS
 from listings.search.reader import Reader
@@ -43,8 +42,7 @@ HIGHLIGHTS: Mapping[str, MarketQuery] = {
 }
 """Searches whose first results the home page shows, by heading."""
 
-MAX_SELLER_COUNT = 1_000
-"""Listings of a seller are counted up to this number."""
+MAX_SELLER_COUNT = 1_000  # listings of a seller are counted up to this number
 
 _MAX_PENDING_VIEWS = 20_000  # further views are not counted
 _VIEW_BATCH_SIZE = 500
@@ -271,8 +269,14 @@ class Market:
         pending, self._views = sorted(self._views), set()
         try:
             while pending:
-                batch = [view for view in pending[:_VIEW_BATCH_SIZE] if view.day == pending[0].day]
-                await self._store.record_views(batch[0].day, await self._hash_visitors(batch))
+                day = pending[0].day
+                batch = [view for view in pending[:_VIEW_BATCH_SIZE] if view.day == day]
+                salt = self._salts[day] = self._salts.get(day) or await self._store.get_view_salt(day)
+                visitors: dict[int, set[bytes]] = {}
+                for view in batch:
+                    visitor = blake2b(view.visitor, key=salt, digest_size=16).digest()
+                    visitors.setdefault(view.listing_id, set()).add(visitor)
+                await self._store.record_views(day, visitors)
                 pending = pending[len(batch) :]
         except Unavailable:
             pass
@@ -288,15 +292,6 @@ class Market:
             while await self._store.purge_views(oldest, _PURGE_BATCH_SIZE) == _PURGE_BATCH_SIZE:
                 pass  # other writes run between the batches
 
-    async def _hash_visitors(self, views: Sequence[_View]) -> dict[int, set[bytes]]:
-        day = views[0].day  # and of all others
-        salt = self._salts.get(day) or await self._store.get_view_salt(day)
-        self._salts[day] = salt
-        visitors: dict[int, set[bytes]] = {}
-        for view in views:
-            visitors.setdefault(view.listing_id, set()).add(blake2b(view.visitor, key=salt, digest_size=16).digest())
-        return visitors
-
     # The index
 
     async def stamp(self) -> int:
@@ -306,8 +301,10 @@ class Market:
         """
         self._behind_since = self._behind_since or self._clock()
         try:
-            done = await self._run_index_steps(
-                lambda count: self._store.stamp_market(count, self._holder, self._clock())
+            done = await run_index_steps(
+                lambda count: self._store.stamp_market(count, self._holder, self._clock()),
+                self._pause,
+                self._count_requests,
             )
         except Exception:
             self.stamping_failed_at = self.stamping_failed_at or self._clock()
@@ -349,10 +346,7 @@ class Market:
 
     async def index_accounts(self) -> int:
         """Index the listings of large accounts for searches within an account. Return the number indexed."""
-        return await self._run_index_steps(self._store.index_accounts)
-
-    async def _run_index_steps(self, take_step: Callable[[int], Awaitable[IndexResult]]) -> int:
-        return await run_index_steps(take_step, self._pause, self._count_requests)
+        return await run_index_steps(self._store.index_accounts, self._pause, self._count_requests)
 
 
 def is_bot(agent: str) -> bool:

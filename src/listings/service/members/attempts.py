@@ -11,8 +11,7 @@ from listings.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-MAX_SECONDS = 3600
-"""The longest period of a limit, after which its count is deleted."""
+MAX_SECONDS = 3600  # the longest period of a limit, after which its count is deleted
 _DEFAULT_SECONDS = 15 * 60
 _IPV6_PREFIX_LENGTH = 64  # providers assign at least this network to one customer
 

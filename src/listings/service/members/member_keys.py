@@ -54,14 +54,14 @@ class MemberKeys:
         `form_id` prevents a form that is sent twice from creating two keys.
 
         Raises Problem: confirmation_required (the password was confirmed more than 15 minutes ago), plan_expired,
-        too_many_keys, invalid_request, account_disabled, and those of `_use_form`.
+        too_many_keys, invalid_request, account_disabled, idempotency_key_reused, too_many_attempts.
         """
         account = await self._test_mode.find(member.account) if is_test else member.account
         plan_end = await self._test_mode.find_plan_end(member.account) if is_test else member.account.plan_expires_at
         self._require_allowed(member, plan_end)
         name = validate_name(name)
         require_future(expires_at, self._clock())
-        async with self._lock(member):
+        async with self._locks.setdefault(member.account.id, asyncio.Lock()):
             if account is not None:
                 await self._require_room(account)
             await self._use_form(member, form_id)
@@ -73,14 +73,14 @@ class MemberKeys:
         """Replace a key of the account with a new one. The old key expires at most `grace_seconds` from now.
 
         `form_id` is as for `create`. Raises Problem: confirmation_required, plan_expired, key_not_found, key_ended,
-        too_many_keys (until it expires, the old key counts too), invalid_request, account_disabled, and those of
-        `_use_form`.
+        too_many_keys (until it expires, the old key counts too), invalid_request, account_disabled,
+        idempotency_key_reused, too_many_attempts.
         """
         self._require_allowed(member, member.account.plan_expires_at)
         if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:
             raise Problem("invalid_request", "The old key may stay valid for at most a year")
         await self._find(member, key_id)
-        async with self._lock(member):
+        async with self._locks.setdefault(member.account.id, asyncio.Lock()):
             if grace_seconds:
                 await self._require_room(
                     member.account, "revoke one first, or let the old one stop working immediately"
@@ -99,9 +99,6 @@ class MemberKeys:
         """Revoke a key of the account permanently. Raises Problem("key_not_found")."""
         await self._find(member, key_id)
         return await self._keys.revoke(key_id, CONSOLE)
-
-    def _lock(self, member: Member) -> asyncio.Lock:
-        return self._locks.setdefault(member.account.id, asyncio.Lock())
 
     def _require_allowed(self, member: Member, plan_end: int | None) -> None:
         if not is_plan_active(plan_end, self._clock()):

@@ -72,7 +72,13 @@ class StripePayments:
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._threads, fetch)
         except stripe.StripeError as error:
-            raise _report(error, failure) from error
+            is_permanent = isinstance(error, _PERMANENT)
+            # The error's text may contain a part of the key.
+            details = (type(error).__name__, error.http_status, error.code, error.request_id)
+            level = logging.ERROR if is_permanent else logging.WARNING
+            _log.log(level, "A request to Stripe failed: %s, status %s, code %s, request %s", *details)
+            advice = "contact the operator of this service" if is_permanent else "try again in a minute"
+            raise Unavailable(f"{failure} at the moment: {advice}", for_visitors=True) from error
         url = getattr(found, name, None)  # the library's objects lack the fields that were not sent
         if not url:
             raise Unavailable(f"{failure} at the moment: try again in a minute", for_visitors=True)
@@ -163,13 +169,3 @@ def _parse_number(text: object, maximum: int) -> int:
     if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or len(text) > len(str(maximum)):
         return 0  # not a positive number
     return int(text) if int(text) <= maximum else 0
-
-
-def _report(error: stripe.StripeError, failure: str) -> Unavailable:
-    # The text of the error is not logged, because it may contain a part of the key.
-    is_permanent = isinstance(error, _PERMANENT)
-    level = logging.ERROR if is_permanent else logging.WARNING
-    details = (type(error).__name__, error.http_status, error.code, error.request_id)
-    _log.log(level, "A request to Stripe failed: %s, status %s, code %s, request %s", *details)
-    advice = "contact the operator of this service" if is_permanent else "try again in a minute"
-    return Unavailable(f"{failure} at the moment: {advice}", for_visitors=True)

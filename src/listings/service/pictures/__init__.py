@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import file_digest
@@ -23,8 +23,7 @@ from listings.store.store import Store
 T = TypeVar("T")
 P = ParamSpec("P")
 
-MAX_PICTURE_BYTES = 20 * 1024 * 1024
-"""The largest upload."""
+MAX_PICTURE_BYTES = 20 * 1024 * 1024  # the largest upload
 MAX_ACCOUNT_BYTES = 10 * 1024**3
 
 _DAY = 86_400
@@ -258,7 +257,7 @@ class Pictures:
         moment = self._clock() - _DAY
         await self._run(self._files.discard_older, moment)
         old = self._files.list_older(moment)
-        while names := await self._run(_take, old):
+        while names := await self._run(lambda: sorted(set(islice(old, _PAGE_SIZE)))):
             known = await self._store.get_picture_sizes(names)
             await self.delete_files([name for name in names if name not in known])
 
@@ -301,10 +300,6 @@ def _compute_digest(source: IO[bytes]) -> bytes:
         raise Problem("body_too_large", f"A picture can have at most {MAX_PICTURE_BYTES} bytes")
     source.seek(0)
     return file_digest(source, "sha256").digest()  # type: ignore[arg-type]  # it needs no more than `readinto`
-
-
-def _take(names: Iterator[str]) -> list[str]:
-    return sorted(set(islice(names, _PAGE_SIZE)))
 
 
 def _no_uploads() -> Unavailable:

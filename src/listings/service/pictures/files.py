@@ -17,8 +17,7 @@ _DRAFTS = ".new"
 class PictureFiles(ABC):
     """The files. The methods wait for the disk or the network, so call them in a thread. They raise OSError."""
 
-    base_url = ""
-    """The URL below which browsers load the files, or "": from the service."""
+    base_url = ""  # the URL below which browsers load the files, or "": from the service
 
     def __init__(self, folder: Path, place: str) -> None:
         """`folder`: for files that are being written. `place`: where the others are, for messages."""

@@ -14,8 +14,7 @@ from listings.service.transfer.escaping import unescape_formula
 from listings.service.transfer.html_text import convert_to_text
 from listings.service.transfer.rows import COLUMNS
 
-IGNORED = "-"
-"""The column to which a mapping assigns cells that are not imported."""
+IGNORED = "-"  # the column to which a mapping assigns cells that are not imported
 
 _SYNONYMS: Mapping[str, list[str]] = msgspec.json.decode(  # the first name that a file has wins
     Path(__file__).with_name("synonyms.json").read_bytes(), type=dict[str, list[str]]
@@ -75,11 +74,6 @@ class ReadOptions(NamedTuple):
     skip_variants: bool = False  # import only the first variant of a product
     only: frozenset[str] = frozenset()  # the columns that are read, or all
 
-    def describe(self) -> bytes:
-        """Return the part of an import's digest: nothing for the default options."""
-        options = self._replace(only=frozenset())
-        return b"" if options == ReadOptions() else repr((sorted(self.mapping.items()), *options[1:3])).encode()
-
 
 def detect_delimiter(start: bytes) -> tuple[str, bool]:
     """Return the delimiter of a CSV file, and whether its first line is not the header but says it, like "sep=;"."""
@@ -98,8 +92,7 @@ class Header(NamedTuple):
     names: Sequence[str]
     columns: Sequence[str]
     shop: str | None  # whose export it is
-    used: Sequence[tuple[int, str]]  # the columns that are imported, with the indexes of their cells
-    spare: Sequence[tuple[int, str]]  # further cells for a column that is empty, with their indexes
+    used: Sequence[tuple[int, str]]  # the indexes of cells, and their columns. Later cells replace empty ones
     currency: int | None  # the index of the column with the currency of prices
     is_own: bool  # whether the file is an export of this program, whose texts are those of listings
     has_states: bool  # whether the column for is_active has another name, and other words
@@ -125,10 +118,10 @@ class Header(NamedTuple):
         for index, column in self.used:
             if index < count:
                 cell = unescape_formula(cells[index])
-                row[column] = f"{row[column]}\n{cell}" if column == "images" and row.get(column) else cell
-        for index, column in self.spare:
-            if index < count and not row.get(column):
-                row[column] = unescape_formula(cells[index])
+                if not row.get(column):
+                    row[column] = cell
+                elif column == "images":
+                    row[column] += f"\n{cell}"
         if not self.is_own:
             self._adapt(row, cells, convert_text=convert_text)
         return row
@@ -179,14 +172,13 @@ def build_header(cells: Sequence[str], name: str, options: ReadOptions) -> Heade
         for index, (column, rank) in enumerate(ranked)
         if column in columns and columns[index] == IGNORED and names[index] not in mapping and column not in taken
     ]
-    only = options.only
-    used = [(index, one) for index, one in enumerate(columns) if one not in {"", IGNORED} and (not only or one in only)]
+    used = [(index, one) for index, one in enumerate(columns) if one not in {"", IGNORED}]
+    used += [(index, column) for _, index, column in sorted(spare)]
     return Header(
         names=names,
         columns=columns,
         shop=shop,
-        used=used,
-        spare=[(index, column) for _, index, column in sorted(spare) if not only or column in only],
+        used=[(index, one) for index, one in used if not options.only or one in options.only],
         currency=next((index for index, word in enumerate(words) if word in _CURRENCIES), None),
         is_own={"id", "version"} <= set(columns),
         has_states="is_active" not in names,

@@ -13,7 +13,7 @@ from hashlib import file_digest
 from io import BufferedReader
 from operator import methodcaller
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -122,18 +122,18 @@ class ImportFile:
 
 
 def extend_digest(digest: bytes, options: ReadOptions) -> bytes:
-    """Return the digest of a file and the options with which it is read."""
-    described = options.describe()
-    return hashlib.sha256(digest + described).digest() if described else digest
+    """Return the digest of a file and the options with which it is read: with the default ones, that of the file."""
+    if options == _DEFAULT:
+        return digest
+    described = repr((sorted(options.mapping.items()), options.keep_text, options.skip_variants))
+    return hashlib.sha256(digest + described.encode()).digest()
 
 
 # Lines and rows
 
 
-class _Parsed(NamedTuple):
-    content: Mapping[str, object]
-    cells: Mapping[str, str] = {}
-    cell_errors: Mapping[str, FieldError] = {}
+# The content, cells and cell errors of a row
+_Parsed: TypeAlias = tuple[Mapping[str, object], Mapping[str, str], Mapping[str, FieldError]]
 
 
 class _Lines:
@@ -189,7 +189,7 @@ def _iterate_rows(
     while True:
         number = lines.line + 1
         lines.begin_row()
-        parsed: _Parsed | None = _Parsed({})
+        parsed: _Parsed | None = ({}, {}, {})
         reason = None
         try:
             parsed = read()
@@ -226,7 +226,7 @@ def _read_json_rows(file: BinaryIO, start: Position, *_: object) -> Iterator[Row
     def read() -> _Parsed | None:
         line = next(lines)
         try:
-            return None if line.isspace() else _Parsed(decode_object(line))
+            return None if line.isspace() else (decode_object(line), {}, {})
         except ValueError as error:
             raise ValueError(f"The row {error}") from None
 
@@ -324,7 +324,7 @@ def _parse_cells(table: _Table, cells: list[str], options: ReadOptions, *, by_re
         raise ValueError(f"The column {fault[0] or 'without a name'} has {fault[1][1:]}: enter a value")
     texts = table.header.read(cells, convert_text=not options.keep_text)
     content, errors = convert_cells(texts, decimal_comma=table.delimiter == ";")
-    return _Parsed(content, texts, errors)
+    return content, texts, errors
 
 
 def _describe_csv_error(error: csv.Error) -> str:

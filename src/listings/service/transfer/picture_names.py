@@ -1,7 +1,7 @@
 """Cells that name the files of uploaded pictures."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import PureWindowsPath
 from typing import cast
 
@@ -41,7 +41,8 @@ class PictureNames:
         return row._replace(content={**row.content, "images": urls}, cell_errors=errors)
 
     async def _find_names(self, text: str, index: int) -> list[str]:
-        for names in _split(text):
+        several = ([name for name in separator.split(text) if name] for separator in _SEPARATORS)
+        for names in ([text], *several):
             urls = [await self._find(name) for name in names]
             if None not in urls:
                 return [url for url in urls if url is not None]
@@ -58,9 +59,3 @@ class PictureNames:
             picture = await self._store.find_newest_picture(self._account_id, file_name)
             self._found[file_name] = build_path(picture.name) if picture is not None else None
         return self._found[file_name]
-
-
-def _split(text: str) -> Iterator[list[str]]:
-    yield [text]  # as one name
-    for separator in _SEPARATORS:
-        yield [name for name in separator.split(text) if name]

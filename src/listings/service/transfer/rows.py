@@ -12,8 +12,7 @@ COLUMNS = (*(name for name in Record.__struct_fields__ if name != "etag"), "vers
 """The columns of a row, in the order of an export."""
 
 FieldDiff: TypeAlias = Mapping[str, tuple[Value, Value]]
-SCANNED = frozenset({"id", "external_id", "deleted_at", "version"})
-"""The columns that decide on a file as a whole."""
+SCANNED = frozenset({"id", "external_id", "deleted_at", "version"})  # the columns that decide on a file as a whole
 
 
 class Row(NamedTuple):

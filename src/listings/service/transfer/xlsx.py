@@ -13,8 +13,7 @@ from xml.sax.saxutils import escape
 from listings.domain.errors import Problem
 from listings.service.pieces import Pieces
 
-ERROR = "\0"
-"""The first character of a cell without a value; the others say why. XML can't contain it."""
+ERROR = "\0"  # begins a cell without a value; the other characters say why. XML can't contain it
 
 _MAX_BYTES = 64 * 1024 * 1024  # unpacked, in all
 _MAX_ROWS = 1_048_576  # of Excel
