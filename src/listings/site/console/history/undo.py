@@ -1,7 +1,6 @@
 """Undo a change set, an import or an earlier _undo: preview, confirmation and result."""
 
 import hashlib
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import get_args
@@ -124,7 +123,7 @@ async def _preview_page(
         changes=changes,
         conflicts=conflicts,
         can_overwrite=wanted.overwrite or any(one.reason == "changed_later" for one in preview.conflicts),
-        form_id=form_id or secrets.token_urlsafe(16),
+        form_id=form_id,
     )
 
 
