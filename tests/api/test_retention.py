@@ -86,9 +86,6 @@ def partition_of(alice: UndoingSeller) -> tuple[int, int]:
     return bucket_of(alice.person.account.id), alice.person.account.id
 
 
-# Imports
-
-
 @pytest.mark.decision("G7a")
 @pytest.mark.every_engine
 def test_only_the_operator_imports_new_listings_with_given_ids(alice: UndoingSeller) -> None:

@@ -58,7 +58,6 @@ CHECKS = [
 
 @pytest.fixture(autouse=True)
 def unused_service_port(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:  # noqa: ARG001 - clears the environment
-    """Set a port that no program uses."""
     monkeypatch.setenv("LISTINGS_PORT", "1")
 
 
@@ -74,7 +73,6 @@ def run_doctor(cli: Cli, *options: str, code: int = 0) -> dict[str, Data]:
 
 
 def get_problem(cli: Cli, check: str, verdict: str, *options: str) -> Data:
-    """Return the row of the only check that is not ok."""
     found = run_doctor(cli, *options, code=int(verdict == "fault"))
     assert found[check]["verdict"] == verdict, found
     others = {row["check"]: row for row in found.values() if row["verdict"] != "ok" and row["check"] != check}
@@ -134,7 +132,6 @@ def test_a_running_service_is_ok(alice: Data, cli: Cli, program: Program, monkey
 
 
 def leave_wal(folder: Path) -> None:
-    """Leave the WAL and its index, as a killed service does."""
     database = folder / "data/listings.db"
     with closing(open_writer(database)) as writer:
         writer.execute("UPDATE accounts SET name = 'from the WAL'").fetchall()
@@ -560,7 +557,6 @@ def test_more_workers_than_processors_are_a_warning(
 
 @pytest.fixture
 def limits(cli: Cli, alice: Data) -> Path:
-    """A rate limit file that a service created and used."""
     assert cli.status(cli.key(alice)["key"]) == 200
     return cli.folder / "data/listings.db.limits-0000"
 

@@ -34,7 +34,6 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
 
 @pytest.fixture(scope="module")
 def seller(harness: Harness) -> Tab:
-    """The tab of a member with a key, more than a page of listings, and an undo."""
     tab = Tab(harness, HOST).get("/shop/sign-up")
     tab.post("/shop/sign-up", name="Alice", email=EMAIL, password=PASSWORD)
     account = harness.run(harness.services.accounts.extend_plan(EMAIL, 12))
@@ -48,14 +47,11 @@ def seller(harness: Harness) -> Tab:
 
 
 class Crawler:
-    """Requests all paths of the service to which the responses link."""
-
     def __init__(self, *tabs: Tab) -> None:
         self._tabs = tabs
         self.replies: dict[str, Reply] = {}
 
     def visit(self, *paths: str) -> None:
-        """Request these paths and, one after another, all to which they link."""
         waiting = list(paths)
         while waiting:
             path = waiting.pop()

@@ -22,9 +22,8 @@ from listings.domain import timestamps
 from listings.domain.changes import Change, get_name
 from listings.domain.history import OPERATOR
 from listings.domain.number_text import format_count
-from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertRequest
+from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertPreview, RevertRequest
 from listings.service import Services
-from listings.service.history.reverts import Preview
 
 _MAX_SHOWN = 20  # conflicts
 _REASONS = {
@@ -98,7 +97,7 @@ def undo(
     subjects: dict[RevertKind, int | None] = {"change": change, "import": import_id, "revert": revert, "key": key}
     request = _build_request(subjects, since, until)._replace(overwrite=overwrite)
 
-    async def load_preview(services: Services) -> tuple[int, Preview]:
+    async def load_preview(services: Services) -> tuple[int, RevertPreview]:
         owner = await services.accounts.find(account)
         return owner.id, await services.reverts.preview(owner.id, request)
 

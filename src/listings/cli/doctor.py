@@ -42,8 +42,11 @@ from listings.domain import timestamps
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.number_text import format_count
 from listings.domain.rate_limiter import REDIS_UNAVAILABLE
+from listings.ratelimit.mapped_file import list_log_files
 from listings.settings import ResolvedSetting, Settings, build_settings, find_removed_variables, find_unknown_variables
-from listings.store.sqlite.maintenance.inspection import Inspection
+from listings.store.sqlite import connections
+from listings.store.sqlite.maintenance import backup, snapshot, wal_readers
+from listings.store.sqlite.maintenance.inspection import Inspection, inspect
 
 if TYPE_CHECKING:
     from listings.ratelimit.redis_inspection import RedisReport
@@ -140,7 +143,7 @@ def _check_sqlite_database(settings: Settings, *, is_full: bool) -> Iterator[Che
         yield name, catch_os_error(check)
     inspection, problem = None, None
     try:
-        inspection = maintenance.inspect_database(settings, is_full=is_full)
+        inspection = inspect(settings.file, is_full=is_full)
     except Problem as error:
         problem = error
     database_id = inspection.database_id if inspection is not None else None
@@ -167,8 +170,8 @@ def _report_inspection(inspection: Inspection, settings: Settings, *, is_full: b
 
 def _check_database_file(settings: Settings) -> Finding:
     try:
-        maintenance.require_recovered(settings)
-        maintenance.require_database_file(settings)
+        connections.require_no_recovery_marker(settings.file)
+        connections.require_database_file(settings.file)
     except Problem as problem:
         return fault_of(problem.message)
     return ok(str(settings.file))
@@ -176,7 +179,7 @@ def _check_database_file(settings: Settings) -> Finding:
 
 def _has_database(settings: Settings) -> bool:
     with suppress(OSError, Problem):
-        maintenance.require_database_file(settings)
+        connections.require_database_file(settings.file)
         return True
     return False
 
@@ -248,7 +251,7 @@ def _user(number: int) -> str:
 
 
 def _check_disk(settings: Settings) -> Finding:
-    free, minimum = maintenance.get_free_bytes(settings)
+    free, minimum = connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES
     found = f"{free // _MIB} MiB are free"
     if free < minimum:
         return fault(
@@ -267,7 +270,7 @@ def _check_wal(settings: Settings) -> Finding:
     found = f"{size // 1024} KiB"
     if size <= _MAX_WAL_BYTES:
         return ok(found)
-    readers = maintenance.find_old_readers(settings)
+    readers = wal_readers.find_old_readers(settings.file)
     if readers is None:
         advice = f"A process may keep an old snapshot open: `fuser {wal}` lists it, as well as those of the service"
         return warning(found, advice)
@@ -281,7 +284,7 @@ def _check_wal(settings: Settings) -> Finding:
 
 
 def _check_last_backup(settings: Settings, created: int | None) -> Finding:
-    last, now = maintenance.get_last_backup(settings), time.time()
+    last, now = backup.get_last_backup(settings.file), time.time()
     since = last or created or now
     found = f"The last one is of {timestamps.format_timestamp(last)}" if last else "There is none yet"
     if now - since > _MAX_BACKUP_AGE_SECONDS:
@@ -291,7 +294,7 @@ def _check_last_backup(settings: Settings, created: int | None) -> Finding:
 
 
 def _check_rate_limit_files(settings: Settings, database_id: str | None) -> Finding:
-    files = maintenance.list_rate_limit_files(settings)
+    files = list_log_files(settings.file) if settings.rate_limit else None
     if not files:
         return ok("Not used" if files is None else "There are none yet")
     damaged = [str(file.path) for file in files if not file.is_valid]
@@ -309,7 +312,7 @@ def _check_rate_limit_files(settings: Settings, database_id: str | None) -> Find
 
 
 def _check_unfinished_backups(settings: Settings) -> Finding:
-    files = [str(path) for path in maintenance.find_stale_drafts(settings)]
+    files = [str(path) for path in snapshot.find_stale_drafts(settings.file.resolve().parent)]
     if files:
         return warning(f"An interrupted backup left {', '.join(files)}", f"Run `rm {' '.join(files)}`")
     return ok("There are none")
@@ -337,7 +340,8 @@ def _check_clock() -> Finding:
 
 def _check_sqlite_version() -> Finding:
     try:
-        return ok(maintenance.get_sqlite_version())
+        connections.require_safe_sqlite()
+        return ok(connections.get_sqlite_version())
     except Problem as problem:
         return fault(problem.message, "Install the package versions that Listings requires")
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from listings import maintenance
 from listings.cli.group import example
 from listings.cli.output import json_option, show
 from listings.cli.parameters import load_settings
 from listings.cli.service import with_service
 from listings.domain import timestamps
+from listings.store.sqlite import connections
 
 _MIB = 1024**2
 
@@ -26,7 +26,7 @@ def report() -> None:
     """
     times, found = with_service(lambda services: services.reports.build())
     settings = load_settings()
-    free = maintenance.get_free_bytes(settings)[0] // _MIB if isinstance(settings.database, Path) else None
+    free = connections.get_free_bytes(settings.file) // _MIB if isinstance(settings.database, Path) else None
     data = found._asdict()
     size = -(-data.pop("database_bytes") // _MIB)
     since = timestamps.format_timestamp(times.since)

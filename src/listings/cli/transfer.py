@@ -18,7 +18,7 @@ from listings.cli.parameters import Parsed
 from listings.cli.service import with_service
 from listings.domain.changes import format_pairs
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.imports import ImportProgress, Position, RowOutcome
 from listings.domain.model import Account
 from listings.domain.number_text import format_count

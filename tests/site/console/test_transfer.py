@@ -36,12 +36,10 @@ def hidden_fields(tab: Tab) -> dict[str, str]:
 
 
 def run_import(tab: Tab) -> Tab:
-    """Import the previewed file."""
     return tab.upload(f"{PATH}/run", "", b"", **hidden_fields(tab))
 
 
 def download_rejected(tab: Tab) -> bytes:
-    """Return the file of rejected rows that the page offers."""
     return tab.post(f"{PATH}/rejected", **hidden_fields(tab)).reply.body
 
 
@@ -335,9 +333,6 @@ def test_without_a_plan_only_export_is_possible(harness: Harness, alice: Tab) ->
     assert preview(alice, BAD).reply.status == 403
     assert alice.upload(f"{PATH}/run", "", b"", name="stock.csv", packed="x").reply.status == 403
     assert b"Lamp" in export(alice)
-
-
-# Choices, columns and spreadsheets
 
 
 def build_sheet(rows: int = 300) -> bytes:

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.pictures import Picture, build_path
 from listings.service.members.sessions import Member
 from listings.site import pages

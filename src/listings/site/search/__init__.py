@@ -8,9 +8,10 @@ from urllib.parse import quote_plus
 from starlette.datastructures import QueryParams
 
 from listings.domain.faults import FieldError
-from listings.domain.fields import MAX_PRICE_CENTS, Money
+from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.model import MarketQuery
 from listings.domain.number_text import parse_price
+from listings.domain.rules import Money
 from listings.search.results import MAX_RANKED
 from listings.search.words import split
 from listings.site.presentation import GROUPS

@@ -11,7 +11,8 @@ from listings.domain.model import MarketFacets, MarketQuery
 from listings.domain.number_text import format_count
 from listings.search.analysis import fold_category
 from listings.search.results import Counts
-from listings.service.market.results import FILTERS, merge_spellings
+from listings.search.schema import FILTERS
+from listings.service.market.results import merge_spellings
 from listings.site import pages, presentation
 from listings.site.context import site_of
 from listings.site.pictures.sources import find_sizes

@@ -9,10 +9,11 @@ import msgspec
 
 from listings.domain.errors import Problem
 from listings.domain.faults import FieldError
-from listings.domain.fields import MAX_PRICE_CENTS, Money
+from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.listings import ChangeStep
 from listings.domain.model import Listing, ListingChange
 from listings.domain.number_text import format_count
+from listings.domain.rules import Money
 from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.site.presentation import format_dollars, format_price

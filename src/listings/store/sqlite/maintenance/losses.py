@@ -12,7 +12,7 @@ from listings.store.mapping import Row
 
 # Others are called like their table.
 _NAMES = {"account_state": "account limit", "activity": "audit event", "api_keys": "key", "members": "password"}
-# Tables of counters, of what is derived from others, or short-lived, or about mail.
+# Tables of counters, and of rows that are derived from others, short-lived, or about mail.
 _IGNORED_TABLES = {
     *("listing_ids", "lost_changes", "schema_migrations", "periodic_tasks", "views", "view_salts", "account_days"),
     *("sessions", "sign_in_attempts", "sign_in_devices", "invitations", "email_tokens", "mails", "plan_reminders"),
@@ -58,7 +58,7 @@ def describe_losses(connection: apsw.Connection, tables: Container[str]) -> str:
 
 
 def _find_loss(connection: apsw.Connection, table: str, columns: Mapping[str, bool]) -> Row:
-    """Return the number and the newest time of a table's losses. `columns`: whether each is part of the key."""
+    # `columns`: whether each is part of the key.
     keys = [name for name, is_key in columns.items() if is_key]
     values = [name for name, is_key in columns.items() if not is_key] or keys
     times = [name for name in values if name == "moment" or name.endswith(_TIMES)]
