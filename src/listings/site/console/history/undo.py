@@ -1,4 +1,4 @@
-"""Undo a change set, an import or an earlier _undo: preview, confirmation and result."""
+"""Undo a change set, an import or an earlier undo: preview, confirmation and result."""
 
 import hashlib
 from collections.abc import Sequence
@@ -128,7 +128,7 @@ async def _preview_page(
 
 
 async def _find_origin(services: Services, member: Member, wanted: RevertRequest) -> tuple[str, int] | None:
-    # Who wrote the first change set to _undo, and when, or None if it has just been deleted.
+    # Who wrote the first change set to undo, and when, or None if it has just been deleted.
     first, number = None, int(str(wanted.subject).removeprefix("#"))
     with suppress(Problem):
         if wanted.kind == "revert":
@@ -153,7 +153,7 @@ def _explain(problem: Problem) -> Problem:
     if problem.code in _MISSING:
         return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
     if problem.code == "revert_running":
-        message = "An _undo is still running, and there can be only one at a time. Try again when it is finished"
+        message = "An undo is still running, and there can be only one at a time. Try again when it is finished"
         return Problem(problem.code, message)
     if problem.code == "idempotency_key_reused":
         return Problem(problem.code, "This form was already submitted. Start again from the activity")
