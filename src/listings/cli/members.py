@@ -1,9 +1,9 @@
 """`listings account invite`, `erase` and `export`: access to the console, and a person's data."""
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -22,21 +22,16 @@ from listings.cli.output import (
 )
 from listings.cli.parameters import Parsed, load_settings
 from listings.cli.service import with_service
-from listings.domain import timestamps
 from listings.domain.accounts import is_erased
-from listings.domain.audience import Takedown
-from listings.domain.changes import Change, build_record
+from listings.domain.changes import build_record
 from listings.domain.errors import Problem
-from listings.domain.history import Event, RejectedRequest, UsageCount
-from listings.domain.members import Session
 from listings.domain.model import Account
-from listings.domain.pictures import Picture, build_path
+from listings.domain.pictures import build_path
+from listings.domain.timestamps import HOUR_SECONDS, MICROSECONDS_PER_SECOND, format_timestamp
 from listings.service import Services
 from listings.service.mail.messages import LATEST
 from listings.service.members.invitations import INVITATION_SECONDS
 from listings.settings.values import parse_base_url
-
-T = TypeVar("T")
 
 _PAGE_SIZE = 500
 
@@ -65,7 +60,7 @@ def invite(account: str, base_url: str | None) -> None:
 
     token, expires_at = with_service(use)
     link = f"{base}/invitations/{token}"
-    if not show_json({"link": link, "expires_at": timestamps.format_timestamp(expires_at)}):
+    if not show_json({"link": link, "expires_at": format_timestamp(expires_at)}):
         click.echo(link)
     if not base_url:
         print_message(
@@ -146,10 +141,10 @@ def export(account: str, file: Path, *, pictures: Path | None, force: bool) -> N
 async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
     # Each row is written as it is read, so that memory does not grow with the account.
     target.write(b'{"account":' + msgspec.json.encode(await _account_data(services, owner)))
-    for name, rows in _sections(services, owner).items():
+    for name, read in _SECTIONS.items():
         target.write(b',\n"%b":[' % name.encode())
         separator = b""
-        async for row in rows():
+        async for row in read(services, owner):
             target.write(separator + msgspec.json.encode(row))
             separator = b",\n"
         target.write(b"]")
@@ -168,41 +163,48 @@ async def _account_data(services: Services, owner: Account) -> Mapping[str, obje
     }
 
 
-def _sections(services: Services, owner: Account) -> Mapping[str, Callable[[], AsyncIterator[Any]]]:
-    return {
-        "keys": lambda: _convert_rows(services.keys.list_of(owner), listed_key_data),
-        "sessions": lambda: _convert_rows(services.sessions.list_stored(owner), _session_data),
-        "activity": lambda: _read_activity(services, owner),
-        "usage": lambda: _convert_rows(services.usage.list_hours(owner), _usage_data),
-        "messages": lambda: _read_messages(services, owner),
-        "pictures": lambda: _read_pictures(services, owner),
-        "takedowns": lambda: _convert_rows(services.moderation.list_takedowns_of(owner), _takedown_data),
-        "rejected_requests": lambda: _convert_rows(services.usage.list_rejected(owner), _rejected_data),
-        "changes": lambda: (_change_data(one) async for one in services.changes.read_latest(owner, sys.maxsize)),
-        "listings": lambda: (listing_data(one) async for page in services.transfer.read_pages(owner) for one in page),
-    }
+async def _read_keys(services: Services, owner: Account) -> AsyncIterator[Any]:
+    for key in await services.keys.list_of(owner):
+        yield listed_key_data(key)
 
 
-async def _convert_rows(read: Awaitable[Iterable[T]], convert: Callable[[T], Any]) -> AsyncIterator[Any]:
-    for row in await read:
-        yield convert(row)
+async def _read_sessions(services: Services, owner: Account) -> AsyncIterator[Any]:
+    for session in await services.sessions.list_stored(owner):
+        yield {
+            "id": session.handle,
+            "browser": session.agent,
+            "signed_in_at": format_timestamp(session.created_at),
+            "last_seen_at": format_timestamp(session.seen_at),
+        }
 
 
 async def _read_activity(services: Services, owner: Account) -> AsyncIterator[Any]:
     page = await services.activity.list_page(owner, None, _PAGE_SIZE)
     while True:
         for event in page.events:
-            yield _event_data(event)
+            yield {
+                "at": format_timestamp(event.moment),
+                "what": event.kind,
+                "by": _name_actor(event.actor),
+                "id": event.subject or None,
+                "detail": msgspec.json.decode(event.detail) if event.detail else None,
+            }
         if page.next_cursor is None:
             return
         page = await services.activity.list_page(owner, page.next_cursor, _PAGE_SIZE)
+
+
+async def _read_usage(services: Services, owner: Account) -> AsyncIterator[Any]:
+    for row in await services.usage.list_hours(owner):
+        hour = format_timestamp(row.period * HOUR_SECONDS)
+        yield {"hour": hour, "key": row.key_id, "status": row.status, "requests": row.responses}
 
 
 async def _read_messages(services: Services, owner: Account) -> AsyncIterator[Any]:
     before = LATEST
     while page := await services.messages.list_page(owner, before, _PAGE_SIZE):
         for message in page:
-            row = {**message._asdict(), "at": timestamps.format_timestamp(message.created_at)}
+            row = {**message._asdict(), "at": format_timestamp(message.created_at)}
             yield {name: row[name] for name in ("at", "listing_id", "name", "email", "text")}
         before = (page[-1].created_at, page[-1].id)
 
@@ -211,77 +213,68 @@ async def _read_pictures(services: Services, owner: Account) -> AsyncIterator[An
     before = None
     while page := await services.pictures.page(owner.id, before, _PAGE_SIZE):
         for picture in page:
-            yield _picture_data(picture)
+            yield {
+                "url": build_path(picture.name),
+                "file_name": picture.file_name,
+                "width": picture.width,
+                "height": picture.height,
+                "bytes": picture.size,
+                "uploaded_at": format_timestamp(picture.created_at),
+                "unused_since": format_timestamp_or_none(picture.unused_since),
+            }
         before = (page[-1].created_at, page[-1].name)
 
 
-def _picture_data(picture: Picture) -> Mapping[str, object]:
-    return {
-        "url": build_path(picture.name),
-        "file_name": picture.file_name,
-        "width": picture.width,
-        "height": picture.height,
-        "bytes": picture.size,
-        "uploaded_at": timestamps.format_timestamp(picture.created_at),
-        "unused_since": format_timestamp_or_none(picture.unused_since),
-    }
+async def _read_takedowns(services: Services, owner: Account) -> AsyncIterator[Any]:
+    for takedown in await services.moderation.list_takedowns_of(owner):
+        at = format_timestamp(takedown.created_at)
+        yield {"at": at, "listing_id": takedown.listing_id, "reason": takedown.reason}
 
 
-def _session_data(session: Session) -> Mapping[str, object]:
-    return {
-        "id": session.handle,
-        "browser": session.agent,
-        "signed_in_at": timestamps.format_timestamp(session.created_at),
-        "last_seen_at": timestamps.format_timestamp(session.seen_at),
-    }
+async def _read_rejected_requests(services: Services, owner: Account) -> AsyncIterator[Any]:
+    for request in await services.usage.list_rejected(owner):
+        yield {
+            "at": format_timestamp(request.microseconds // MICROSECONDS_PER_SECOND),
+            "key": request.key_id,
+            "status": request.status,
+            "code": request.code,
+            "method": request.method,
+            "path": request.path,
+            "request_id": request.request_id,
+            "reason": request.reason,
+        }
 
 
-def _event_data(event: Event) -> Mapping[str, object]:
-    return {
-        "at": timestamps.format_timestamp(event.moment),
-        "what": event.kind,
-        "by": _name_actor(event.actor),
-        "id": event.subject or None,
-        "detail": msgspec.json.decode(event.detail) if event.detail else None,
-    }
+async def _read_changes(services: Services, owner: Account) -> AsyncIterator[Any]:
+    async for change in services.changes.read_latest(owner, sys.maxsize):
+        yield {
+            "change": change.edit_revision,
+            "at": format_timestamp(change.moment),
+            "what": change.kind,
+            "by": _name_actor(change.actor),
+            "listing": build_record(change),
+        }
 
 
-def _change_data(change: Change) -> Mapping[str, object]:
-    return {
-        "change": change.edit_revision,
-        "at": timestamps.format_timestamp(change.moment),
-        "what": change.kind,
-        "by": _name_actor(change.actor),
-        "listing": build_record(change),
-    }
+async def _read_listings(services: Services, owner: Account) -> AsyncIterator[Any]:
+    async for page in services.transfer.read_pages(owner):
+        for listing in page:
+            yield listing_data(listing)
+
+
+_SECTIONS = {
+    "keys": _read_keys,
+    "sessions": _read_sessions,
+    "activity": _read_activity,
+    "usage": _read_usage,
+    "messages": _read_messages,
+    "pictures": _read_pictures,
+    "takedowns": _read_takedowns,
+    "rejected_requests": _read_rejected_requests,
+    "changes": _read_changes,
+    "listings": _read_listings,
+}
 
 
 def _name_actor(actor: int) -> str:
     return ACTOR_NAMES.get(actor, f"key {actor}")
-
-
-def _takedown_data(takedown: Takedown) -> Mapping[str, object]:
-    at = timestamps.format_timestamp(takedown.created_at)
-    return {"at": at, "listing_id": takedown.listing_id, "reason": takedown.reason}
-
-
-def _usage_data(row: UsageCount) -> Mapping[str, object]:
-    return {
-        "hour": timestamps.format_timestamp(row.period * timestamps.HOUR_SECONDS),
-        "key": row.key_id,
-        "status": row.status,
-        "requests": row.responses,
-    }
-
-
-def _rejected_data(request: RejectedRequest) -> Mapping[str, object]:
-    return {
-        "at": timestamps.format_timestamp(request.microseconds // timestamps.MICROSECONDS_PER_SECOND),
-        "key": request.key_id,
-        "status": request.status,
-        "code": request.code,
-        "method": request.method,
-        "path": request.path,
-        "request_id": request.request_id,
-        "reason": request.reason,
-    }

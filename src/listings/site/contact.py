@@ -99,7 +99,6 @@ async def _message_page(
         message=message,
         is_sent=is_sent,
         suggestion=suggest_email(message.email) if is_sent else "",
-        form_id=secrets.token_urlsafe(16),
         max_length=MAX_LENGTH,
         trap=_TRAP,
     )

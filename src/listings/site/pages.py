@@ -1,6 +1,7 @@
 """Page responses: rendered templates, and errors as HTML or JSON."""
 
 import re
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -73,6 +74,7 @@ _GLOBALS = {
     "key_access": presentation.KEY_ACCESS,
     "map_url": presentation.map_url,
     "min_password_length": passwords.MIN_LENGTH,
+    "new_form_id": partial(secrets.token_urlsafe, 16),
     "price_parts": presentation.price_parts,
     "region_options": REGIONS,
     "sorts": search.SORTS,

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from listings.domain.changes import Change
 from listings.domain.fields import parse_id
 from listings.domain.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
 from listings.domain.model import MAX_ID, ApiKey
@@ -87,7 +86,11 @@ async def _show_history(request: Request, member: Member) -> Response:
     before = parse_id(request.query_params.get("before", "")) or MAX_ID
     page = await services.changes.read_of_listing(listing.id, before, _HISTORY_PAGE_SIZE)
     keys = {key.id: key for key in await services.keys.list_of(member.account)}
-    entries = [_describe_own(one, describe_actor(one.actor, keys)) for one in page.changes]
+    entries = []
+    for one in page.changes:
+        change, is_undo = describe_change(one, {}, max_fields=None), one.kind == "reverted"
+        who = describe_actor(one.actor, keys)
+        entries.append(_HistoryEntry(one.edit_revision, one.moment, who, is_undo, change))
     return console_page(
         request,
         "listing_history.html",
@@ -100,11 +103,6 @@ async def _show_history(request: Request, member: Member) -> Response:
 
 
 ROUTES = [Route(ACTIVITY_PATH, _show_activity), Route(f"{LISTINGS_PATH}/{{id}}/history", _show_history)]
-
-
-def _describe_own(change: Change, who: str) -> _HistoryEntry:
-    described = describe_change(change, {}, max_fields=None)
-    return _HistoryEntry(change.edit_revision, change.moment, who, change.kind == "reverted", described)
 
 
 async def describe_events(services: Services, member: Member, page: ActivityPage) -> list[ActivityEntry]:

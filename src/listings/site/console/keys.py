@@ -1,6 +1,5 @@
 """API key pages: create, rotate and revoke keys. A new key is shown once."""
 
-import secrets
 from typing import NamedTuple
 
 from starlette.datastructures import FormData
@@ -58,7 +57,6 @@ async def _show_keys(
         can_test=is_plan_active(await services.test_mode.find_plan_end(member.account), services.clock()),
         test_keys=[usage for usage in test_keys if not services.keys.is_revoked_or_expired(usage.key)],
         test_counts=await services.listings.count(test) if test is not None else None,
-        form_id=secrets.token_urlsafe(16),
         is_confirmed=services.sessions.is_confirmed(member),
     )
 
@@ -102,7 +100,6 @@ async def _show_key(
         has_ended=services.keys.is_revoked_or_expired(usage.key),
         graces=GRACES,
         grace=grace,
-        form_id=secrets.token_urlsafe(16),
         is_confirmed=services.sessions.is_confirmed(member),
     )
 

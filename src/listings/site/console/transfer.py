@@ -1,4 +1,4 @@
-"""Import pages, which apply the rules of `listings import`, and the _export as a download."""
+"""Import pages, which apply the rules of `listings import`, and the export as a download."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,7 +1,6 @@
-"""Undo a change set, an import or an earlier _undo: preview, confirmation and result."""
+"""Undo a change set, an import or an earlier undo: preview, confirmation and result."""
 
 import hashlib
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import get_args
@@ -124,12 +123,12 @@ async def _preview_page(
         changes=changes,
         conflicts=conflicts,
         can_overwrite=wanted.overwrite or any(one.reason == "changed_later" for one in preview.conflicts),
-        form_id=form_id or secrets.token_urlsafe(16),
+        form_id=form_id,
     )
 
 
 async def _find_origin(services: Services, member: Member, wanted: RevertRequest) -> tuple[str, int] | None:
-    # Who wrote the first change set to _undo, and when, or None if it has just been deleted.
+    # Who wrote the first change set to undo, and when, or None if it has just been deleted.
     first, number = None, int(str(wanted.subject).removeprefix("#"))
     with suppress(Problem):
         if wanted.kind == "revert":
@@ -154,7 +153,7 @@ def _explain(problem: Problem) -> Problem:
     if problem.code in _MISSING:
         return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
     if problem.code == "revert_running":
-        message = "An _undo is still running, and there can be only one at a time. Try again when it is finished"
+        message = "An undo is still running, and there can be only one at a time. Try again when it is finished"
         return Problem(problem.code, message)
     if problem.code == "idempotency_key_reused":
         return Problem(problem.code, "This form was already submitted. Start again from the activity")

@@ -135,14 +135,19 @@ async def _preview_listing(request: Request, member: Member) -> Response:
 @for_member
 async def _change_state(request: Request, member: Member) -> Response:
     action = get_text(await read_form(request), "action")
-    listing = await get_own_listing(request, member)
+    listing, listings = await get_own_listing(request, member), site_of(request).services.listings
     if action not in ACTIONS:
         raise Problem("invalid_request", "Unknown action")
     try:
         if action in NEEDS_PLAN:
             require_plan(request, member)
         require_state(listing, action)
-        await _change(site_of(request).services, member, action, listing.id)
+        if action == "delete":
+            await listings.delete(member.caller, listing.id)
+        elif action == "restore":
+            await listings.restore(member.caller, listing.id)
+        else:
+            await listings.update(member.caller, listing.id, {"is_active": action == "resume"})
     except Problem as problem:
         return await _edit_error_page(
             request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
@@ -150,7 +155,8 @@ async def _change_state(request: Request, member: Member) -> Response:
     change = None
     if (await get_own_listing(request, member)).version != listing.version:
         page = await site_of(request).services.changes.read_of_listing(listing.id, MAX_ID, 1)
-        change = next((last.edit_revision for last in page.changes if last.actor == CONSOLE), None)
+        last = next(iter(page.changes), None)
+        change = last.edit_revision if last is not None and last.actor == CONSOLE else None
     return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing.id}", ACTIONS[action], change)
 
 
@@ -163,9 +169,6 @@ ROUTES = [
     Route(f"{LISTINGS_PATH}/{{id}}/preview", _preview_listing, methods=["POST"]),
     Route(f"{LISTINGS_PATH}/{{id}}/state", _change_state, methods=["POST"]),
 ]
-
-
-# Use cases
 
 
 async def _can_edit(request: Request, member: Member, listing: Listing) -> bool:
@@ -210,18 +213,6 @@ def _place_error(problem: Problem) -> Problem:
     if problem.code != "external_id_taken":
         return problem
     return InvalidFieldsError([Fault("external_id", "taken", problem.message)])
-
-
-async def _change(services: Services, member: Member, action: str, listing_id: int) -> None:
-    if action == "delete":
-        await services.listings.delete(member.caller, listing_id)
-    elif action == "restore":
-        await services.listings.restore(member.caller, listing_id)
-    else:
-        await services.listings.update(member.caller, listing_id, {"is_active": action == "resume"})
-
-
-# Pages
 
 
 async def _form_page(

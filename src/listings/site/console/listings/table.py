@@ -1,6 +1,5 @@
 """The table of a seller's listings, with search and bulk changes."""
 
-import secrets
 from typing import Any
 
 from starlette.datastructures import FormData
@@ -134,7 +133,6 @@ async def _confirmation_page(
         "listings_bulk.html",
         problem=problem,
         form=form,
-        form_id=form.form_id or secrets.token_urlsafe(16),
         preview=preview,
         has_preview=price is not None,
         has_effect=price is not None and (count > len(preview) or any(isinstance(new, int) for _, new in preview)),
@@ -203,6 +201,5 @@ async def _listings_page(
         statuses=STATUSES,
         orders=SORTS,
         shown=SHOWN,
-        form_id=secrets.token_urlsafe(16),
         **_show_result(result),
     )
