@@ -78,8 +78,6 @@ _COUNT_MULTI_SHARD = "SELECT query_execution_multi_shard FROM citus_stat_counter
 
 
 class _Node(NamedTuple):
-    """A node of the cluster."""
-
     name: str
     port: int
     group: int  # 0 for the coordinator

@@ -180,21 +180,18 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def citus() -> Iterator[CitusCluster]:
-    """The cluster at LISTINGS_TEST_CITUS_URL, with databases for this run."""
     with CitusCluster(ADDRESS) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def databases_in_postgres(postgres: PostgresServer) -> Iterator[FolderDatabases]:
-    """A PostgreSQL database for each harness folder."""
     with FolderDatabases(postgres) as databases:
         yield databases
 
 
 @pytest.fixture(scope="session")
 def databases_in_citus(citus: CitusCluster) -> Iterator[FolderDatabases]:
-    """A Citus database for each harness folder."""
     with FolderDatabases(citus) as databases:
         yield databases
 
@@ -244,7 +241,6 @@ def start_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[b
 def running_on_postgres(
     tmp_path_factory: pytest.TempPathFactory, databases_in_postgres: FolderDatabases
 ) -> Iterator[RunningService]:
-    """One service on PostgreSQL for all tests."""
     folder = tmp_path_factory.mktemp("running-on-postgres")
     with RunningService(folder, database=databases_in_postgres.get_url(folder)) as service:
         yield service
@@ -302,7 +298,6 @@ def bucket(s3_server: "S3Server", monkeypatch: pytest.MonkeyPatch) -> "Bucket":
 
 @pytest.fixture
 def mailbox() -> Iterator["Mailbox"]:
-    """A mail server, and the mail that it has received."""
     from tests.mail_server import run_mail_server  # noqa: PLC0415 - few tests need it
 
     with run_mail_server() as mailbox:
@@ -355,7 +350,6 @@ class Client:
         return int(response.json()["id"])
 
     def read(self, listing_id: int) -> dict[str, object]:
-        """Return the listing as JSON."""
         response = self.get(f"/{listing_id}")
         assert response.status_code == 200, response.text
         record: dict[str, object] = response.json()
@@ -392,19 +386,16 @@ def http(running: RunningService) -> Iterator[httpx2.Client]:
 
 @pytest.fixture
 def alice(http: httpx2.Client, create_once: Callable[[str], Person]) -> Client:
-    """The owner."""
     return Client(http, create_once("alice"))
 
 
 @pytest.fixture
 def bob(http: httpx2.Client, create_once: Callable[[str], Person]) -> Client:
-    """Another account."""
     return Client(http, create_once("bob"))
 
 
 @pytest.fixture
 def charlie(http: httpx2.Client, create_once: Callable[[str], Person]) -> Client:
-    """An account whose plan has expired."""
     return Client(http, create_once("charlie"))
 
 

@@ -31,8 +31,6 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A status and the JSON object of a response."""
-
     status: int
     fields: dict[str, Any]
 

@@ -95,7 +95,6 @@ def check_java(people: dict[str, str]) -> None:
 
 
 def generate(language: str, folder: Path, options: str) -> None:
-    """Run openapi-generator."""
     arguments = ("-g", language, "-i", DOCUMENT, "-o", folder, f"--additional-properties={options}")
     run("openapi-generator-cli", "generate", *arguments, ONLY_SOURCES)
 
@@ -121,7 +120,6 @@ def check_others(_people: dict[str, str]) -> None:
 
 
 def check_attrs(people: dict[str, str]) -> None:
-    """Run openapi-python-client."""
     folder = WORK / "attrs"
     folder.mkdir()
     run("openapi-python-client", "generate", "--path", DOCUMENT, "--meta=none", "--output-path", folder / "generated")
@@ -145,7 +143,6 @@ def check_mcp(_people: dict[str, str]) -> None:
 
 
 def check_python(folder: Path, program: str, people: dict[str, str]) -> None:
-    """Check the types of a program and run it."""
     path = {"MYPYPATH": str(folder), "PYTHONPATH": str(folder)}
     checker = [sys.executable, "-m", "mypy", "--config-file=", "--strict", f"--cache-dir={WORK}/mypy"]
     file = PROGRAMS / "python_generated" / program

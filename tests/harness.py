@@ -55,8 +55,6 @@ class Clock:
 
 
 class Person(NamedTuple):
-    """A test account with a key."""
-
     account: Account
     key: str
     key_id: int
@@ -82,8 +80,6 @@ class Cast(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A response of the application."""
-
     status: int
     headers: dict[str, str]
     body: bytes
@@ -102,7 +98,6 @@ def unused_port() -> Iterator[int]:
 
 
 def build_sqlite_url(folder: Path) -> str:
-    """Return the URL of the database file in a harness's folder."""
     return f"sqlite:///{folder}/listings.db"
 
 
@@ -145,7 +140,6 @@ async def create_cast(services: Services) -> Cast:
 
 
 async def create_member(services: Services, name: str) -> Person:
-    """Create an account of the cast."""
     return await create_person(services, name, -MONTH if name == "charlie" else 12 * MONTH)
 
 
@@ -199,7 +193,6 @@ class Harness:
         return self._runner.run(task)
 
     def replace_services(self, **options: Any) -> None:
-        """Replace the services by ones with these options, over the same store."""
         options = {"index_folder": find_root(self.settings.file), **options}
         self.services = Services(self.store, self.services.limiter, self.clock, Options(**options))
         self.application = wiring.build_application(self.services, self.settings)
@@ -344,7 +337,6 @@ class RunningService:
         assert not self._thread.is_alive(), self._format_stacks()
 
     def _format_stacks(self) -> str:
-        """Return the stacks of the thread and of its tasks."""
         text = StringIO()
         traceback.print_stack(sys._current_frames().get(self._thread.ident or 0), file=text)  # noqa: SLF001 - documented
         for task in asyncio.all_tasks(self._loop):

@@ -35,7 +35,6 @@ class Mailbox:
 
     @property
     def text(self) -> str:
-        """The text of the last mail."""
         return read_text(self.messages[-1])
 
     @property
@@ -44,12 +43,10 @@ class Mailbox:
 
     @property
     def link(self) -> str:
-        """The path of the last link in the last mail."""
         return str(re.findall(r"https://market\.example(/\S+)", self.text)[-1])
 
 
 def read_text(message: EmailMessage, kind: str = "plain") -> str:
-    """Return a mail's text, or its HTML."""
     body = message.get_body((kind,))
     assert body is not None
     content: str = body.get_content()
@@ -120,7 +117,6 @@ def _authenticate(_server: Any, _session: Any, _envelope: Any, _mechanism: str, 
 
 
 def mail_flags(mailbox: Mailbox) -> dict[str, str]:
-    """Return the settings with which a harness sends its mail to a mailbox."""
     return {
         "smtp_url": mailbox.url,
         "mail_from": "no-reply@market.example",
@@ -130,7 +126,6 @@ def mail_flags(mailbox: Mailbox) -> dict[str, str]:
 
 
 def deliver(harness: Harness) -> None:
-    """Send the mail that is due."""
     harness.run(harness.services.mailer.send_due())
 
 

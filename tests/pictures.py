@@ -22,7 +22,6 @@ def draw(size: tuple[int, int] = (640, 480), mode: str = "RGB") -> Image.Image:
 
 
 def encode(picture: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
-    """Return the file of a picture."""
     file = BytesIO()
     picture.save(file, kind, **options)
     return file.getvalue()
@@ -58,7 +57,6 @@ def turn(picture: Image.Image, orientation: int) -> bytes:
 
 
 def profile(name: str) -> bytes:
-    """Return a colour profile of Pillow."""
     return ImageCms.ImageCmsProfile(ImageCms.createProfile(name)).tobytes()  # type: ignore[arg-type]
 
 

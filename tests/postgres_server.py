@@ -105,7 +105,6 @@ class ReusableDatabase:
 
 
 def run_as(user: str | None, *command: str | Path) -> None:
-    """Run a command as this user, or as the current one."""
     subprocess.run(
         command,
         user=user,
@@ -200,8 +199,6 @@ class PostgresServer:
         self._signal_all(signal.SIGCONT)
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run a statement on a new connection and return its rows."""
-
         async def run() -> list[tuple[Any, ...]]:
             connection = await asyncpg.connect(self.url(database))
             try:
@@ -258,7 +255,6 @@ class PostgresServer:
         return "migrated"
 
     def log(self) -> str:
-        """Return the server's log."""
         return (self._folder / "log").read_text("utf-8", "replace")
 
     def _is_ready(self) -> bool:
@@ -277,8 +273,6 @@ class PostgresServer:
 
 
 class DatabaseServer(Protocol):
-    """A server that provides test databases."""
-
     def database(self) -> AbstractContextManager[str]:
         """Yield the URL of a database with the schema and no rows."""
 
@@ -298,7 +292,6 @@ class FolderDatabases:
             self.release(folder)
 
     def get_url(self, folder: Path) -> str:
-        """Return the URL of a folder's database, which is always the same."""
         for deleted in [one for one in self._databases if not one.exists()]:
             self.release(deleted)
         if folder not in self._databases:
@@ -307,12 +300,10 @@ class FolderDatabases:
         return self._databases[folder][0]
 
     def release(self, folder: Path) -> None:
-        """Return a folder's database to the server."""
         self._databases.pop(folder)[1].close()
 
     @property
     def folders(self) -> set[Path]:
-        """The folders that have a database."""
         return set(self._databases)
 
 

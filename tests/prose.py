@@ -281,7 +281,6 @@ def find(path: Path, piece: Piece) -> Iterator[Hit]:
 
 @cache
 def count(path: Path) -> Count:
-    """Return the words and the hits of one file."""
     pieces = list(_split_file(path))
     hits = sorted(hit for piece in pieces for hit in find(path, piece))
     return Count(sum(len(_WORD.findall(piece.text)) for piece in pieces), hits)

@@ -86,7 +86,6 @@ class RedisServer:
             os.kill(self._process.pid, signal.SIGCONT)
 
     def client(self, **options: Any) -> "redis.Redis":
-        """Return a client for the test itself."""
         return redis.Redis(unix_socket_path=self.socket, password=self._password or None, **options)
 
     @property

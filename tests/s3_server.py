@@ -27,8 +27,6 @@ _SERVICES = ("master", "volume", "filer", "s3")
 
 
 class S3Server:
-    """The server, with a folder and ports of its own."""
-
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="listings-s3-")
         self.port = find_free_port()
@@ -45,7 +43,6 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which programs find the server."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_REGION": "us-east-1",
@@ -58,7 +55,6 @@ class S3Server:
         return Bucket(self, f"{secrets.token_hex(4)}/media")
 
     def open_store(self, prefix: str = "") -> S3Store:
-        """Return a client for the test itself."""
         return S3Store(
             BUCKET,
             prefix=prefix or None,
@@ -71,7 +67,6 @@ class S3Server:
 
     @property
     def pid(self) -> int:
-        """The process, for signals."""
         return self._process.pid
 
     @contextmanager
@@ -126,23 +121,19 @@ class Bucket(NamedTuple):
 
     @property
     def public_url(self) -> str:
-        """The URL below which anyone may read."""
         return f"http://127.0.0.1:{self.server.port}/{BUCKET}/{self.prefix}"
 
     @property
     def url(self) -> str:
-        """The URL for LISTINGS_MEDIA_URL."""
         return f"s3://{BUCKET}/{self.prefix}"
 
     @property
     def flags(self) -> dict[str, str]:
-        """The settings of a service."""
         return {"media_url": self.url, "media_base_url": self.public_url}
 
     def open_store(self) -> S3Store:
         return self.server.open_store(self.prefix)
 
     def list_files(self) -> list[str]:
-        """Return the names of all files of pictures, in order."""
         found = [entry["path"] for page in obstore.list(self.open_store()) for entry in page]
         return sorted(name for name in found if name != "database-id")

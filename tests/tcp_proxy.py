@@ -24,7 +24,6 @@ class TcpProxy:
             writer.transport.abort()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one connection."""
         self._writers.append(writer)
         try:
             from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target)

@@ -29,8 +29,6 @@ SERVES, STOPPED = True, False
 
 
 class CommandBlock(NamedTuple):
-    """A block of commands, and how to run it."""
-
     mark: str  # text that only this block contains
     folder: str
     serving: bool

@@ -23,7 +23,6 @@ BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE
 
 
 def run(*command: str | Path, folder: Path = HOME, path: str = os.environ["PATH"], umask: int = -1) -> str:
-    """Return the output of a command that must succeed."""
     outcome = subprocess.run(
         command,
         cwd=folder,

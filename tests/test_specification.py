@@ -90,7 +90,6 @@ def forward_unchanged(request: Request, forward: Forward) -> Answer:
 
 
 def changing_requests(method: str, change: Callable[[Request], Request]) -> Fault:
-    """Change the requests of a method before they reach the server."""
     return lambda request, forward: forward(change(request) if request.method == method else request)
 
 
@@ -111,8 +110,6 @@ def replacing_status(status: int, other: int) -> Fault:
 
 
 def changing_records(**convert: Callable[[Any], Any]) -> Fault:
-    """Change fields of each record in a response."""
-
     def change(record: dict[str, Any]) -> dict[str, Any]:
         return record | {name: function(record[name]) for name, function in convert.items()}
 

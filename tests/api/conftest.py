@@ -22,7 +22,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _one_shard_per_request(
     request: pytest.FixtureRequest, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Check that on Citus no request queries more than one shard."""
     if engine != "citus":
         yield
         return

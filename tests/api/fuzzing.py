@@ -20,14 +20,11 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Report(NamedTuple):
-    """The result of a run."""
-
     code: int  # 0 if nothing was found
     text: str
 
     @property
     def cases(self) -> int:
-        """Return the number of requests sent."""
         return int(re.findall(r"^\s+(\d+) generated", self.text, re.MULTILINE)[0])
 
 

@@ -116,7 +116,6 @@ def after_call(_context: HookContext, case: Case[Any], response: Response) -> No
 
 @schemathesis.hook
 def filter_failure(_context: HookContext, failure: Failure, case: Case[Any], response: Response) -> bool:
-    """Return whether a failure counts."""
     if isinstance(failure, RejectedPositiveData):
         return not _is_justly_rejected(response)
     if isinstance(failure, AcceptedNegativeData):

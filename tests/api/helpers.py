@@ -60,7 +60,6 @@ def create_lamps(harness: Harness) -> Person:
 
 
 def get_row(running: RunningService, listing_id: int) -> Listing:
-    """Return the stored listing, even if it is deleted."""
     listing = running.run(lambda services: store_of(services).get_listing(listing_id))
     assert listing is not None
     return listing
@@ -108,13 +107,6 @@ def assert_not_found(response: httpx2.Response) -> None:
 
 def assert_not_owner(response: httpx2.Response) -> None:
     assert_error(response, 403, "not_owner", "This listing belongs to another account")
-
-
-def assert_plan_expired(response: httpx2.Response) -> None:
-    assert get_outcome(response) == (403, "plan_expired")
-    assert list(response.json()) == ["error"]
-    message = response.json()["error"]
-    assert re.fullmatch(r"Business plan expired on \d{4}-\d\d-\d\d; renew at /console/plan", message), message
 
 
 def with_key(key: str) -> dict[str, str]:

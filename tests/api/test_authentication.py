@@ -13,7 +13,7 @@ from listings.api.routes import ROUTES
 from listings.domain import api_keys
 from listings.domain.errors import Problem
 from listings.service import Services
-from tests.api.helpers import LISTINGS, assert_not_owner, assert_plan_expired, get_outcome
+from tests.api.helpers import LISTINGS
 from tests.conftest import Client
 from tests.harness import MONTH, START, Cast, Harness, Person, Reply, RunningService, fetch
 
@@ -34,7 +34,6 @@ def get_rejection(reply: Reply) -> tuple[int, object, str, str]:
 
 
 def get_http_rejection(response: httpx2.Response) -> tuple[int, object, str, str]:
-    """Return the same for a response over HTTP."""
     headers = response.headers
     return response.status_code, response.json(), headers["X-Error-Code"], headers["WWW-Authenticate"]
 
@@ -48,40 +47,15 @@ def cut_hint(rejection: tuple[int, Any, str, str]) -> tuple[int, object, str, st
 # Accepted keys
 
 
-@pytest.mark.parametrize("name", ["X-API-Key", "x-api-key", "X-API-KEY"])
-def test_a_key_in_x_api_key_is_accepted(http: httpx2.Client, cast: Cast, name: str) -> None:
-    assert http.get(LISTINGS, headers={name: cast.alice.key}).status_code == 200
-
-
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
-def test_a_bearer_token_is_accepted_in_any_case_of_the_scheme(http: httpx2.Client, cast: Cast, scheme: str) -> None:
-    assert http.get(LISTINGS, headers={"Authorization": f"{scheme} {cast.alice.key}"}).status_code == 200
-
-
-@pytest.mark.parametrize("space", ["  ", " \t", "     "])
-def test_more_space_after_bearer_is_accepted(http: httpx2.Client, cast: Cast, space: str) -> None:
-    assert http.get(LISTINGS, headers={"Authorization": f"Bearer{space}{cast.alice.key}"}).status_code == 200
-
-
-@pytest.mark.parametrize(("before", "after"), [(" ", ""), ("", "  "), ("\t", " \t")])
-@pytest.mark.parametrize("scheme", [None, "Bearer"])
-def test_space_around_a_header_is_accepted(harness: Harness, scheme: str | None, before: str, after: str) -> None:
-    key = harness.cast().alice.key
-    name, value = ("Authorization", f"Bearer {key}") if scheme else ("X-API-Key", key)
-    assert send(harness, (name, before + value + after)).status == 200
-
-
-def test_a_key_gives_access_to_its_own_account_only(alice: Client, bob: Client) -> None:
-    listing = alice.create()
-    assert alice.get(f"/{listing}").status_code == 200
-    assert_not_owner(bob.get(f"/{listing}"))
-
-
-def test_all_keys_of_an_account_reach_the_same_listings(alice: Client, running: RunningService) -> None:
-    listing = alice.create()
-    account = alice.person.account
-    issued = running.run(lambda services: services.keys.create(str(account.id), "second"))
-    assert alice.get(f"/{listing}", headers={"X-API-Key": issued.secret}).status_code == 200
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("Authorization", value) for value in ("bearer {}", "BEARER {}", "bEaReR {}", "Bearer  {}", "Bearer \t{}")),
+        *((name, f" {value}") for name, value in (("Authorization", "Bearer {}\t"), ("X-API-Key", "\t{} \t"))),
+    ],
+)
+def test_the_case_of_the_scheme_and_space_do_not_matter(harness: Harness, name: str, value: str) -> None:
+    assert send(harness, (name, value.format(harness.person("alice").key))).status == 200
 
 
 @pytest.mark.parametrize("secret", ["k" * 16, "".join(map(chr, range(0x21, 0x7F))), "older/system+key==" * 11 + "ab"])
@@ -176,29 +150,19 @@ def test_a_key_in_the_body_is_never_read(http: httpx2.Client, cast: Cast, name: 
     assert get_http_rejection(http.post(LISTINGS, data=body)) == KEY_REQUIRED
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", ""),
-        ("POST", ""),
-        ("GET", "/1025"),
-        ("PUT", "/1025"),
-        ("PATCH", "/1025"),
-        ("DELETE", "/1025"),
-        ("GET", "/abc"),
-        ("DELETE", "/0"),
-        ("GET", "/"),
-    ],
-)
-def test_every_endpoint_needs_a_key(http: httpx2.Client, method: str, path: str) -> None:
-    assert get_http_rejection(http.request(method, LISTINGS + path)) == KEY_REQUIRED
-    assert get_http_rejection(http.request(method, LISTINGS + path, headers={"X-API-Key": UNKNOWN})) == INVALID_KEY
-
-
-def test_head_needs_a_key_too(http: httpx2.Client) -> None:
-    response = http.head(LISTINGS)
-    assert (response.status_code, response.content) == (401, b"")
-    assert response.headers["X-Error-Code"] == "api_key_required"
+def test_every_endpoint_needs_a_key_and_a_plan(harness: Harness) -> None:
+    charlie = harness.cast().charlie.key
+    protected = [
+        (method, pattern.replace("{id}", "1025"))
+        for pattern, methods in ROUTES.items()
+        for method, endpoint in methods.items()
+        if endpoint.needs_key
+    ]
+    assert len(protected) >= 18
+    for method, path in protected:
+        assert get_rejection(harness.fetch(method, path)) == KEY_REQUIRED, path
+        assert get_rejection(harness.fetch(method, path, key=UNKNOWN)) == INVALID_KEY, path
+        assert harness.fetch(method, path, key=charlie).headers["x-error-code"] == "plan_expired", path
 
 
 # Invalid keys
@@ -349,11 +313,11 @@ def test_a_revoked_key_is_invalid_at_the_next_request(alice: Client, running: Ru
     assert get_http_rejection(alice.post(json={"title": "a", "content": "b"})) == INVALID_KEY
 
 
-def test_revoking_one_key_leaves_the_others_valid(alice: Client, running: RunningService) -> None:
-    account = str(alice.person.account.id)
+def test_the_other_keys_of_an_account_stay_valid(alice: Client, running: RunningService) -> None:
+    listing, account = alice.create(), str(alice.person.account.id)
     issued = running.run(lambda services: services.keys.create(account, "second"))
     running.run(lambda services: services.keys.revoke(alice.person.key_id))
-    assert alice.get(headers={"X-API-Key": issued.secret}).status_code == 200
+    assert alice.get(f"/{listing}", headers={"X-API-Key": issued.secret}).status_code == 200
 
 
 def test_an_unknown_key_is_accepted_as_soon_as_it_exists(http: httpx2.Client, running: RunningService) -> None:
@@ -374,12 +338,6 @@ def test_a_key_is_valid_until_just_before_it_expires(harness: Harness) -> None:
     assert get_rejection(send(harness, ("X-API-Key", issued.secret))) == INVALID_KEY
     harness.clock.advance(MONTH)
     assert get_rejection(send(harness, ("X-API-Key", issued.secret))) == INVALID_KEY
-
-
-def test_a_key_without_an_expiry_lasts_as_long_as_the_plan(harness: Harness) -> None:
-    key = harness.person("alice", plan_ends_in=1000 * MONTH).key
-    harness.clock.advance(999 * MONTH)
-    assert send(harness, ("X-API-Key", key)).status == 200
 
 
 @pytest.mark.decision("G23")
@@ -437,28 +395,6 @@ def test_a_key_of_a_disabled_account_is_valid_again_once_it_is_enabled(harness: 
     for change, status in ((harness.services.accounts.disable, 403), (harness.services.accounts.enable, 200)):
         harness.run(change(alice.account.email))
         assert harness.fetch("GET", LISTINGS, key=alice.key).status == status
-
-
-def test_an_expired_plan_returns_403_and_not_401(charlie: Client) -> None:
-    response = charlie.get()
-    assert_plan_expired(response)
-    assert "WWW-Authenticate" not in response.headers
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", ""),
-        ("POST", ""),
-        ("GET", "/1"),
-        ("PUT", "/1"),
-        ("PATCH", "/1"),
-        ("DELETE", "/1"),
-        ("POST", "/1/restore"),
-    ],
-)
-def test_every_endpoint_needs_a_plan(charlie: Client, method: str, path: str) -> None:
-    assert get_outcome(charlie.request(method, path)) == (403, "plan_expired")
 
 
 def test_an_account_that_never_had_a_plan_needs_one(harness: Harness) -> None:

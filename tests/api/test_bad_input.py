@@ -117,6 +117,7 @@ MALFORMED = {
 INVALID_FIELDS: list[tuple[str, object]] = [  # each rule is tested in tests/domain
     ("price", 999_999_999.991),
     ("title", " "),
+    ("content", "a\0b"),
     ("images", ["javascript:alert(1)"]),
 ]
 
@@ -138,7 +139,6 @@ class Sender:
         ]
 
     def read(self) -> dict[str, object]:
-        """Return the record of the listing."""
         record: dict[str, object] = self._harness.fetch("GET", self._path, key=self._key).json()
         return record
 
@@ -204,17 +204,11 @@ def test_the_message_says_how_the_body_is_malformed(sender: Sender, kind: str, p
         assert part in get_message(reply, "malformed_json")
 
 
+@pytest.mark.decision("G18")
 @pytest.mark.parametrize(("name", "value"), INVALID_FIELDS)
 def test_an_invalid_field_is_rejected_by_name_and_nothing_is_stored(sender: Sender, name: str, value: object) -> None:
     for reply in sender.send(json.dumps({**REQUIRED, name: value}).encode()):
         assert get_message(reply, "invalid_request").startswith(name)
-    assert sender.has_changed_nothing()
-
-
-@pytest.mark.parametrize(("name", "text"), [("title", r"\u0000"), ("content", r"a\u0000b"), ("district", r"a\u0000")])
-def test_the_character_u0000_is_rejected(sender: Sender, name: str, text: str) -> None:
-    for reply in sender.send(build_body(name, f'"{text}"'.encode())):
-        assert get_message(reply, "invalid_request") == f"{name} must not contain the character U+0000"
     assert sender.has_changed_nothing()
 
 
@@ -225,9 +219,6 @@ def test_a_long_integer_is_rejected(sender: Sender, name: str, sign: bytes) -> N
             assert (reply.status, list(reply.json())) == (400, ["error"]), digits
             assert len(reply.json()["error"]) < 200
     assert sender.has_changed_nothing()
-
-
-# Unusual but valid bodies
 
 
 @pytest.mark.decision("G20")
@@ -270,9 +261,6 @@ def test_an_ignored_field_may_have_any_value(sender: Sender, value: bytes) -> No
     replies = sender.send(build_body("colour", value))
     assert [reply.status for reply in replies] == [201, 200, 200]
     assert {reply.headers["x-ignored-fields"] for reply in replies} == {"colour"}
-
-
-# Large, compressed and incomplete bodies
 
 
 def build_body_of_size(size: int) -> bytes:
@@ -348,7 +336,6 @@ def test_an_incomplete_body_gets_no_response_and_stores_nothing(
 
 
 def get_bodyless_write(alice: Client, write: str) -> str:
-    """Return the path of a write that has no body, for a listing that it would change."""
     path = f"/{alice.create()}"
     if write == "DELETE":
         return path

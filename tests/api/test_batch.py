@@ -4,7 +4,6 @@ import json
 import re
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,9 +11,7 @@ from hypothesis import strategies as st
 from listings.api.batch import parse
 from tests.api.batches import LAMP, create, delete, get_statuses, run, update
 from tests.api.helpers import (
-    LISTINGS,
     STRICT,
-    assert_plan_expired,
     get_etag,
     get_ids,
     get_invalid_request,
@@ -26,9 +23,6 @@ from tests.conftest import Client
 
 BAD_TAGS = 'must be one or more ETags, each in double quotes as in "v2.0", or *'
 NOT_FOUND = {"status": 404, "code": "listing_not_found", "body": {"error": "Listing not found"}}
-
-
-# Results
 
 
 @pytest.mark.every_engine
@@ -192,17 +186,13 @@ def create_listings(client: Client, other: Client) -> dict[str, int]:
     return {**ids, "unknown": 1024 * 10**9, "zero": 0, "negative": -5, "large": 2**63}
 
 
-@pytest.mark.parametrize("kind", SINGLE)
-def test_a_result_equals_the_response_of_the_single_request(alice: Client, bob: Client, kind: str) -> None:
-    compare_with_single_request(alice, bob, kind, {})
-
-
-@pytest.mark.parametrize("kind", [kind for kind in SINGLE if kind.startswith(("create", "update"))])
-def test_a_strict_result_equals_the_response_of_the_single_request(alice: Client, bob: Client, kind: str) -> None:
-    compare_with_single_request(alice, bob, kind, STRICT)
-
-
-def compare_with_single_request(alice: Client, bob: Client, kind: str, headers: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "headers"),
+    [*((kind, {}) for kind in SINGLE), *((kind, STRICT) for kind in SINGLE if kind.startswith(("create", "update")))],
+)
+def test_a_result_equals_the_response_of_the_single_request(
+    alice: Client, bob: Client, kind: str, headers: dict[str, str]
+) -> None:
     operation, method, segment, body = SINGLE[kind]
     for_single, for_batch = create_listings(alice, bob), create_listings(alice, bob)
     path = f"/{for_single[segment]}" if segment else ""
@@ -302,24 +292,6 @@ def test_strict_handling_ignores_nothing(alice: Client) -> None:
     assert get_statuses(run(alice, {**create(), "colour": "red"})) == [201]
 
 
-# Sequence
-
-
-def test_a_failure_does_not_affect_other_operations(alice: Client, bob: Client) -> None:
-    own, foreign = alice.create(), bob.create()
-    results = run(alice, create(), update(foreign, price=1), update(own, price=-1), delete(1), delete(own))
-    assert get_statuses(results) == [201, 403, 400, 404, 200]
-    assert results[1]["body"] == {"error": "This listing belongs to another account"}
-    assert len(get_ids(alice.get())) == 1
-    assert bob.read(foreign)["price"] == 0
-
-
-def test_a_batch_of_failures_returns_200_and_changes_nothing(alice: Client) -> None:
-    before = get_state(alice)
-    assert get_statuses(run(alice, delete(1), {"op": "create", "listing": {}}, {})) == [404, 400, 400]
-    assert get_state(alice) == before
-
-
 @pytest.mark.decision("G35")
 def test_if_match_guards_a_single_operation(alice: Client) -> None:
     own, other = alice.create(), alice.create()
@@ -360,16 +332,6 @@ def test_a_dry_run_shows_each_field_as_a_record_does(alice: Client) -> None:
     ]
 
 
-# Atomic batches
-
-
-def test_an_atomic_batch_without_failures_is_carried_out(alice: Client) -> None:
-    own = alice.create()
-    results = run(alice, create(), update(own, price=5), delete(own), atomic=True)
-    assert get_statuses(results) == [201, 200, 200]
-    assert [record["title"] for record in alice.get().json()["listings"]] == ["Lamp"]
-
-
 @pytest.mark.decision("G31")
 @pytest.mark.parametrize(
     ("place", "failing", "status"),
@@ -405,9 +367,6 @@ def test_each_of_several_failures_has_its_own_result(alice: Client) -> None:
     assert alice.get(f"/{own}").status_code == 200
 
 
-# The batch as one request
-
-
 @pytest.mark.parametrize("count", [1, 100])
 def test_a_batch_may_have_1_to_100_operations(alice: Client, count: int) -> None:
     assert get_statuses(run(alice, *[create()] * count)) == [201] * count
@@ -440,27 +399,6 @@ def test_a_malformed_batch_is_rejected(alice: Client, body: bytes, code: str, me
     assert response.json() == {"error": message}
 
 
-def test_a_batch_counts_once_towards_the_rate_limit(alice: Client) -> None:
-    before = int(alice.get().headers["X-RateLimit-Remaining"])
-    response = alice.post("/batch", json={"operations": [create()] * 100})
-    assert int(response.headers["X-RateLimit-Remaining"]) == before - 1
-
-
-def test_a_batch_needs_a_key_and_a_plan(http: httpx2.Client, charlie: Client) -> None:
-    body = {"operations": [create()]}
-    assert http.post(f"{LISTINGS}/batch", json=body).status_code == 401
-    assert_plan_expired(charlie.post("/batch", json=body))
-
-
-def test_a_batch_has_no_etag_and_must_not_be_stored(alice: Client) -> None:
-    response = alice.post("/batch/", json={"operations": [create()]})
-    assert (response.status_code, response.headers["Cache-Control"]) == (200, "no-store")
-    assert not {"etag", "location", "x-error-code"} & set(response.headers)
-
-
-# Idempotency
-
-
 @pytest.mark.decision("G36")
 @pytest.mark.every_engine
 @pytest.mark.parametrize("atomic", [False, True])
@@ -481,16 +419,6 @@ def test_the_same_body_at_two_paths_makes_two_requests(alice: Client) -> None:
     assert alice.post(json=body, headers=with_key("b1")).status_code == 201
     response = alice.post("/batch", json=body, headers=with_key("b1"))
     assert get_outcome(response) == (422, "idempotency_key_reused")
-
-
-# Random batches
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
 
 
 def test_if_match_of_an_operation_is_limited(alice: Client) -> None:

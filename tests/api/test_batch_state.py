@@ -14,6 +14,8 @@ from tests.api.helpers import (
 )
 from tests.conftest import Client
 
+pytestmark = pytest.mark.decision("G48")
+
 STALE = {
     "error": "Your listings do not match If-Match: read the list again and send its current ETag, including the quotes"
 }
@@ -28,7 +30,6 @@ def send_if(client: Client, tag: str, *operations: Any, query: str = "", **more:
     return client.post(f"/batch{query}", json=body, headers={"If-Match": tag})
 
 
-@pytest.mark.decision("G48")
 @pytest.mark.every_engine
 def test_a_batch_with_the_etag_of_a_list_applies_to_that_state_alone(alice: Client) -> None:
     own = alice.create()
@@ -45,7 +46,6 @@ def test_a_batch_with_the_etag_of_a_list_applies_to_that_state_alone(alice: Clie
     assert alice.read(own)["price"] == 7
 
 
-@pytest.mark.decision("G48")
 @pytest.mark.parametrize(
     ("tag", "status"),
     [
@@ -64,7 +64,6 @@ def test_a_batch_accepts_the_tags_of_its_account(alice: Client, tag: str, status
     assert send_if(alice, tag.format(alice.person.account.id), create()).status_code == status
 
 
-@pytest.mark.decision("G48")
 def test_a_batch_with_if_match_is_atomic(alice: Client) -> None:
     response = send_if(alice, "*", create(), delete(1))
     assert (get_statuses(response.json()["results"]), response.headers["ETag"]) == ([424, 404], get_state_tag(alice, 0))
@@ -75,7 +74,6 @@ def test_a_batch_with_if_match_is_atomic(alice: Client) -> None:
     assert send_if(alice, response.headers["ETag"], create(), atomic=True).headers["ETag"] == get_state_tag(alice, 1)
 
 
-@pytest.mark.decision("G48")
 def test_a_dry_run_returns_the_state_that_it_shows(alice: Client) -> None:
     tag = send_if(alice, "*", create(), query="?dry_run=true").headers["ETag"]
     assert tag == get_state_tag(alice, 0)
@@ -83,7 +81,6 @@ def test_a_dry_run_returns_the_state_that_it_shows(alice: Client) -> None:
     assert send_if(alice, tag, create(), query="?dry_run=true").status_code == 412
 
 
-@pytest.mark.decision("G48")
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @pytest.mark.parametrize("query", ["", "?status=all", "?count=true&sort=price"])
 def test_the_etag_of_a_list_is_that_of_its_rows_beside_a_busy_writer(alice: Client, query: str) -> None:

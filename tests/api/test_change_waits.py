@@ -21,13 +21,13 @@ from tests.api.helpers import LISTINGS
 from tests.harness import TIMEOUT, Harness, Person, RunningService
 from tests.http.raw import Connection, RawResponse, request
 
+pytestmark = pytest.mark.decision("G47")
+
 CHANGES = "/api/v1/changes"
 LONG = "timeout=30"
 
 
 class Seller:
-    """A seller whose programs write, and wait for changes."""
-
     def __init__(self, running: RunningService, person: Person) -> None:
         self.running = running
         self.person = person
@@ -36,7 +36,6 @@ class Seller:
         return connection.send(request("GET", f"{CHANGES}?{query}", self.person.key))
 
     def wait(self, connection: Connection, query: str = LONG) -> Connection:
-        """Send a request, and return when the service waits for its response."""
         before = self.count_waits()
         self.poll(connection, query)
         self.until(lambda: self.count_waits() > before)
@@ -80,7 +79,6 @@ def test_a_response_has_the_date_at_which_it_is_sent(alice: Seller) -> None:
         assert date.timestamp() >= int(asked) + 1
 
 
-@pytest.mark.decision("G47")
 @pytest.mark.every_engine
 def test_a_response_waits_for_the_first_change(alice: Seller) -> None:
     with Connection(alice.running) as waiting:
@@ -114,7 +112,6 @@ def test_changes_that_are_there_are_sent_immediately_without_gather(alice: Selle
         assert monotonic() - started < 25
 
 
-@pytest.mark.decision("G47")
 def test_gather_waits_for_more_changes_until_there_are_as_many_as_limit(alice: Seller) -> None:
     alice.create()
     with Connection(alice.running) as waiting:
@@ -142,7 +139,6 @@ async def end_plan(services: Services, person: Person) -> None:
     await services.accounts.expire_plan(str(person.account.id))
 
 
-@pytest.mark.decision("G47")
 @pytest.mark.parametrize(("change", "status"), [(revoke_key, 401), (end_plan, 403)])
 def test_key_and_plan_are_checked_again_before_the_response(alice: Seller, change: Any, status: int) -> None:
     with Connection(alice.running) as waiting:
@@ -151,7 +147,6 @@ def test_key_and_plan_are_checked_again_before_the_response(alice: Seller, chang
         assert waiting.read_response().status == status
 
 
-@pytest.mark.decision("G47")
 def test_the_waits_of_a_key_are_limited_and_a_client_that_leaves_ends_one(alice: Seller) -> None:
     with ExitStack() as stack:
         connections = [stack.enter_context(Connection(alice.running)) for _ in range(MAX_WAITS + 1)]
@@ -180,7 +175,6 @@ def test_a_client_that_leaves_ends_its_wait_over_plain_asgi(harness: Harness) ->
     assert reply.json() == {"change_sets": [], "last": 0, "more": False}
 
 
-@pytest.mark.decision("G47")
 def test_a_stop_ends_waits_with_a_response(tmp_path: Path) -> None:
     with ExitStack() as stack:
         with RunningService(tmp_path) as running:

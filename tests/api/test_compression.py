@@ -16,6 +16,8 @@ from tests.api.helpers import LISTINGS
 from tests.api.test_large_lists import count_files, create_lamps, wait_for_closed_files
 from tests.harness import Harness, Person, Reply, fetch
 
+pytestmark = pytest.mark.decision("G41")
+
 GZIP = {"Accept-Encoding": "gzip"}
 LONG = {"title": "Lamp", "content": "Brass, with a green shade. " * 60}
 DOCS = ("/docs", "/openapi.json", "/docs/reference.css", "/docs/reference.js")
@@ -28,13 +30,11 @@ def alice(harness: Harness) -> Person:
 
 @pytest.fixture
 def path(harness: Harness, alice: Person) -> str:
-    """The path of a long listing."""
     created = harness.fetch("POST", LISTINGS, key=alice.key, json=LONG)
     return f"{LISTINGS}/{created.json()['id']}"
 
 
 def unpack(reply: Reply) -> bytes:
-    """Return the plain body of a compressed response."""
     assert (reply.status, reply.headers["content-encoding"]) == (200, "gzip")
     assert int(reply.headers["content-length"]) == len(reply.body)
     assert reply.body[:8] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00"  # no time: the same body has the same bytes
@@ -47,10 +47,6 @@ def assert_plain(reply: Reply) -> None:
     assert not reply.headers.get("etag", "").endswith('-gzip"')
 
 
-# Which bodies
-
-
-@pytest.mark.decision("G41")
 def test_a_body_is_the_plain_one_compressed(harness: Harness, alice: Person, path: str) -> None:
     for target in (LISTINGS, f"{LISTINGS}?limit=5", path, f"{path}?include=all"):
         plain = harness.fetch("GET", target, key=alice.key)
@@ -102,10 +98,6 @@ def test_errors_and_pages_are_never_compressed(harness: Harness, alice: Person) 
         assert_plain(reply)
 
 
-# Accept-Encoding
-
-
-@pytest.mark.decision("G41")
 def test_accept_encoding_chooses_the_encoding() -> None:
     chosen = {
         "large bodies": [
@@ -135,10 +127,6 @@ def test_a_refused_identity_compresses_small_bodies_but_no_304(harness: Harness,
     assert (same.status, same.body, "content-encoding" in same.headers) == (304, b"", False)
 
 
-# Entity tags
-
-
-@pytest.mark.decision("G41")
 def test_a_304_names_a_tag_of_an_encoding_that_the_client_accepts(harness: Harness, alice: Person, path: str) -> None:
     statuses = {
         "gzip": (304, 304),  # the client accepts no encoding too
@@ -157,7 +145,6 @@ def test_a_304_names_a_tag_of_an_encoding_that_the_client_accepts(harness: Harne
                 assert reply.headers["vary"] == "accept-encoding"
 
 
-@pytest.mark.decision("G41")
 def test_if_match_ignores_the_encoding(harness: Harness, alice: Person, path: str) -> None:
     def get_tag() -> str:
         return harness.fetch("GET", path, key=alice.key, headers=GZIP).headers["etag"]
@@ -179,9 +166,6 @@ def test_a_compressed_representation_has_the_tag_of_its_encoding(harness: Harnes
     reply = harness.fetch("PATCH", path, key=alice.key, json={"price": 5}, headers=headers)
     assert json.loads(unpack(reply))["price"] == 5
     assert reply.headers["etag"] == harness.fetch("GET", path, key=alice.key, headers=GZIP).headers["etag"]
-
-
-# Cache
 
 
 def test_a_cached_response_is_compressed_once_and_both_forms_count(
@@ -209,11 +193,7 @@ def test_no_path_leads_to_the_compressed_form_in_the_cache(harness: Harness, ali
     assert harness.fetch("GET", f"{LISTINGS}/%2Fgzip", key=alice.key).status == 404
 
 
-# Large bodies
-
-
 def build_text(size: int) -> str:
-    """Return text that compresses slowly."""
     return random.Random(1).randbytes(size // 2).hex()
 
 
@@ -252,7 +232,6 @@ def test_larger_bodies_in_memory_are_compressed_in_few_threads(
 
 
 @pytest.mark.every_engine
-@pytest.mark.decision("G41")
 def test_a_large_list_is_compressed_into_a_file_of_its_own(harness: Harness, tmp_path: Path, alice: Person) -> None:
     create_lamps(harness, alice)
 

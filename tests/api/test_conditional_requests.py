@@ -27,9 +27,6 @@ pytestmark = pytest.mark.uncovered
 STALE = 412, "precondition_failed"
 
 
-# ETag of a listing
-
-
 @pytest.mark.decision("G35")
 @pytest.mark.parametrize("field", ALL_FIELDS)
 def test_every_edit_of_a_listing_changes_its_etag(alice: Client, field: str) -> None:
@@ -86,22 +83,12 @@ def test_an_etag_changes_only_with_an_edit(alice: Client, kind: str) -> None:
     assert [get_etag(alice, each) for each in paths] == before
 
 
-def test_an_edit_of_another_listing_does_not_change_the_etag(alice: Client) -> None:
-    path, other = f"/{alice.create()}", f"/{alice.create()}"
-    before = get_etag(alice, path)
-    alice.patch(other, json={"price": 9})
-    assert get_etag(alice, path) == before
-
-
 def test_an_etag_depends_on_the_included_fields(alice: Client) -> None:
     path = f"/{alice.create()}"
     queries = ["", "?include=district", "?include=latitude", "?include=all", "?include=deleted_at"]
     assert len({get_etag(alice, path + query) for query in queries}) == len(queries)
     assert get_etag(alice, f"{path}?include=latitude,district") == get_etag(alice, f"{path}?include=district,latitude")
     assert get_etag(alice, f"{path}?colour=red") == get_etag(alice, path)
-
-
-# ETag of a list
 
 
 @pytest.mark.decision("G35")
@@ -121,13 +108,6 @@ def test_every_edit_of_the_account_changes_the_etag_of_its_list(alice: Client) -
     assert len(set(etags)) == len(etags)
 
 
-def test_an_edit_of_another_account_does_not_change_the_etag(alice: Client, bob: Client) -> None:
-    alice.create()
-    before = get_etag(alice)
-    bob.patch(f"/{bob.create()}", json={"price": 5})
-    assert get_etag(alice) == before
-
-
 def test_lists_of_two_accounts_have_different_etags(alice: Client, bob: Client) -> None:
     for query in ("", "?status=all"):
         assert get_etag(alice, query) != get_etag(bob, query)
@@ -144,9 +124,6 @@ def test_every_query_has_an_etag_of_its_own(alice: Client) -> None:
     queries += ["?include=all", "?include=district", "?category=", "?region=", "?updated_since=2020-01-01"]
     assert len({get_etag(alice, query) for query in queries}) == len(queries)
     assert get_etag(alice, "?limit=1&sort=price") == get_etag(alice, "?sort=price&limit=1")
-
-
-# If-None-Match
 
 
 def assert_if_none_match(client: Client, path: str, sent: str, status: int) -> None:
@@ -210,13 +187,6 @@ def test_an_edit_invalidates_the_etag(alice: Client) -> None:
         assert alice.get(each, headers={"If-None-Match": etag}).status_code == 200
 
 
-def test_a_304_counts_towards_the_rate_limit(alice: Client) -> None:
-    before = alice.get()
-    after = alice.get(headers={"If-None-Match": before.headers["ETag"]})
-    remaining = [int(response.headers["X-RateLimit-Remaining"]) for response in (before, after)]
-    assert (after.status_code, remaining[0] - remaining[1]) == (304, 1)
-
-
 def test_if_none_match_is_checked_last(alice: Client, bob: Client, charlie: Client) -> None:
     path, deleted = f"/{alice.create()}", f"/{alice.create()}"
     alice.delete(deleted)
@@ -235,9 +205,6 @@ def test_a_response_without_an_etag_must_not_be_stored(alice: Client) -> None:
     responses.append(alice.patch(f"{path}?dry_run=true", json={}))
     assert {response.headers["Cache-Control"] for response in responses} == {"no-store"}
     assert not [response for response in responses if "ETag" in response.headers]
-
-
-# If-Match
 
 
 WRITES: dict[str, Callable[[Client, str, dict[str, str]], httpx2.Response]] = {
@@ -324,15 +291,6 @@ def test_a_long_invalid_if_match_is_rejected_quickly(alice: Client) -> None:
     assert perf_counter() - started < 1
 
 
-def test_a_write_accepts_the_etag_of_the_last_read(alice: Client) -> None:
-    path = f"/{alice.create()}"
-    for write in ("PUT", "PATCH", "DELETE"):
-        etag = get_etag(alice, f"{path}?include=all")
-        alice.patch(path, json={"title": write})
-        assert get_outcome(WRITES[write](alice, path, {"If-Match": etag})) == STALE
-        assert WRITES[write](alice, path, {"If-Match": get_etag(alice, path)}).status_code == 200
-
-
 @pytest.mark.decision("G54")
 def test_a_write_accepts_the_etag_of_the_last_write(alice: Client) -> None:
     path = f"/{alice.create()}"
@@ -348,32 +306,17 @@ def test_a_write_accepts_the_etag_of_the_last_write(alice: Client) -> None:
     assert alice.delete(path, headers={"If-Match": etag}).status_code == 200
 
 
-def test_if_match_is_checked_last(alice: Client, bob: Client) -> None:
-    path, deleted = f"/{alice.create()}", f"/{alice.create()}"
+def test_if_match_of_a_restore_is_checked_last(alice: Client, bob: Client) -> None:
+    deleted = f"/{alice.create()}"
     alice.delete(deleted)
     stale = {"If-Match": '"v9.0"'}
-    assert get_outcome(alice.put("/1", json={}, headers=stale)) == (404, "listing_not_found")
-    assert get_outcome(bob.put(path, json={}, headers=stale)) == (403, "not_owner")
-    assert get_outcome(alice.put(deleted, json={}, headers=stale)) == (404, "listing_not_found")
-    assert get_outcome(alice.put(path, content=b"{", headers=stale)) == (400, "malformed_json")
-    assert get_outcome(alice.put(path, json={"price": -1}, headers=stale)) == (400, "invalid_request")
-    assert get_outcome(alice.put(path, json={}, headers=stale)) == STALE
     assert get_outcome(bob.post(f"{deleted}/restore", headers=stale)) == (403, "not_owner")
     assert get_outcome(alice.post(f"{deleted}/restore", headers=stale)) == STALE
-
-
-def test_the_last_write_wins_without_if_match(alice: Client) -> None:
-    path = f"/{alice.create()}"
-    assert [alice.patch(path, json={"price": price}).status_code for price in (1, 2, 3)] == [200] * 3
-    assert alice.get(path).json()["price"] == 3
 
 
 def test_a_create_ignores_conditions(alice: Client) -> None:
     response = alice.post(json={"title": "t", "content": "c"}, headers={"If-Match": '"v9.0"', "If-None-Match": "*"})
     assert response.status_code == 201
-
-
-# If-None-Match of a write, If-Match of a read
 
 
 @pytest.mark.decision("G54")
@@ -430,9 +373,6 @@ def test_if_match_of_a_read_is_checked_last(alice: Client, bob: Client) -> None:
     assert get_outcome(alice.get("/1", headers=stale)) == (404, "listing_not_found")
     assert get_outcome(bob.get(path, headers=stale)) == (403, "not_owner")
     assert get_outcome(alice.get(f"{path}?include=x", headers=stale)) == (400, "invalid_request")
-
-
-# Lost updates
 
 
 @pytest.mark.decision("G54")

@@ -16,9 +16,7 @@ from tests.api.helpers import (
     STRICT,
     VISIBLE_FIELDS,
     assert_error,
-    assert_plan_expired,
     get_ids,
-    get_row,
 )
 from tests.conftest import Client
 from tests.harness import Harness, RunningService
@@ -40,9 +38,6 @@ def has_no_listings(client: Client, running: RunningService) -> bool:
     """Return whether the account has never had a listing; drafts and deleted ones count."""
     account = client.person.account.id
     return running.run(lambda services: store_of(services).get_revisions(account % 1024, account)).revision == 0
-
-
-# Response
 
 
 @pytest.mark.decision("G15")
@@ -68,15 +63,6 @@ def test_a_rejected_create_has_no_location(alice: Client) -> None:
     assert "Location" not in alice.post(json={}).headers
 
 
-# Stored values
-
-
-@pytest.mark.decision("G5", "G9")
-def test_fields_that_were_never_given_have_defaults(alice: Client) -> None:
-    record = alice.read(alice.create(**REQUIRED))
-    assert {name: value for name, value in record.items() if name in DEFAULTS} == DEFAULTS
-
-
 @pytest.mark.every_engine
 def test_all_given_fields_are_returned(alice: Client) -> None:
     path = f"/{alice.create(**ALL_FIELDS)}"
@@ -86,27 +72,15 @@ def test_all_given_fields_are_returned(alice: Client) -> None:
     assert {name: record[name] for name in ALL_FIELDS} == ALL_FIELDS
 
 
-@pytest.mark.decision("G1")
-def test_district_and_coordinates_are_stored_and_not_returned(alice: Client, running: RunningService) -> None:
-    listing = alice.create(district="Te Aro", latitude=-41.29, longitude=174.78)
-    row = get_row(running, listing)
-    assert (row.district, row.latitude, row.longitude) == ("Te Aro", -41.29, 174.78)
-    assert {"district", "latitude", "longitude"}.isdisjoint(alice.read(listing))
-
-
-def test_district_and_coordinates_are_empty_by_default(alice: Client, running: RunningService) -> None:
-    row = get_row(running, alice.create())
-    assert (row.district, row.latitude, row.longitude) == ("", None, None)
-
-
-@pytest.mark.decision("G5")
+@pytest.mark.decision("G5", "G9")
 @pytest.mark.parametrize(
     "fields",
     [
+        {},
         dict.fromkeys([*DEFAULTS, "district", "latitude", "longitude"]),
         {"category": "", "location": "", "region": "", "district": "", "images": []},
     ],
-    ids=["null", "empty"],
+    ids=["absent", "null", "empty"],
 )
 def test_null_and_empty_values_count_as_not_given(alice: Client, fields: Mapping[str, object]) -> None:
     record = alice.read(alice.create(**fields))
@@ -172,12 +146,6 @@ def test_a_price_is_returned_without_rounding_errors(alice: Client, sent: bytes,
     assert not match[1].startswith("-")
 
 
-@pytest.mark.decision("G3")
-def test_images_keep_their_order_and_duplicates(alice: Client) -> None:
-    images = ["https://a.example/b.jpg", "/a.jpg", "https://a.example/b.jpg", 'https://bücher.example/"鳥".png']
-    assert alice.read(alice.create(images=images))["images"] == images
-
-
 def test_the_last_of_several_duplicate_fields_counts(alice: Client) -> None:
     response = alice.post(content=b'{"title": 5, "content": "b", "title": "first", "title": "last"}')
     assert alice.read(response.json()["id"])["title"] == "last"
@@ -191,9 +159,6 @@ def test_the_content_type_is_ignored(alice: Client, content_type: str | None) ->
     assert response.status_code == 201
 
 
-# Times
-
-
 @pytest.mark.decision("G7")
 def test_both_times_are_the_time_of_creation(harness: Harness) -> None:
     key = harness.person("alice").key
@@ -201,42 +166,6 @@ def test_both_times_are_the_time_of_creation(harness: Harness) -> None:
     listing = harness.fetch("POST", LISTINGS, key=key, json=REQUIRED).json()["id"]
     record = harness.fetch("GET", f"{LISTINGS}/{listing}", key=key).json()
     assert record["created_at"] == record["updated_at"] == "2026-09-21 14:13:20"
-
-
-# Ids
-
-
-# Rejected bodies
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ({}, "title is required; content is required"),
-        ({"content": "b"}, "title is required"),
-        ({"title": "a", "content": None}, "content is required"),
-        ({"title": "", "content": "b"}, "title is required and must not be blank"),
-        ({**REQUIRED, "price": 1.999}, "price must have at most two decimals, got 1.999"),
-        ({**REQUIRED, "images": [""]}, 'images[0] must be a URL of 1 to 2048 characters, got ""'),
-        (
-            {"title": 5, "content": "b", "is_active": "yes"},
-            'title must be a string, got a number; is_active must be true or false, got "yes"',
-        ),
-    ],
-)
-def test_a_bad_field_is_rejected_and_nothing_is_stored(
-    alice: Client, running: RunningService, body: Mapping[str, object], message: str
-) -> None:
-    assert_error(alice.post(json=body), 400, "invalid_request", message)
-    assert has_no_listings(alice, running)
-
-
-def test_an_expired_plan_is_rejected_and_nothing_is_stored(charlie: Client, running: RunningService) -> None:
-    assert_plan_expired(charlie.post(json=REQUIRED))
-    assert has_no_listings(charlie, running)
-
-
-# Ignored fields
 
 
 def test_read_only_fields_are_ignored_and_named(alice: Client, bob: Client) -> None:
@@ -250,10 +179,6 @@ def test_read_only_fields_are_ignored_and_named(alice: Client, bob: Client) -> N
     assert record["view_count"] == 0
     assert record["created_at"] == record["updated_at"] != "x"
     assert bob.read(foreign)["title"] == "Bicycle"
-
-
-def test_there_is_no_header_if_nothing_was_ignored(alice: Client) -> None:
-    assert "X-Ignored-Fields" not in alice.post(json=ALL_FIELDS).headers
 
 
 @pytest.mark.parametrize("name", ["Title", "title ", "two words", "a,b", "a\r\nSet-Cookie: x", "ключ", "😀", "%", "\0"])
@@ -275,9 +200,6 @@ def test_long_names_of_ignored_fields_do_not_exceed_the_header_size(alice: Clien
     response = alice.post(json={**REQUIRED, **{"😀" * 1000 + str(n): n for n in range(100)}})
     assert response.status_code == 201
     assert len(response.headers["X-Ignored-Fields"]) < 64 * 1024
-
-
-# Strict handling
 
 
 @pytest.mark.parametrize(
@@ -319,9 +241,3 @@ def test_strict_handling_accepts_a_valid_body_and_says_so(alice: Client) -> None
     assert response.status_code == 201
     assert response.headers["Preference-Applied"] == "handling=strict"
     assert "X-Ignored-Fields" not in response.headers
-
-
-def test_strict_handling_rejects_a_relative_image(alice: Client) -> None:
-    response = alice.post(json={**REQUIRED, "images": ["/1.jpg"]}, headers=STRICT)
-    message = 'images[0] must be an absolute http or https URL, got "/1.jpg"'
-    assert_error(response, 400, "invalid_request", message)

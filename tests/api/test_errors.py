@@ -46,7 +46,6 @@ def create(harness: Harness, key: str) -> str:
 
 
 def create_deleted(harness: Harness, key: str) -> str:
-    """Return the path of a deleted listing."""
     path = create(harness, key)
     harness.fetch("DELETE", path, key=key)
     return path
@@ -120,7 +119,6 @@ def take_external_id(harness: Harness, key: str) -> Reply:
 
 
 def fill_account(harness: Harness, key: str, query: str = "") -> Reply:
-    """Create a listing beyond the number that an account may have."""
     engine = cast("SqliteStore", harness.store).engine
     limits, engine.limits = engine.limits, AccountLimits(listings=0)
     try:

@@ -25,7 +25,6 @@ def message(external_id: str, holder: int) -> str:
 
 
 def run(client: Client, *operations: Any, query: str = "", **headers: str) -> list[Any]:
-    """Send a batch and return its results."""
     response = client.post(f"/batch{query}", json={"operations": operations}, headers=headers)
     assert response.status_code == 200, response.text
     results: list[Any] = response.json()["results"]
@@ -129,14 +128,6 @@ def test_the_result_of_a_put_says_what_it_did(alice: Client) -> None:
     assert get_state(alice) == before
 
 
-def test_a_put_of_a_deleted_listing_creates_one(alice: Client) -> None:
-    first = run(alice, put(external_id="sku-17", **LAMP))[0]["body"]["id"]
-    alice.delete(f"/{first}")
-    (result,) = run(alice, put(external_id="sku-17", **LAMP))
-    assert (result["status"], result["body"]["id"]) == (201, first + 1024)
-    assert_not_found(alice.get(f"/{first}"))
-
-
 def test_a_put_is_checked_as_the_create_or_the_update_that_it_is(alice: Client) -> None:
     listing = alice.create(external_id="sku-17")
     required = "listing.title is required; listing.content is required"
@@ -178,9 +169,6 @@ def test_a_repeated_batch_of_puts_returns_its_first_results(alice: Client) -> No
     first = run(alice, *operations, **{"Idempotency-Key": "k"})
     assert run(alice, *operations, **{"Idempotency-Key": "k"}) == first
     assert first[0]["op"] == "create"
-
-
-# Instead of the id
 
 
 @pytest.mark.every_engine

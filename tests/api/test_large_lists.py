@@ -47,7 +47,6 @@ def list_listings(harness: Harness, person: Person) -> list[Listing]:
 
 
 def count_files(folder: Path) -> int:
-    """Count the unlinked files of this process in a folder."""
     files = list_open_files(os.getpid()).values()
     return sum(file.startswith(f"{folder}/") and file.endswith("(deleted)") for file in files)
 
@@ -195,7 +194,6 @@ def test_an_edit_is_seen_by_the_next_request(harness: Harness) -> None:
 
 
 def use_folder(harness: Harness, path: Path, size: int = LISTS.owner.size, files: int = LISTS.owner.files) -> None:
-    """Limit the files of each account."""
     folder = BodyFolder(path, LISTS._replace(owner=Usage(size, files)))
     harness.application = Application(harness.services, Options(list_folder=folder))
 

@@ -8,7 +8,7 @@ from bench.data import store_of
 from listings.domain.listings import AddStep
 from listings.domain.model import NewListing
 from listings.service import Services
-from tests.api.helpers import RECORD_FIELDS, get_ids
+from tests.api.helpers import get_ids
 from tests.conftest import Client
 from tests.harness import RunningService
 
@@ -16,13 +16,6 @@ from tests.harness import RunningService
 def test_an_account_without_listings_gets_an_empty_list(alice: Client) -> None:
     response = alice.get()
     assert (response.status_code, response.json()) == (200, {"listings": []})
-
-
-def test_a_record_has_exactly_the_fourteen_fields_in_order(alice: Client) -> None:
-    alice.create(district="Te Aro", latitude=-41.3, longitude=174.8)
-    content = alice.get().json()
-    assert list(content) == ["listings"]
-    assert [list(record) for record in content["listings"]] == [RECORD_FIELDS]
 
 
 def test_each_record_equals_that_of_the_single_listing(alice: Client) -> None:
@@ -34,12 +27,6 @@ def test_each_record_equals_that_of_the_single_listing(alice: Client) -> None:
 def test_the_newest_listing_comes_first(alice: Client) -> None:
     listings = [alice.create() for _ in range(5)]
     assert get_ids(alice.get()) == sorted(listings, reverse=True) == listings[::-1]
-
-
-def test_an_edit_does_not_change_the_order(alice: Client) -> None:
-    listings = [alice.create() for _ in range(3)]
-    alice.patch(f"/{listings[0]}", json={"title": "Edited"})
-    assert get_ids(alice.get()) == listings[::-1]
 
 
 @pytest.mark.decision("G16")
@@ -68,18 +55,6 @@ def test_inactive_listings_are_excluded_until_they_are_activated(alice: Client) 
     assert get_ids(alice.get()) == [paused, active, draft]
 
 
-def test_deleted_listings_are_excluded(alice: Client) -> None:
-    existing, deleted = alice.create(), alice.create()
-    alice.delete(f"/{deleted}")
-    assert get_ids(alice.get()) == [existing]
-
-
-def test_each_account_gets_only_its_own_listings(alice: Client, bob: Client) -> None:
-    listings = [alice.create(), bob.create(), alice.create()]
-    assert get_ids(alice.get()) == [listings[2], listings[0]]
-    assert get_ids(bob.get()) == [listings[1]]
-
-
 @pytest.mark.parametrize("body", [b"{not json", b"\xff", b"[" * 100_000, b"x" * 3_000_000])
 def test_a_body_is_ignored(alice: Client, body: bytes) -> None:
     listing = alice.create()
@@ -89,10 +64,3 @@ def test_a_body_is_ignored(alice: Client, body: bytes) -> None:
 @pytest.mark.decision("G35")
 def test_a_list_must_be_revalidated_before_reuse(alice: Client) -> None:
     assert alice.get().headers["Cache-Control"] == "private, no-cache"
-
-
-def test_an_unchanged_list_is_returned_byte_for_byte(alice: Client, bob: Client) -> None:
-    alice.create(title="Rimu table")
-    first = alice.get().content
-    bob.create(title="Kauri bench")
-    assert alice.get().content == first != bob.get().content

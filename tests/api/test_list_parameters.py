@@ -21,9 +21,6 @@ pytestmark = pytest.mark.uncovered
 HIDDEN = {"district": "Te Aro", "latitude": -41.29, "longitude": 174.78}
 
 
-# Values of each parameter
-
-
 SHOP: dict[str, dict[str, Any]] = {
     "desk": {"title": "Oak desk", "content": "Heavy.", "category": "Furniture", "region": "Otago", "price": 100},
     "café": {"title": "Café table", "content": "Oak & iron", "category": "Furniture", "price": 12.5},
@@ -44,7 +41,6 @@ class Shop:
         client.delete(f"/{self.ids['gone']}")
 
     def find(self, query: str, **more: Any) -> str:
-        """Return the names of the listings that match, in the order of the response."""
         return " ".join(self.names[listing_id] for listing_id in get_ids(self.client.get(f"?{query}", **more)))
 
 
@@ -203,9 +199,6 @@ def test_raw_bytes_that_are_not_ascii_are_rejected(alice: Client, running: Runni
             assert connection.read_response().status == 400
 
 
-# Unknown parameters
-
-
 @pytest.mark.decision("G17")
 def test_unknown_parameters_are_named(alice: Client) -> None:
     for query, names in {
@@ -239,9 +232,6 @@ def test_every_endpoint_with_a_key_names_unknown_parameters(alice: Client) -> No
 def test_known_parameters_are_not_named_as_ignored(alice: Client) -> None:
     for query in ("", "?", "?limit=5&include=district&&", "?lim%69t=1"):
         assert "X-Ignored-Parameters" not in alice.get(query).headers
-
-
-# Strict handling
 
 
 def test_strict_handling_rejects_unknown_parameters(alice: Client) -> None:
@@ -366,9 +356,6 @@ def test_a_single_listing_has_no_other_parameter(alice: Client) -> None:
     assert message == '"limit" is not a known parameter'
 
 
-# Compatibility
-
-
 @pytest.mark.decision("G1", "G33")
 def test_responses_without_parameters_never_change(harness: Harness) -> None:
     key = harness.person("alice").key
@@ -387,9 +374,6 @@ def test_responses_without_parameters_never_change(harness: Harness) -> None:
         assert "link" not in reply.headers
     assert harness.fetch("PATCH", f"{LISTINGS}/1025?x=1", key=key, json={}).body == b'{"message":"listing updated"}'
     assert harness.fetch("DELETE", f"{LISTINGS}/1025?x=1", key=key).body == b'{"message":"listing deleted"}'
-
-
-# Random queries
 
 
 NAMES = st.sampled_from((*LIST_PARAMETERS, "colour", "", "%FF", "dry_run"))

@@ -45,8 +45,6 @@ class Expected(NamedTuple):
 
 
 class RejectedError(Exception):
-    """The model rejects a request."""
-
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
         self.expected = Expected(status, code=code)
@@ -63,7 +61,6 @@ class Model:
         self.edits: dict[int, int] = {}
 
     def respond(self, method: str, key: str, listing_id: int | None, body: dict[str, Any] | None) -> Expected:
-        """Apply a request and return its response."""
         try:
             account = self._authenticate(key)
             if listing_id is None:

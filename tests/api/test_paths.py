@@ -51,9 +51,6 @@ UNKNOWN_PATHS = [
 ]
 
 
-# Paths
-
-
 @pytest.mark.decision("G21", "G33", "G34")
 def test_an_unknown_path_is_404_with_any_method(harness: Harness) -> None:
     for path in UNKNOWN_PATHS:
@@ -63,32 +60,11 @@ def test_an_unknown_path_is_404_with_any_method(harness: Harness) -> None:
             assert reply.headers["x-error-code"] == "path_not_found"
 
 
-@pytest.mark.parametrize(
-    "path", ["/nothing", "/api/v2/listings", "/api/v1/listings//", "/API/v1/listings", "/icon.ico"]
-)
-def test_an_unknown_path_is_404_over_http_too(http: httpx2.Client, path: str) -> None:
-    assert get_outcome(http.get(path)) == (404, "path_not_found")
-
-
-@pytest.mark.parametrize("path", ["/api/v2/listings", LISTINGS + "/1/x"])
-def test_an_unknown_path_is_404_with_any_key(harness: Harness, path: str) -> None:
-    cast = harness.cast()
-    replies = [harness.fetch("GET", path, key=key) for key in (None, "wrong", cast.alice.key, cast.charlie.key)]
-    assert {(reply.status, reply.headers["x-error-code"]) for reply in replies} == {(404, "path_not_found")}
-
-
 @pytest.mark.decision("G19")
 def test_a_trailing_slash_causes_no_redirect(alice: Client) -> None:
     for path in ("", "/", f"/{alice.create()}", f"/{alice.create()}/"):
         response = alice.get(path)
         assert (response.status_code, response.history) == (200, [])
-
-
-@pytest.mark.parametrize("segment", ["%2B1", "1025%20", "1025%0A", "1025%00", "%D9%A1", "1025;a", "1025."])
-def test_an_invalid_id_is_a_listing_that_does_not_exist(http: httpx2.Client, alice: Client, segment: str) -> None:
-    path = f"{LISTINGS}/{segment}"
-    assert http.get(path).status_code == 401
-    assert get_outcome(alice.get(f"/{segment}")) == (404, "listing_not_found")
 
 
 def test_a_percent_encoded_digit_is_decoded(alice: Client) -> None:
@@ -112,7 +88,9 @@ def test_an_invalid_id_is_404_with_every_method(harness: Harness) -> None:
         "1.0",
         "0x1",
         "1e3",
+        *("%2B1", "1025%20", "1025%0A", "1025%00", "%D9%A1", "1025;a", "1025."),
     ]
+    assert harness.fetch("GET", f"{LISTINGS}/0").status == 401
     for segment in segments:
         for method, end in (("GET", ""), ("PUT", ""), ("DELETE", ""), ("POST", "/restore")):
             reply = harness.fetch(method, f"{LISTINGS}/{segment}{end}", key=key, body=b"{}")
@@ -124,14 +102,6 @@ def test_an_external_id_in_the_path_gets_a_hint(alice: Client) -> None:
         response = alice.request(method, "/sku-17", **({} if method != "PATCH" else {"json": {}}))
         message = "Listing not found: ids are integers; find a listing by your own id with ?external_id="
         assert (response.status_code, response.json()) == (404, {"error": message})
-
-
-def test_the_health_check_needs_no_key(http: httpx2.Client) -> None:
-    assert http.get("/healthz").status_code == 200
-    assert http.post("/healthz").status_code == 405
-
-
-# A path prefix in LISTINGS_BASE_URL
 
 
 @pytest.mark.decision("G19")
@@ -177,9 +147,6 @@ def test_only_health_checks_are_found_without_the_prefix(tmp_path: Path, site: s
             assert harness.fetch("GET", path).status == 401, path
 
 
-# Methods
-
-
 @pytest.mark.parametrize("path", ALLOWED)
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_other_methods_are_405_without_a_key(http: httpx2.Client, path: str, slash: str) -> None:
@@ -218,9 +185,6 @@ def test_head_returns_the_headers_of_get_without_the_body(harness: Harness, path
     head, get = harness.fetch("HEAD", path, key=key), harness.fetch("GET", path, key=key)
     varying = {"x-request-id": "", "ratelimit": "", "x-ratelimit-remaining": "", "x-ratelimit-reset": ""}
     assert (head.status, head.body, head.headers | varying) == (get.status, b"", get.headers | varying)
-
-
-# Cross-origin requests
 
 
 def get_cors_headers(reply: Reply) -> dict[str, str]:
@@ -283,14 +247,6 @@ def test_an_allowed_origin_may_read_every_response(shop: Harness) -> None:
     ]
     assert [reply.status for reply in replies] == [200, 201, 400, 401, 403, 404, 405]
     assert {reply.headers["access-control-allow-origin"] for reply in replies} == {ORIGIN}
-
-
-def test_an_allowed_origin_may_read_the_headers_of_the_api(shop: Harness) -> None:
-    reply = shop.fetch("GET", LISTINGS, key=shop.cast().alice.key, headers={"Origin": ORIGIN})
-    exposed = set(reply.headers["access-control-expose-headers"].split(", "))
-    sent = {name for name in reply.headers if name.startswith(("x-", "ratelimit"))} - {"x-content-type-options"}
-    sent |= {"location", "retry-after", "x-error-code", "x-ignored-fields", "preference-applied"}
-    assert sent | {"etag", "link", "idempotent-replayed"} <= exposed
 
 
 def test_other_origins_are_not_allowed(shop: Harness) -> None:

@@ -103,8 +103,6 @@ REQUESTS = {
 
 
 class Sender:
-    """Sends requests to one service, with the keys of its cast."""
-
     def __init__(self, service: RunningService, http: httpx2.Client) -> None:
         cast = service.cast()
         self._http = http
@@ -133,7 +131,6 @@ class Sender:
 
 
 def serve_and_send_all(folder: Path, *, plain: bool) -> dict[str, Response]:
-    """Send all requests to a service with the server's own path, or to one that is called by plain ASGI."""
     with (
         RunningService(folder, plain=plain, rate_limit=str(RATE_LIMIT)) as service,
         httpx2.Client(base_url=service.base_url, timeout=TIMEOUT) as http,

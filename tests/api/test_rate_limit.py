@@ -54,9 +54,6 @@ def get_limit_headers(reply: Reply) -> dict[str, str]:
     return {name: reply.headers[name] for name in HEADERS if name in reply.headers}
 
 
-# The window
-
-
 @pytest.mark.decision("G29")
 @pytest.mark.parametrize("after", [0, 0.001, 15.5, 59, 59.999])
 def test_a_request_after_retry_after_is_accepted(five_a_minute: LimitedApplication, after: float) -> None:
@@ -83,16 +80,6 @@ def test_all_endpoints_share_one_limit(small: Harness) -> None:
     assert {small.fetch(method, LISTINGS, key=key).status for method in ("GET", "HEAD", "POST")} == {429}
 
 
-def test_both_headers_of_a_key_share_one_limit(small: Harness) -> None:
-    key = small.cast().alice.key
-    small.fetch("GET", LISTINGS, key=key)
-    reply = small.fetch("GET", LISTINGS, headers={"Authorization": f"Bearer {key}"})
-    assert reply.headers["x-ratelimit-remaining"] == "3"
-
-
-# Counted requests and headers
-
-
 @pytest.mark.decision("G29")
 @pytest.mark.parametrize(
     ("who", "method", "path", "body", "status"),
@@ -100,6 +87,8 @@ def test_both_headers_of_a_key_share_one_limit(small: Harness) -> None:
         ("alice", "GET", "", b"", 200),
         ("alice", "HEAD", "", b"", 200),
         ("alice", "POST", "", b'{"title": "a", "content": "b"}', 201),
+        ("alice", "POST", "?dry_run=true", b'{"title": "a", "content": "b"}', 200),
+        ("alice", "POST", "/batch", b'{"operations": [{"op": "delete", "id": 1}, {"op": "delete", "id": 2}]}', 200),
         ("alice", "POST", "", b"{not json", 400),
         ("alice", "POST", "", b"{}", 400),
         ("alice", "POST", "", b" " * (2 * 1024 * 1024 + 1), 413),
@@ -109,6 +98,8 @@ def test_both_headers_of_a_key_share_one_limit(small: Harness) -> None:
         ("alice", "DELETE", "/1", b"", 404),
         ("bob", "GET", "/{alices}", b"", 403),
         ("bob", "PUT", "/{alices}", b"{}", 403),
+        ("alice", "GET", "/../key", b"", 200),
+        ("alice", "GET", "/../changes", b"", 200),
         ("charlie", "GET", "", b"", 403),
         ("charlie", "POST", "", b"{}", 403),
     ],
@@ -118,7 +109,7 @@ def test_every_authenticated_request_counts_and_has_the_headers(
 ) -> None:
     foreign = harness.fetch("POST", LISTINGS, key=five_a_minute.alice.key, json={"title": "a", "content": "b"})
     person: Person = getattr(five_a_minute, who)
-    path = LISTINGS + path.replace("{alices}", str(foreign.json()["id"]))
+    path = (LISTINGS + path.replace("{alices}", str(foreign.json()["id"]))).replace("/listings/..", "")
     reply = five_a_minute.fetch(person, method, path, body)
     assert (reply.status, get_limit_headers(reply)) == (
         status,
@@ -131,12 +122,6 @@ def test_every_authenticated_request_counts_and_has_the_headers(
         },
     )
     assert "retry-after" not in reply.headers
-
-
-def test_a_request_with_a_rejected_encoding_counts(small: Harness) -> None:
-    key = small.cast().alice.key
-    reply = small.fetch("POST", LISTINGS, key=key, body=b"{}", headers={"Content-Encoding": "gzip"})
-    assert (reply.status, reply.headers["x-ratelimit-remaining"]) == (415, "4")
 
 
 def test_a_rejected_request_says_when_to_try_again(five_a_minute: LimitedApplication) -> None:
@@ -159,15 +144,6 @@ def test_a_rejected_request_says_when_to_try_again(five_a_minute: LimitedApplica
     }
 
 
-def test_the_remaining_requests_grow_as_others_leave_the_window(five_a_minute: LimitedApplication) -> None:
-    headers = []
-    for seconds in (0, 20, 20, 20, 20, 100):
-        five_a_minute.clock.advance(seconds)
-        headers.append(five_a_minute.fetch(five_a_minute.alice).headers["ratelimit"])
-    expected = [(4, 60), (3, 40), (2, 20), (2, 20), (2, 20), (4, 60)]
-    assert headers == [f'"window";r={remaining};t={seconds}' for remaining, seconds in expected]
-
-
 def test_a_request_beyond_the_limit_changes_nothing(small: Harness) -> None:
     key = small.cast().alice.key
     listing = small.fetch("POST", LISTINGS, key=key, json={"title": "a", "content": "b"}).json()["id"]
@@ -179,11 +155,6 @@ def test_a_request_beyond_the_limit_changes_nothing(small: Harness) -> None:
     row = small.run(small.store.get_listing(listing))
     assert row is not None
     assert (row.version, row.deleted_at) == (1, None)
-
-
-def test_the_limit_is_checked_before_the_plan(small: Harness) -> None:
-    key = small.cast().charlie.key
-    assert [small.fetch("GET", LISTINGS, key=key).status for _ in range(7)] == [403] * 5 + [429] * 2
 
 
 @pytest.mark.parametrize("key", [None, "", "malformed", "k" * 16])
@@ -214,9 +185,6 @@ def test_requests_that_need_no_key_do_not_count(small: Harness, method: str, pat
     assert small.fetch("GET", LISTINGS, key=key).headers["x-ratelimit-remaining"] == "4"
 
 
-# Settings
-
-
 def test_the_default_is_a_thousand_requests_per_hour(alice: Client) -> None:
     headers = alice.get().headers
     assert headers["RateLimit-Policy"] == '"hour";q=1000;w=3600'
@@ -236,15 +204,6 @@ def test_the_error_has_the_singular_of_one(harness: Harness) -> None:
     application = LimitedApplication(harness, 1, 1)
     replies = [application.fetch(application.alice) for _ in range(2)]
     assert replies[1].json() == {"error": f"Rate limit of 1 request per 1 second exceeded: try again in 1 second{HINT}"}
-
-
-def test_another_limit_can_be_set(small: Harness) -> None:
-    key = small.cast().alice.key
-    replies = [small.fetch("GET", LISTINGS, key=key) for _ in range(8)]
-    assert [reply.status for reply in replies] == [200] * 5 + [429] * 3
-    assert {reply.headers["ratelimit-policy"] for reply in replies} == {'"window";q=5;w=60'}
-    assert [reply.headers["x-ratelimit-remaining"] for reply in replies] == ["4", "3", "2", "1", "0", "0", "0", "0"]
-    assert all(1 <= int(reply.headers["retry-after"]) <= 60 for reply in replies[5:])
 
 
 @pytest.mark.decision("G30")

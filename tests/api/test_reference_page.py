@@ -26,8 +26,6 @@ FILES = {"/docs": "text/html", "/docs/reference.css": "text/css", "/docs/referen
 
 
 class ParsedPage(HTMLParser):
-    """The ids, links, labels and attributes of the page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.ids: list[str] = []

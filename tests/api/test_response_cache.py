@@ -26,7 +26,6 @@ def url(postgres: PostgresServer) -> Iterator[str]:
 
 
 def fetch_titles(harness: Harness, person: Person, listing_id: int) -> list[Any]:
-    """Return the title of a listing as its own path and the list show it."""
     (listed,) = harness.fetch("GET", LISTINGS, key=person.key).json()["listings"]
     return [harness.fetch("GET", f"{LISTINGS}/{listing_id}", key=person.key).json()["title"], listed["title"]]
 
@@ -130,9 +129,6 @@ def test_a_response_of_a_listing_is_cached(harness: Harness) -> None:
     cached = harness.application._response_cache.find(alice.account.id, 1, str(created["id"]))  # noqa: SLF001 - no response shows it
     assert cached is not None
     assert cached.body == first.body == harness.fetch("GET", f"{LISTINGS}/{created['id']}", key=alice.key).body
-
-
-# On PostgreSQL each request reads the revision
 
 
 def test_the_cached_response_is_returned_while_the_revision_is_the_same(url: str, tmp_path: Path) -> None:

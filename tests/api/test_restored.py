@@ -14,10 +14,10 @@ import pytest
 from listings.api import codec, params
 from listings.domain.errors import Problem
 from listings.domain.mail import NewMail
-from listings.domain.model import BUCKETS
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Revisions
 from listings.service.transfer.importer import ImportOptions
-from listings.site.console.upload import ImportReport, Upload
+from listings.site.console.import_report import ImportReport
+from listings.site.console.upload import Upload
 from listings.store.postgres import restored
 from listings.store.sqlite.maintenance import backup, restore
 from tests.api.helpers import LISTINGS
@@ -72,8 +72,6 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 class Client:
-    """A seller's program."""
-
     def __init__(self, database: Any) -> None:
         self.database = database
         self.harness: Harness
@@ -282,7 +280,6 @@ def test_groups_times_and_dry_runs_reach_across_a_restore(client: Client) -> Non
 
 
 def import_chair(client: Client) -> int:
-    """Import a listing, and return its id."""
     assert client.person is not None
     upload = Upload("x.jsonl", b'{"title": "Chair", "content": "c"}')
     task = client.harness.services.transfer.run_import(client.person.account, upload, ImportReport(), ImportOptions())
@@ -341,9 +338,6 @@ def test_sessions_and_links_do_not_come_back(client: Client) -> None:
         assert sorted(mail.mail.kind for mail in mails if mail is not None) == ["buyer_message", "plan_reminder"]
 
 
-# SQLite: numbers come from the old file if it can be read
-
-
 @pytest.fixture
 def on_sqlite(tmp_path: Path) -> Client:
     return Client(SqliteDatabase(tmp_path))
@@ -397,9 +391,6 @@ def test_numbers_that_the_old_file_lacks_are_raised_by_a_gap(on_sqlite: Client, 
         assert it.last > 2**32
         assert it.harness.fetch("GET", f"{CHANGES}?limit=0", key=bob.key).json()["last"] > 2**32
         assert it.create() // BUCKETS > 2**26
-
-
-# PostgreSQL
 
 
 def test_ids_rise_above_the_last_known_one(postgres: PostgresServer, tmp_path: Path) -> None:

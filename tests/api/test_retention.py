@@ -9,7 +9,8 @@ import pytest
 from listings.domain.history import CONSOLE, OPERATOR
 from listings.domain.model import bucket_of
 from listings.service.transfer import importer
-from listings.site.console.upload import ImportReport, Upload
+from listings.site.console.import_report import ImportReport
+from listings.site.console.upload import Upload
 from tests.api.test_reverts import UndoingSeller
 from tests.harness import Harness
 
@@ -83,9 +84,6 @@ def test_a_replayed_create_of_a_removed_listing_has_its_id(alice: UndoingSeller)
 
 def partition_of(alice: UndoingSeller) -> tuple[int, int]:
     return bucket_of(alice.person.account.id), alice.person.account.id
-
-
-# Imports
 
 
 @pytest.mark.decision("G7a")

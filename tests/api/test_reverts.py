@@ -14,8 +14,6 @@ REVERTS = f"{CHANGES}/reverts"
 
 
 class UndoingSeller(Seller):
-    """A client that reverts."""
-
     def revert(self, body: Any, query: str = "", **options: Any) -> Reply:
         return self.fetch("POST", REVERT + query, json=body, **options)
 

@@ -53,7 +53,6 @@ def shop(harness: Harness) -> Shop:
 
 
 def confirm_email(harness: Harness, account: Account) -> None:
-    """Confirm the address of an account with the link that an email contains."""
     now = int(harness.clock.now)
     mail = NewMail("m" * 32, "confirm_email", account.email, account.id, "{}", now)
     harness.run(harness.store.add_mail(mail))

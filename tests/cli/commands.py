@@ -68,7 +68,6 @@ class Cli:
         return Outcome(code, *self._capsys.readouterr())
 
     def run_ok(self, *arguments: str) -> Outcome:
-        """Run a command that must succeed."""
         outcome = self(*arguments)
         assert outcome.code == 0, outcome
         return outcome
@@ -82,11 +81,9 @@ class Cli:
         return data
 
     def get_error(self, *arguments: str) -> str:
-        """Run a command that must fail, and return its error message."""
         return self(*arguments).error_message
 
     def get_usage_error(self, *arguments: str) -> str:
-        """Run a command with wrong usage, and return its standard error."""
         outcome = self(*arguments)
         assert (outcome.code, outcome.out) == (2, ""), outcome
         assert outcome.err.startswith("Usage: listings"), outcome.err
@@ -99,7 +96,6 @@ class Cli:
         return self.data("key", "create", str(account["id"]), "--name", "warehouse", *options)
 
     def status(self, key: str) -> int:
-        """Return the status of a list request with the key, from a service on this folder's database."""
         return asyncio.run(_status(self.folder, key))
 
 
@@ -119,7 +115,6 @@ class Program:
         self.environment = clean_environment() | environment
 
     def run(self, *arguments: str) -> Outcome:
-        """Run a command until it ends."""
         with self.start_command(arguments, subprocess.PIPE) as process:
             return _end(process)
 
@@ -131,7 +126,6 @@ class Program:
             return self.run_into(unread, *arguments)
 
     def run_into(self, file: BinaryIO, *arguments: str) -> Outcome:
-        """Run a command whose standard output is this file."""
         with self.start_command(arguments, file) as process:
             return _end(process)
 
@@ -168,8 +162,6 @@ class Program:
 
 
 class Serving(NamedTuple):
-    """A running service."""
-
     folder: Path
     process: subprocess.Popen[str]
     lines: list[str]  # up to the announcement

@@ -30,21 +30,18 @@ def program(tmp_path: Path) -> Program:
 
 @pytest.fixture
 def key(program: Program) -> str:
-    """A key of an account in the program's database."""
     with Harness(program.folder / "data", database=f"sqlite:///{program.folder}/data/listings.db") as harness:
         return harness.person("alice").key
 
 
 @pytest.fixture
 def service(program: Program) -> Iterator[Serving]:
-    """A service on the folder's database, in its own process."""
     with program.serve() as service:
         yield service
 
 
 @pytest.fixture
 def taken_port() -> Iterator[str]:
-    """A port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield str(other.getsockname()[1])
 
@@ -59,17 +56,14 @@ def database(cli: Cli) -> Path:
 
 @pytest.fixture
 def alice(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - creates the database
-    """An account with an active plan."""
     return cli.account("alice", "--months", "12")
 
 
 @pytest.fixture
 def bob(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - creates the database
-    """Another account with an active plan."""
     return cli.account("bob", "--until", "2099-12-31")
 
 
 @pytest.fixture
 def charlie(cli: Cli, database: Path) -> Data:  # noqa: ARG001 - creates the database
-    """An account with an expired plan."""
     return cli.account("charlie", "--until", "2020-01-01")

@@ -106,14 +106,11 @@ class ClientGroup:
         return [listing for client in self.clients for listing in client.created]
 
     def wait_for_responses(self) -> None:
-        """Wait until each client has received five more responses."""
         before = [client.responses for client in self.clients]
         until(lambda: all(client.responses >= old + 5 for client, old in zip(self.clients, before, strict=True)))
 
 
 class Worker(NamedTuple):
-    """A worker process."""
-
     pid: int
 
     @property

@@ -10,8 +10,6 @@ from typing import Any
 
 @contextmanager
 def responding(status: int, body: bytes) -> Iterator[str]:
-    """Yield the port of a running server."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)

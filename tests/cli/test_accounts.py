@@ -15,15 +15,6 @@ pytestmark = pytest.mark.usefixtures("database")
 
 ACCOUNT_FIELDS = ["id", "name", "email", "plan", "plan_expires_at", "created_at"]
 
-VALID_DATES = [
-    ("2031-05-06", "2031-05-06 00:00:00"),
-    ("2031-05-06 07:08:09", "2031-05-06 07:08:09"),
-    ("2032-02-29 23:59:59", "2032-02-29 23:59:59"),
-    ("9999-12-31 23:59:59", "9999-12-31 23:59:59"),
-    ("2020-01-01", "2020-01-01 00:00:00"),
-    ("1969-12-31 23:59:59", "1969-12-31 23:59:59"),
-    ("0999-01-01", "0999-01-01 00:00:00"),
-]
 INVALID_DATES = ["tomorrow", "2031-02-29", "2031-05-06 07:08"]  # others are tested in tests/domain
 
 
@@ -36,9 +27,6 @@ def time_call(act: Callable[[], Data]) -> tuple[Data, range]:
 
 def add_months(start: range, months: int) -> list[str]:
     return [timestamps.format_timestamp(timestamps.add_months(moment, months)) for moment in start]
-
-
-# Creating accounts
 
 
 def test_a_new_account_is_printed_with_six_fields(cli: Cli) -> None:
@@ -61,7 +49,7 @@ def test_months_count_from_now(cli: Cli, months: int) -> None:
     assert account["plan_expires_at"] in add_months(now, months)
 
 
-@pytest.mark.parametrize(("date", "shown"), VALID_DATES)
+@pytest.mark.parametrize(("date", "shown"), [("2031-05-06", "2031-05-06 00:00:00"), ("0999-01-01 07:08:09",) * 2])
 def test_a_plan_can_end_on_any_date(cli: Cli, date: str, shown: str) -> None:
     account = cli.account("alice", "--until", date)
     assert (account["plan"], account["plan_expires_at"]) == ("business", shown)
@@ -131,9 +119,6 @@ def test_an_invalid_email_is_rejected(cli: Cli, email: str) -> None:
     assert cli.account("alice")["id"] == 1
 
 
-# Plans
-
-
 @pytest.mark.parametrize("reference", ["id", "email"])
 def test_an_account_is_found_by_id_and_by_email(cli: Cli, alice: Data, bob: Data, reference: str) -> None:
     changed = cli.data("account", "plan", str(bob[reference]), "--until", "2031-05-06")
@@ -165,21 +150,11 @@ def test_arguments_that_are_not_utf8_match_no_account(program: Program, referenc
     assert "There is no account" in program.run("account", "plan", reference, "--expire").error_message
 
 
-@pytest.mark.parametrize(("date", "shown"), VALID_DATES[:1])
-def test_a_plan_can_be_set_to_any_date(cli: Cli, alice: Data, date: str, shown: str) -> None:
-    changed = cli.data("account", "plan", str(alice["id"]), "--until", date)
-    assert changed == alice | {"plan_expires_at": shown}
-
-
 @pytest.mark.parametrize(
     ("end", "months", "new_end"),
     [
         ("2031-01-31 10:11:12", "1", "2031-02-28 10:11:12"),
-        ("2032-01-31", "1", "2032-02-29 00:00:00"),
-        ("2032-02-29", "12", "2033-02-28 00:00:00"),
-        ("2031-12-15", "1", "2032-01-15 00:00:00"),
         ("2031-11-30", "27", "2034-02-28 00:00:00"),
-        ("9999-11-30", "1", "9999-12-30 00:00:00"),
     ],
 )
 def test_months_extend_an_active_plan(cli: Cli, alice: Data, end: str, months: str, new_end: str) -> None:
@@ -194,12 +169,6 @@ def test_months_start_now_without_an_active_plan(cli: Cli, options: list[str]) -
     changed, now = time_call(lambda: cli.data("account", "plan", str(account["id"]), "--months", "3"))
     assert changed["plan"] == "business"
     assert changed["plan_expires_at"] in add_months(now, 3)
-
-
-def test_months_beyond_the_year_9999_are_rejected(cli: Cli, alice: Data) -> None:
-    cli.run_ok("account", "plan", str(alice["id"]), "--until", "9999-12-01")
-    assert "9999" in cli.get_error("account", "plan", str(alice["id"]), "--months", "1")
-    assert "9999" in cli.get_error("account", "plan", str(alice["id"]), "--months", "12000")
 
 
 def test_expire_ends_a_plan_and_is_idempotent(cli: Cli, alice: Data) -> None:
@@ -230,18 +199,12 @@ def test_a_plan_takes_exactly_one_of_its_options(cli: Cli, alice: Data, options:
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
-# Output without --json
-
-
 def test_without_json_each_field_is_a_line(cli: Cli) -> None:
     outcome = cli.run_ok("account", "create", "--name", "Alice's Attic", "--email", "alice@example.com")
     fields = [line.split(maxsplit=1) for line in outcome.out.splitlines()]
     assert [name for name, _ in fields] == ACCOUNT_FIELDS
     assert [value for _, value in fields][:5] == ["1", "Alice's Attic", "alice@example.com", "none", "-"]
     assert outcome.err == ""
-
-
-# Listing and showing accounts
 
 
 def test_accounts_are_listed_by_id(cli: Cli, alice: Data, bob: Data, charlie: Data) -> None:
@@ -386,9 +349,6 @@ def test_an_account_can_have_limits_of_its_own(cli: Cli, alice: Data) -> None:
         assert tuple(data[name] for name in names) == expected
         shown = cli.data("account", "show", alice["email"])
         assert tuple(shown[name] for name in names) == expected
-
-
-# Disabling
 
 
 def test_disabling_twice_keeps_the_first_timestamp(cli: Cli, alice: Data) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from listings.cli import checks
+from listings.cli import doctor
 from listings.ratelimit.mapped_file import list_log_files
 from listings.store.migrations import UNFINISHED_COPY, shipped_migrations
 from listings.store.sqlite.connections import open_writer
@@ -58,7 +58,6 @@ CHECKS = [
 
 @pytest.fixture(autouse=True)
 def unused_service_port(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:  # noqa: ARG001 - clears the environment
-    """Set a port that no program uses."""
     monkeypatch.setenv("LISTINGS_PORT", "1")
 
 
@@ -74,7 +73,6 @@ def run_doctor(cli: Cli, *options: str, code: int = 0) -> dict[str, Data]:
 
 
 def get_problem(cli: Cli, check: str, verdict: str, *options: str) -> Data:
-    """Return the row of the only check that is not ok."""
     found = run_doctor(cli, *options, code=int(verdict == "fault"))
     assert found[check]["verdict"] == verdict, found
     others = {row["check"]: row for row in found.values() if row["verdict"] != "ok" and row["check"] != check}
@@ -122,7 +120,7 @@ def test_a_running_service_is_ok(alice: Data, cli: Cli, program: Program, monkey
         outcome = program.run("doctor", "--json", "--offline")  # with another port
         assert outcome.code == 0, outcome
         port = service.base_url.rpartition(":")[2]
-        monkeypatch.setattr(checks, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
+        monkeypatch.setattr(doctor, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
         monkeypatch.setenv("LISTINGS_PORT", port)
         found = run_doctor(cli)
     assert found["service"]["found"] == f"Ready at 127.0.0.1:{port}"
@@ -134,7 +132,6 @@ def test_a_running_service_is_ok(alice: Data, cli: Cli, program: Program, monkey
 
 
 def leave_wal(folder: Path) -> None:
-    """Leave the WAL and its index, as a killed service does."""
     database = folder / "data/listings.db"
     with closing(open_writer(database)) as writer:
         writer.execute("UPDATE accounts SET name = 'from the WAL'").fetchall()
@@ -383,6 +380,12 @@ def test_an_altered_schema(cli: Cli, database: Path) -> None:
             *("fault", "trigger foreign_one is not part of it", "DROP TRIGGER foreign_one"),
         ),
         ("CREATE INDEX extra ON listings (title)", "warning", "index extra is not part of it", "DROP INDEX extra"),
+        # Litestream, for example, adds two tables.
+        ("CREATE TABLE other (id INTEGER)", "warning", "table other is not part of it", "DROP TABLE other"),
+        (
+            "CREATE TABLE other (id INTEGER REFERENCES accounts)",
+            *("fault", "table other is not part of it", "DROP TABLE other"),
+        ),
         ("ANALYZE", "ok", "", ""),
     ],
 )
@@ -554,7 +557,6 @@ def test_more_workers_than_processors_are_a_warning(
 
 @pytest.fixture
 def limits(cli: Cli, alice: Data) -> Path:
-    """A rate limit file that a service created and used."""
     assert cli.status(cli.key(alice)["key"]) == 200
     return cli.folder / "data/listings.db.limits-0000"
 
@@ -626,7 +628,7 @@ def test_rate_limit_files_are_ignored_without_a_limit(cli: Cli, limits: Path, mo
 def test_responses_of_the_service(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, verdict: str, expected: str
 ) -> None:
-    monkeypatch.setattr(checks, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
+    monkeypatch.setattr(doctor, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
     with responding(status, body) as port:
         monkeypatch.setenv("LISTINGS_PORT", port)
         monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens

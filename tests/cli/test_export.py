@@ -49,9 +49,6 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Contents
-
-
 def test_jsonl_contains_every_listing_as_in_the_api(cli: Cli, alice: Data, listings: list[Data]) -> None:
     result = cli.data("export", "alice@example.com", "out.jsonl")
     assert result == {"account_id": alice["id"], "file": "out.jsonl", "listings": 5}
@@ -124,9 +121,6 @@ def test_an_export_works_while_the_service_runs(alice: Data, cli: Cli, service: 
     assert [listing["id"] for listing in read_lines(cli.folder / "out.jsonl")] == created
 
 
-# Errors
-
-
 @pytest.mark.usefixtures("listings")
 def test_an_existing_file_is_overwritten_only_with_force(cli: Cli) -> None:
     (cli.folder / "out.csv").write_text("precious")
@@ -157,9 +151,6 @@ def test_an_unknown_account_is_rejected_and_leaves_no_file(cli: Cli) -> None:
     before = set(cli.folder.iterdir())
     assert cli.get_error("export", "77", "out.csv") == "There is no account 77"
     assert set(cli.folder.iterdir()) == before
-
-
-# Interruptions
 
 
 @pytest.mark.uncovered
@@ -207,9 +198,6 @@ def test_two_exports_cannot_write_the_same_file(full: Path) -> None:
         (1, "listings: two.csv exists: choose another name, or overwrite it with --force\n"),
     }
     assert (full / "two.csv").read_bytes() == (full / "whole.csv").read_bytes()
-
-
-# On a terminal
 
 
 @pytest.mark.uncovered

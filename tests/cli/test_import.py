@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("alice")
 
 
 def run_import(cli: Cli, *arguments: str, code: int = 0) -> tuple[Data, str]:
-    """Return the JSON data and the messages of an import."""
     outcome = cli("import", *arguments, "--json")
     assert outcome.code == code, outcome
     data: Data = json.loads(outcome.out)
@@ -217,10 +216,6 @@ def test_invalid_rows_are_reported_with_their_line_and_skipped(cli: Cli) -> None
     assert query(cli.folder, "SELECT title, content FROM listings") == [("A", "two\r\nlines"), ("C", "c"), ("D", "d")]
 
 
-def test_lines_that_are_not_json_are_rejected_one_by_one(cli: Cli) -> None:
-    assert imported(cli, "nope", row(1), "[]", '{"title": "\\ud800"}', row(2), code=1) == (2, 0, 0, 3)
-
-
 def test_unknown_columns_are_reported_once_and_at_most_twenty(cli: Cli) -> None:
     names = [f"column{number:02}" for number in range(30)]
     rows = [row(1, **dict.fromkeys(names[:2], 1)), row(2, **dict.fromkeys(names, 1))]
@@ -241,12 +236,6 @@ def test_control_characters_are_not_printed(cli: Cli) -> None:
     ("name", "content", "error_message"),
     [
         ("a.csv", b"", "a.csv is empty"),
-        ("a.jsonl", b"", "a.jsonl is empty"),
-        (
-            "a.csv",
-            b"1025,a\n",
-            "The first line of a.csv must name the columns, separated by commas, for example id,title,price",
-        ),
         ("a.csv", b"title,title\n", "The column title appears twice in a.csv"),
     ],
 )
@@ -380,7 +369,6 @@ def read_progress(folder: Path) -> object:
 
 
 def delete_imports(folder: Path) -> None:
-    """Delete all listings and the records of imports."""
     query(folder, "DELETE FROM imports")
     query(folder, "DELETE FROM listings")
 

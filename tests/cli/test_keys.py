@@ -22,31 +22,14 @@ NEW_KEY_FIELDS = ["id", "key", "name", "access", "account_id", "created_at", "ex
 REVOKED_KEY_FIELDS = ["id", "hint", "name", "access", "account_id", "created_at", "expires_at", "revoked_at"]
 
 OLD_KEY = "sk-live:0123456789/abcdef+XYZ~!"
-MALFORMED_KEYS = [
-    "",
-    "fifteen-letters",
-    "x" * 201,
-    "with a space in it",
-    "with\ttab-in-it-12345",
-    "two-lines-of\nvisible-ascii",
-    "umlauts-äöü-0123456789",
-    "delete\x7fdelete\x7fdelete",
-    "lst_",
-    "lst_0123456789abcdef",
-    "lst_" + "0" * 37,
-    "lst_" + "0" * 39,
-]
+MALFORMED_KEYS = ["", "two-lines-of\nvisible-ascii", "lst_0123456789abcdef"]  # others are tested in tests/domain
 
 
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
-    """A file with a key of another system."""
     path = tmp_path / "key.txt"
     path.write_text(OLD_KEY + "\n")
     return path
-
-
-# Creating
 
 
 def test_only_the_key_is_printed(cli: Cli, alice: Data) -> None:
@@ -95,12 +78,6 @@ def expire(cli: Cli, key: Data) -> None:
     change(cli.folder / "data/listings.db", f"UPDATE api_keys SET expires_at = 1600000000 WHERE id = {key['id']}")  # noqa: S608 - an integer
 
 
-def test_a_key_that_is_already_expired_is_rejected(cli: Cli, alice: Data) -> None:
-    error = cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--expires", "2020-01-01")
-    assert error == "The expiry of a key must be in the future: choose a later day"
-    assert list_keys(cli, alice) == []
-
-
 @pytest.mark.decision("G44")
 def test_the_access_of_a_key_is_printed_and_rotation_keeps_it(cli: Cli, alice: Data, key_file: Path) -> None:
     old = cli.key(alice, "--access", "read", "--key-file", str(key_file))
@@ -120,9 +97,6 @@ def test_an_invalid_date_is_a_usage_error(cli: Cli, date: str) -> None:
 def test_an_invalid_name_is_rejected(cli: Cli, alice: Data, name: str) -> None:
     assert "name" in cli.get_error("key", "create", str(alice["id"]), "--name", name)
     assert cli.key(alice)["id"] == 1
-
-
-# Registering an existing key
 
 
 def test_a_key_is_registered_from_a_file(cli: Cli, alice: Data, key_file: Path) -> None:
@@ -166,12 +140,9 @@ def test_a_binary_key_file_is_rejected(cli: Cli, alice: Data, key_file: Path) ->
     assert "key" in cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
 
 
-@pytest.mark.parametrize("position", [20])
-def test_a_mistyped_generated_key_is_rejected_and_not_shown(
-    cli: Cli, alice: Data, key_file: Path, position: int
-) -> None:
+def test_a_mistyped_generated_key_is_rejected_and_not_shown(cli: Cli, alice: Data, key_file: Path) -> None:
     key = api_keys.generate()
-    mistyped = key[:position] + ("a" if key[position] != "a" else "b") + key[position + 1 :]
+    mistyped = key[:20] + ("a" if key[20] != "a" else "b") + key[21:]
     key_file.write_text(mistyped)
     error = cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--key-file", str(key_file))
     assert "checksum" in error
@@ -188,18 +159,9 @@ def test_a_key_can_be_registered_only_once(cli: Cli, alice: Data, bob: Data, key
     assert cli.status(OLD_KEY) == 200
 
 
-def test_a_revoked_key_cannot_be_registered_again(cli: Cli, alice: Data, key_file: Path) -> None:
-    cli.run_ok("key", "revoke", str(cli.key(alice, "--key-file", str(key_file))["id"]))
-    cli.get_error("key", "create", str(alice["id"]), "--name", "again", "--key-file", str(key_file))
-    assert cli.status(OLD_KEY) == 401
-
-
 def test_a_missing_key_file_is_a_usage_error(cli: Cli, alice: Data) -> None:
     options = ["--name", "warehouse", "--key-file", "missing.txt"]
     assert "missing.txt" in cli.get_usage_error("key", "create", str(alice["id"]), *options)
-
-
-# Revoking
 
 
 def test_a_revoked_key_is_printed_as_its_hint(cli: Cli, alice: Data) -> None:
@@ -226,9 +188,6 @@ def test_an_invalid_id_is_a_usage_error(cli: Cli) -> None:
         assert cli.get_usage_error("key", "revoke", key_id), key_id
 
 
-# Logging
-
-
 def test_events_of_a_key_are_logged_with_the_operator(program: Program, alice: Data) -> None:
     added = program.run("key", "create", str(alice["id"]), "--name", "warehouse")
     revoked = program.run("key", "revoke", "1")
@@ -246,8 +205,6 @@ def test_the_operator_in_the_log_can_be_named(program: Program, alice: Data) -> 
     outcome = program.run("account", "disable", alice["email"])
     assert {json.loads(line)["operator"] for line in outcome.err.splitlines()} == {"Jane of support"}
 
-
-# Listing and rotating
 
 LISTED_KEY_FIELDS = [*REVOKED_KEY_FIELDS, "last_used_at"]
 

@@ -23,7 +23,6 @@ PASSWORD = "a long and winding road"
 
 @contextmanager
 def open_services(cli: Cli) -> Iterator[Harness]:
-    """Open a service on the commands' database, with the current time."""
     with Harness(cli.folder / "data") as harness:
         harness.clock.now = time.time()
         yield harness
@@ -42,9 +41,6 @@ def parse_token(link: str) -> str:
     match = re.fullmatch(r"https?://\S+/invitations/([A-Za-z0-9_-]{43})", link.strip())
     assert match is not None, link
     return match[1]
-
-
-# Invitations
 
 
 def test_an_invitation_link_sets_a_password(cli: Cli, alice: Data) -> None:
@@ -106,9 +102,6 @@ def test_unknown_and_disabled_accounts_cannot_be_invited(cli: Cli, alice: Data) 
     assert cli("account", "invite", "nobody@example.com").error_message == "There is no account nobody@example.com"
     cli.run_ok("account", "disable", alice["email"])
     assert "is disabled and can't be invited" in cli("account", "invite", alice["email"]).error_message
-
-
-# Erasing an account
 
 
 @pytest.fixture
@@ -196,9 +189,6 @@ def test_an_erased_account_cannot_be_used_again(cli: Cli, alice: Data, command: 
     erased = cli.data("account", "show", "1")
     assert cli.get_error(*command) == "Account 1 is erased"
     assert cli.data("account", "show", "1") == erased
-
-
-# Exporting an account
 
 
 def test_an_export_contains_everything_but_secrets(cli: Cli, seller: Data) -> None:

@@ -507,7 +507,6 @@ def test_a_write_error_is_a_one_line_error(program: Program, database: Path) -> 
 
 
 def imported_by(folder: Path, *arguments: str) -> set[str]:
-    """Return the packages and subpackages that a command has imported."""
     code = (
         "import sys; from listings.cli import main\n"
         f"assert main({list(arguments)!r}) == 0\n"

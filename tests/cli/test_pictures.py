@@ -20,7 +20,6 @@ def key(cli: Cli, alice: Data) -> str:
 
 
 def upload(service: Serving, key: str, number: int = 1) -> str:
-    """Upload a picture and return its URL."""
     headers = {"X-API-Key": key}
     response = service.http.post("/api/v1/images", content=photo(number), headers=headers)
     assert response.status_code == 201
@@ -98,9 +97,6 @@ def find_check(cli: Cli) -> Data:
     (found,) = (row for row in rows if row["check"] == "pictures")
     assert isinstance(found, dict)
     return found
-
-
-# S3
 
 
 @pytest.fixture

@@ -53,14 +53,12 @@ def program(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def other(program: Program) -> Iterator[str]:
-    """The address of a service in another process."""
     with program.serve() as serving:
         yield serving.base_url
 
 
 @pytest.fixture
 def here(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningService]:
-    """A service in this process, on the same database."""
     monkeypatch.setattr(store, "_CALLER_CHANGE_SECONDS", CHANGE_SECONDS)
     with RunningService(tmp_path, database=program.environment["LISTINGS_DATABASE_URL"], rate_limit="0") as service:
         yield service
@@ -72,7 +70,6 @@ def create_key(program: Program) -> tuple[int, str]:
 
 
 def list_statuses_after(change: Callable[[], object], base_url: str, key: str) -> set[int]:
-    """Return the statuses of the requests that were sent after the change had returned."""
     poll = Poll(base_url, key)
     poll.start()
     assert poll.accepted.wait(DEADLINE)

@@ -43,7 +43,6 @@ def write_seed(folder: Path, *accounts: Any) -> str:
 
 
 def rows(folder: Path) -> list[tuple[Any, ...]]:
-    """Return all stored accounts and keys."""
     connection = apsw.Connection(str(folder / "data/listings.db"))
     try:
         statements = ("SELECT * FROM accounts ORDER BY id", "SELECT * FROM api_keys ORDER BY id")
@@ -68,7 +67,6 @@ def apply(program: Program, *accounts: Any) -> None:
 
 
 def apply_here(harness: Harness, *accounts: Data) -> None:
-    """Apply a seed file to the service in this process."""
     seed = seeding.read(Path(write_seed(harness.settings.file.parent, *accounts)))
     harness.run(seeding.apply(harness.services, seed))
 
@@ -78,9 +76,6 @@ def list_accounts(harness: Harness) -> list[Account]:
         return [account async for account in harness.services.accounts.iterate()]
 
     return harness.run(collect())
-
-
-# Creating
 
 
 @pytest.fixture(scope="module")
@@ -127,20 +122,6 @@ def test_accounts_are_stored_as_in_the_file(seeded: Serving) -> None:
         ("dora", "dora@example.com", None),
         ("erin", "erin@example.com", 4_102_444_799),
     ]
-
-
-def test_keys_are_not_stored_in_plain_text(seeded: Serving) -> None:
-    files = [file for file in (seeded.folder / "data").iterdir() if file.is_file() and "limits" not in file.name]
-    assert all(ALICE_KEY.encode() not in file.read_bytes() for file in files)
-
-
-def test_the_flag_wins_over_the_environment(tmp_path: Path) -> None:
-    program = Program(tmp_path, LISTINGS_SEED_FILE="missing.json")
-    with program.serve("--seed", write_seed(tmp_path, ALICE)) as serving:
-        assert serving.status(ALICE_KEY) == 200
-
-
-# Applying a file again
 
 
 def test_applying_a_file_twice_has_no_further_effect(tmp_path: Path) -> None:
@@ -255,9 +236,6 @@ def test_two_entries_for_one_account_do_not_share_it(tmp_path: Path, caplog: pyt
         assert account.name == ALICE["name"]
         assert harness.run(harness.services.keys.find(BOB_KEY)) is None
     assert "Skipped account number 2 of the seed file: it is account 1, as is account number 1" in caplog.text
-
-
-# Errors
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,6 @@ def read_titles(database: Path, listing_id: int) -> list[object]:
         connection.close()
 
 
-# The demo
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A demo, for tests that change nothing except listings of the first account."""
@@ -170,7 +167,6 @@ def test_all_files_of_the_demo_are_private(demo: Serving) -> None:
 
 @pytest.fixture(scope="module")
 def stopped_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a demo that was stopped."""
     folder = tmp_path_factory.mktemp("stopped-demo")
     with Program(folder).serve("--demo") as serving:
         serving.stop()
@@ -179,7 +175,6 @@ def stopped_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def demo_program(program: Program, stopped_demo: Path) -> Program:
-    """The program in a copy of that folder."""
     shutil.copytree(stopped_demo / "data", program.folder / "data")
     return program
 
@@ -276,9 +271,6 @@ def test_a_demo_does_not_change_other_accounts(program: Program, cli: Cli, alice
     assert cli.data("account", "plan", str(alice["id"]), "--until", alice["plan_expires_at"]) == alice
 
 
-# The address
-
-
 def test_the_service_listens_only_on_this_machine_by_default(service: Serving) -> None:
     assert service.http.base_url.host == "127.0.0.1"
     with pytest.raises(ConnectionRefusedError):
@@ -318,9 +310,6 @@ def test_a_port_in_use_is_a_one_line_error(program: Program, service: Serving) -
         assert "--port" in error
     assert list_files() == before
     assert service.http.get("/healthz").status_code == 200
-
-
-# Commands while the service runs
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -373,9 +362,6 @@ def test_damage_is_reported_although_another_error_ends_the_service(
     with pytest.raises(Unavailable, match="is damaged: ") as failure:
         serve_until_the_disk_fails()
     assert isinstance(failure.value.__context__, OSError)
-
-
-# The stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

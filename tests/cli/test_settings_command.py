@@ -106,9 +106,6 @@ def test_a_removed_setting_is_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert cli.run_ok("settings").err == ""
 
 
-# Secrets
-
-
 def test_a_secret_is_read_from_a_file_without_white_space(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.folder / "url").write_text("  sqlite:///from-a-file.db\n")
     monkeypatch.setenv(f"{URL}_FILE", "url")
@@ -187,9 +184,6 @@ def test_the_content_of_an_invalid_file_is_not_shown(cli: Cli, monkeypatch: pyte
 
 def test_a_path_with_an_at_sign_is_not_masked(cli: Cli) -> None:
     assert get_settings(cli, "--database-url", "sqlite:////srv/a:b@c.db")[URL]["value"] == "sqlite:////srv/a:b@c.db"
-
-
-# Completion
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -105,7 +105,6 @@ def reload_and_wait(serving: Serving) -> None:
 
 
 def is_broken(connection: Connection) -> bool:
-    """Return whether a request on the connection fails."""
     try:
         connection.send(GET).read_response()
     except OSError:
@@ -284,7 +283,6 @@ BODY = b'{"title": "Last", "content": "of all"}'
 
 
 def begin_requests(key: str, connections: list[Connection]) -> None:
-    """Send an incomplete create on each connection."""
     head = request("POST", PATH, key, b"Content-Length: %d" % len(BODY))
     for connection in connections:
         assert connection.send(GET).read_response().status == 200
@@ -412,7 +410,6 @@ def fork_service(folder: Path, workers: str) -> tuple[int, int]:
 
 
 def read_base_url(terminal: int) -> str:
-    """Wait until the service is running and return its address."""
     output = b""
     while (match := re.search(rb"Listings is running at (http://[^\s,]+),", output)) is None:
         output += os.read(terminal, 4096)
@@ -586,7 +583,6 @@ def test_every_worker_shows_the_counts_of_the_others(many: Many) -> None:
 
 
 def sign_in(serving: Serving, email: str, password: str) -> str:
-    """Sign a seller in and return the cookie."""
     headers = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
     with httpx2.Client(base_url=serving.base_url, headers=headers, timeout=DEADLINE) as browser:
         token = re.search(r'name="token" value="(\w+)"', browser.get("/sign-in").text)

@@ -25,7 +25,6 @@ def row(number: int, **more: Any) -> Data:
 
 
 def write_lines(cli: Cli, name: str, *rows: Data | str) -> str:
-    """Write a file of JSON lines and return its name."""
     lines = [line if isinstance(line, str) else json.dumps(line) for line in rows]
     (cli.folder / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return name
@@ -36,7 +35,6 @@ def read_lines(path: Path) -> list[Data]:
 
 
 def query(folder: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """Run a statement on the folder's database."""
     with closing(apsw.Connection(str(folder / "data/listings.db"), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         connection.set_busy_timeout(60_000)
         return connection.execute(statement, values).fetchall()

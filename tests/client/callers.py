@@ -39,8 +39,6 @@ class AsyncCaller:
 
 
 class SyncCaller:
-    """Calls a Client."""
-
     def __init__(self, client: Client) -> None:
         self._client = client.__enter__()
 

@@ -46,7 +46,6 @@ class World:
         self._names = [f"ü-{number}" for number in range(rows * 2)]
 
     def read(self) -> dict[int, Listing]:
-        """Return the listings that are not deleted, by id."""
         return {one.id: one for one in self.client.stream(status="all") if one.deleted_at is None}
 
     def check(self) -> Iterator[str]:
@@ -79,7 +78,6 @@ class World:
         return plan
 
     def _write_file(self) -> Rows:
-        """Write a random file in one of both formats, and read it."""
         chosen = self.random.sample(self._names, self.random.randint(1, self.rows))
         others = self.random.sample(COLUMNS[2:], self.random.randint(0, len(COLUMNS) - 2))
         columns = ["title", "content", *others]
@@ -99,7 +97,6 @@ class World:
         return read_table(path, {})[0]
 
     def choose(self, column: str) -> Any:
-        """Return a random value of a column."""
         pick = self.random.choice
         choices: dict[str, Callable[[], Any]] = {
             "price": lambda: pick(PRICES),
@@ -177,7 +174,6 @@ def differ(first: State, second: State) -> list[Any]:
 
 
 def find_missing(rows: Rows, after: Mapping[int, Listing]) -> Iterator[str]:
-    """Yield the rows of a file that the catalogue does not have."""
     state = describe(after)
     for name, row in rows.items():
         if not row.fields.items() <= state.get(name, {}).items():

@@ -51,7 +51,6 @@ class Lst:
         return outcome.err
 
     def write(self, text: str, name: str = "stock.csv") -> Path:
-        """Write a file."""
         path = self.folder / name
         path.write_text(text, "utf-8", newline="")
         return path
@@ -68,6 +67,5 @@ class Lst:
         return Client(self.seller.key, self.base_url)
 
     def read(self) -> dict[str | None, Any]:
-        """Return the listings that are not deleted, by external id."""
         with self.connect() as client:
             return {one.external_id: one for one in client.stream(status="all") if one.deleted_at is None}

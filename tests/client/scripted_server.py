@@ -46,7 +46,6 @@ class ScriptedServer:
 
 @contextmanager
 def serve(*responses: bytes) -> Iterator[ScriptedServer]:
-    """Serve the responses until the end of the block, which must have requested all of them."""
     server = ScriptedServer(list(responses))
     server._thread.start()  # noqa: SLF001 - same module
     yield server

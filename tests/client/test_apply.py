@@ -149,8 +149,6 @@ def test_a_rival_writer_loses_nothing(lst: Lst) -> None:
     assert skipped <= set(edited)
 
 
-# Kills
-
 _KILLED = """
 import os, signal, sys
 import httpx2

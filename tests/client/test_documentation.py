@@ -20,8 +20,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 
 
 class Sample(NamedTuple):
-    """A program, and what it prints."""
-
     code: str
     output: str
 

@@ -35,9 +35,6 @@ def read(tmp_path: Path, text: str, name: str = "stock.csv", **mapping: str) -> 
     return {external_id: row.fields for external_id, row in read_table(path, mapping)[0].items()}
 
 
-# Files
-
-
 def test_a_csv_file_is_read_by_names_and_synonyms(tmp_path: Path) -> None:
     text = '\ufeffSKU;Name;Description;Unit price (NZD);Published;Photos;Lat\na;Lamp;"x\ny";$5;no;https://a/1|https://a/2;-41.5\n'
     assert read(tmp_path, text) == {
@@ -105,9 +102,6 @@ def test_invalid_json_and_encodings_are_explained(tmp_path: Path) -> None:
         read_table(tmp_path / "latin.csv", {})
 
 
-# The comparison
-
-
 def test_a_plan_shows_what_would_change(lst: Lst) -> None:
     load(lst)
     changed = STOCK.replace("19.90", "17.91").replace("ü-3", "ü-4")
@@ -158,9 +152,6 @@ def test_a_prefix_limits_a_plan(lst: Lst) -> None:
     assert "does not begin with shop-" in lst.fail(1, "plan", lst.write(STOCK), "--prefix", "shop-")
 
 
-# Guards
-
-
 def write_many(count: int, price: int = 5) -> str:
     return "sku,title,content,price\n" + "".join(f"p-{number},Lamp,Brass.,{price}\n" for number in range(count))
 
@@ -197,9 +188,6 @@ def test_price_jumps_and_short_files_are_questions(lst: Lst) -> None:
 def test_a_jump_needs_an_old_price() -> None:
     assert measure_jump(Entry("update", "a", {"price": 5}, 1, "", {"price": 0})) is None
     assert measure_jump(Entry("update", "a", {"price": 0}, 1, "", {"price": 5})) == -1
-
-
-# Requests, and the state file
 
 
 class Counted:
@@ -281,7 +269,6 @@ def test_a_restored_listing_is_read_again(counted: Counted) -> None:
 
 
 def make_key(service: RunningService, person: Person) -> str:
-    """Return another key of the same account."""
     account = str(person.account.id)
     return service.run(lambda services: services.keys.create(account, "second")).secret
 

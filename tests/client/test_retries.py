@@ -31,8 +31,6 @@ EXPECTED = {"create": 2, "batch": 2, "put": 2, "delete": 0, "revert": 0}
 
 
 class Waits(list[tuple[float, str]]):
-    """The waits of a client."""
-
     def record(self, seconds: float, reason: str) -> None:
         self.append((seconds, reason))
 
@@ -170,7 +168,6 @@ def test_a_list_that_is_cut_off_continues(connect: Open, client: Any) -> None:
 
 
 def read_list(client: Any) -> bytes:
-    """Return the body of the list that a stream requests."""
     query = {"sort": "id", "include": "all,deleted_at,external_id,etag"}
     headers = {"X-API-Key": client.options.key}
     return httpx2.get(f"{client.options.base_url}/api/v1/listings", params=query, headers=headers).content

@@ -25,8 +25,6 @@ SECRET_TEXT = "whsec_" + base64.b64encode(SECRET).decode()
 
 
 class Message(NamedTuple):
-    """A received message, and the status that it got."""
-
     id: str
     content: Any
     status: int

@@ -115,7 +115,6 @@ class Clock:
 
 @pytest.fixture
 def clock() -> Clock:
-    """The clock of the limiter under test."""
     return Clock()
 
 

@@ -24,7 +24,6 @@ MINIMAL = NewListing(title="t", content="c")
 
 
 def add(run: Run, store: Store, account: Account, new: NewListing = MINIMAL) -> int:
-    """Create a listing and return its id."""
     return int(run(store.add_listing(bucket_of(account.id), account.id, AddStep(new, CREATED))).listing_id)
 
 
@@ -52,12 +51,10 @@ async def find_all(store: Store, account_id: int, query: ListingQuery) -> list[L
 
 
 def list_ids(run: Run, store: Store, account: Account) -> list[int]:
-    """Return the ids of the account's active listings."""
     return [listing.id for listing in run(store.list_listings(bucket_of(account.id), account.id)).listings]
 
 
 def page_ids(run: Run, store: Store, account: Account, after_id: int = 0, count: int = 100) -> list[int]:
-    """Return the ids on a page of all the account's listings."""
     return [listing.id for listing in run(store.page_listings(bucket_of(account.id), account.id, after_id, count))]
 
 

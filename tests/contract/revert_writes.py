@@ -16,8 +16,6 @@ ALL_OF_BOT = RevertRequest("key", BOT.key_id)
 
 
 class Reverts(Edits):
-    """The writes to an account, and their reverts."""
-
     def get(self, listing_id: int) -> Listing:
         listing: Listing = self.run(self.store.get_listing(listing_id))
         return listing

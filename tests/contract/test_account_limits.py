@@ -24,8 +24,6 @@ DELETED, RESTORED = set_values(is_active=False, deleted_at=5), set_values(delete
 
 
 class Seller:
-    """An account with limits, and its listings."""
-
     def __init__(self, store: Store, run: Run) -> None:
         self.store, self.run = store, run
         self.account: Account = run(store.add_account("Alice", "alice@example.com", None, 1_000))
@@ -72,7 +70,6 @@ def build_row(listing: ImportedListing) -> ImportRow:
 
 @pytest.fixture(params=ENGINES)
 def make_seller(request: pytest.FixtureRequest, tmp_path: Path, run: Run) -> Iterator[Callable[..., Seller]]:
-    """Return a function that creates an account with limits."""
     with ExitStack() as stack:
         yield lambda **limits: Seller(
             stack.enter_context(open_store(request, request.param, tmp_path, run, AccountLimits(**limits))), run

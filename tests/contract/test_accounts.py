@@ -45,9 +45,6 @@ def test_only_the_decided_fields_of_an_account_change(store: Store, run: Run, ac
     assert run(store.change_account(account.id, lambda _: {})) == changed
 
 
-# Keys and callers
-
-
 def build_key(account: Account, digest: bytes = b"\x01" * 32, **more: Any) -> NewKey:
     return NewKey(account_id=account.id, name="shop", digest=digest, hint="lst_…abcd", created_at=1_500, **more)
 

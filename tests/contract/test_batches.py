@@ -34,8 +34,6 @@ ACTOR = Actor(1, 1_000)
 
 
 class AccountListings:
-    """The listings of one account in a store."""
-
     def __init__(self, store: Store, run: Run, account: Account) -> None:
         self._store = store
         self._await = run
@@ -72,7 +70,6 @@ class AccountListings:
         return [listing.title for listing in self._await(find_all(self._store, self.partition[1], query))]
 
     def run_alone(self, step: Step) -> Any:
-        """Run a step as a write of its own, and return its result."""
         try:
             if isinstance(step, AddStep):
                 return self._await(self._store.add_listing(*self.partition, step))
@@ -84,7 +81,6 @@ class AccountListings:
 
     @property
     def ids(self) -> list[int]:
-        """The ids of all listings, the deleted ones included."""
         return [listing.id for listing in self.all]
 
     @property
@@ -218,7 +214,6 @@ def change_to(values: ListingChange) -> Decide:
 
 
 def outline(result: Listing | Problem | int) -> object:
-    """Return what a result, or a stored listing, has in common with that of another account."""
     if isinstance(result, Listing):
         return result.title, result.external_id, result.version, result.deleted_at
     return (result.code, result.message.count("belongs to")) if isinstance(result, Problem) else "created"

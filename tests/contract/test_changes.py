@@ -62,7 +62,6 @@ class Edits:
         return page
 
     def read(self, after: int = 0, last: int = 2**62) -> list[Change]:
-        """Return all changes after a change set, page by page."""
         position, found = ChangePosition(after), list[Change]()
         while (page := self.page(position, last)).end != position:
             found += page.changes

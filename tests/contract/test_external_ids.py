@@ -26,7 +26,7 @@ from listings.domain.model import (
 )
 from listings.store.store import Store
 from tests.contract.conftest import Run
-from tests.contract.helpers import CREATED, MINIMAL, erase, find_all, set_values
+from tests.contract.helpers import CREATED, MINIMAL, find_all, set_values
 
 pytestmark = pytest.mark.decision("G43")
 WRITERS = 8
@@ -35,8 +35,6 @@ RESTORED: dict[str, Any] = {"deleted_at": None}
 
 
 class Shop:
-    """An account and its listings, by external id."""
-
     def __init__(self, store: Store, account: Account) -> None:
         self.store = store
         self.partition = bucket_of(account.id), account.id
@@ -75,7 +73,6 @@ class Shop:
         return (await self.store.page_events(*self.partition, latest, 1))[0].detail
 
     async def holders(self) -> dict[str, int]:
-        """The listing with each external id."""
         listings = await find_all(self.store, self.partition[1], ListingQuery(status="all"))
         held = [(each.external_id, each.id) for each in listings if each.external_id and each.deleted_at is None]
         assert len(dict(held)) == len(held)
@@ -88,7 +85,6 @@ def shop(store: Store, account: Account) -> Shop:
 
 
 def put(external_id: str, **changes: Any) -> PutStep:
-    """Return a step that updates the listing with an external id, or creates it with the price."""
     new = replace(MINIMAL, external_id=external_id, **changes)
 
     def decide(listing: Listing | None) -> ListingChange:
@@ -98,7 +94,6 @@ def put(external_id: str, **changes: Any) -> PutStep:
 
 
 def build_row(external_id: str | None = None, listing_id: int | None = None, **values: Any) -> ImportRow:
-    """Return a row that creates a listing with these values, or else updates it."""
     past = {"view_count": 0, "created_at": CREATED, "updated_at": CREATED, "deleted_at": values.pop("deleted_at", None)}
 
     def decide(listing: Listing | None) -> ImportedListing | ListingChange:
@@ -419,17 +414,6 @@ def test_any_sequence_of_writes_equals_the_model(shop: Shop, run: Run, seed: int
         listings = await find_all(shop.store, shop.partition[1], ListingQuery(status="all"))
         stored = {each.id: [each.external_id, each.price_cents, each.deleted_at is not None] for each in listings}
         assert stored == model.rows
-
-    run(check())
-
-
-def test_erasing_an_account_erases_its_external_ids(shop: Shop, run: Run) -> None:
-    async def check() -> None:
-        ids = [await shop.add(text) for text in ("A", "B", None)]
-        await shop.change(ids[0], **DELETED)
-        await erase(shop.store, shop.partition[1], "erased@example.invalid", 2_000)
-        listings = await find_all(shop.store, shop.partition[1], ListingQuery(status="all"))
-        assert [listing.external_id for listing in listings] == [None] * 3
 
     run(check())
 

@@ -51,8 +51,6 @@ def test_a_page_of_long_listings_is_short(store: Store, run: Run, account: Accou
     assert page_ids(run, store, account, ids[4]) == [longest]
 
 
-# Imports
-
 IMPORTED = ImportedListing(FULL, 7, "2025-01-01 00:00:00", "2025-02-01 00:00:00", None)
 START, MIDDLE, END = Position(), Position(100, 3), Position(200, 9)
 

@@ -95,9 +95,6 @@ def test_listings_are_counted_by_state(store: Store, run: Run, account: Account)
     )
 
 
-# Changing a listing
-
-
 def test_only_the_decided_fields_of_a_listing_change(store: Store, run: Run, account: Account) -> None:
     listing_id = add(run, store, account, FULL)
     before = run(store.get_listing(listing_id))
@@ -194,9 +191,6 @@ def test_a_cancelled_caller_does_not_undo_its_write(store: Store, run: Run, acco
     while len(list_ids(run, store, account)) < 2 and time.monotonic() < end:  # the cancelled write may end later
         run(asyncio.sleep(0.01))
     assert len(list_ids(run, store, account)) == 2
-
-
-# Revisions
 
 
 def test_every_edit_raises_the_revision_by_one(store: Store, run: Run, account: Account) -> None:

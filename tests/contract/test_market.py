@@ -36,7 +36,6 @@ def change(store: Store, run: Run, listing_id: int, **values: Any) -> Listing:
 
 
 def stamp_all(store: Store, run: Run, count: int = 7, now: float = 1_000.0) -> int:
-    """Run all steps and return the number of changes."""
     done, has_more = 0, True
     while has_more:
         step = run(store.stamp_market(count, HOLDER, now))
@@ -49,11 +48,7 @@ def list_newest(store: Store, run: Run) -> list[int]:
 
 
 def list_changes(store: Store, run: Run, after: int = 0) -> list[tuple[int, bool]]:
-    """Return id and visibility of the changed listings after a sequence."""
     return [(it.id, bool(it.is_shown)) for it in run(store.list_market_changes(after, 100))]
-
-
-# Changes
 
 
 def test_each_change_has_a_higher_sequence(store: Store, run: Run) -> None:
@@ -127,9 +122,6 @@ def test_entries_are_listed_in_the_order_of_their_dates(store: Store, run: Run) 
     assert [entry.listed_at for entry in run(store.page_newest())][::-1] == [
         *("2026-11-21 10:00:00", "2026-11-21 10:00:00", "2026-11-22 10:00:00", "2027-01-15 08:00:00")
     ]
-
-
-# Visibility
 
 
 def test_a_paused_listing_is_hidden_immediately_and_keeps_its_serial(store: Store, run: Run) -> None:
@@ -254,9 +246,6 @@ def test_tombstones_are_purged_after_a_week(store: Store, run: Run, monkeypatch:
     assert run(store.get_market_state()) == (3, 3, 2)  # earlier readers have to start again
 
 
-# Sellers and the sitemap
-
-
 def test_the_listings_of_a_seller_are_counted_and_paged(store: Store, run: Run) -> None:
     alice, bob = open_account(store, run, "alice"), open_account(store, run, "bob")
     ids = [add(store, run, alice, title=f"Bicycle {number}") for number in range(4)]
@@ -284,9 +273,6 @@ def test_the_sitemap_continues_after_a_serial(store: Store, run: Run) -> None:
     assert page[1].updated_at == "2026-11-22 10:00:00"
     assert [entry.listing_id for entry in run(store.page_sitemap(page[-1].serial, 3))] == [ids[4]]
     assert run(store.page_sitemap(2**62, 3)) == []
-
-
-# Views
 
 
 def build_visitor(number: int) -> bytes:

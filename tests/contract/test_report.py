@@ -29,7 +29,6 @@ def read(store: Store, run: Run) -> Report:
 
 
 def count_listings(store: Store, run: Run) -> tuple[int | None, int | None]:
-    """Return the numbers of new listings and of all listings in the market."""
     report = read(store, run)
     return report.new_listings, report.market_listings
 

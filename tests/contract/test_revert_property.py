@@ -93,8 +93,6 @@ class SmallSteps:
 
 
 class Shop(Reverts):
-    """An account, its listings, and the model of them."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         digest = self.partition[1].to_bytes(32, "big")
@@ -160,7 +158,6 @@ class Shop(Reverts):
         return list(outcome.results)
 
     def choose(self, undo: Undo) -> tuple[RevertRequest, InScope] | None:
-        """Return what to revert, and which changes that are."""
         last = self.sets[-1]
         if undo.kind == "key":
             actor = self.actors[undo.number % 3].key_id
@@ -204,7 +201,7 @@ class Shop(Reverts):
         async def write_between(store: SmallSteps, revert: Revert) -> None:
             part = await self.read_new()
             handled.update(one.listing_id for one in part)
-            handled.update(key for key, one in store.scanned.items() if revert.position.has_passed(*one[:2]))
+            handled.update(key for key, one in store.scanned.items() if one.position >= revert.position)
             found = await self.store.page_revert_conflicts(revert.key, 0, 1000)
             handled.update(one.listing_id for one in found)
             if revert.finished_at is None:
@@ -243,7 +240,6 @@ class Shop(Reverts):
 
 
 def list_differences(found: State, expected: State) -> list[tuple[int, str, Any, Any]]:
-    """Return the fields that have another value than expected."""
     assert found.keys() == expected.keys()
     return [
         (listing_id, name, value, expected[listing_id][name])

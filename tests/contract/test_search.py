@@ -33,13 +33,10 @@ WORDS = ("bike", "bicycle", "Café", "straße", "table", "oak", "rimu", "42", "o
 
 
 class Stock(NamedTuple):
-    """An account's listings and their search."""
-
     listings: list[Listing]
     search: Callable[[ListingQuery], ListResult]
 
     def find(self, query: ListingQuery) -> list[Listing]:
-        """Return the listings that a search finds."""
         return self.search(query).listings
 
 
@@ -84,7 +81,6 @@ async def add(store: Store, account: Account, new: NewListing, chance: random.Ra
 
 
 def edit_randomly(store: Store, listing_id: int, chance: random.Random) -> Any:
-    """Edit a listing at a random time, or delete it."""
     change: ListingChange = {"updated_at": random_timestamp(chance), "title": random_text(chance)}
     if chance.random() < 0.2:
         change = {**change, "is_active": False, "deleted_at": -1}
@@ -144,7 +140,6 @@ def find_expected(listings: list[Listing], query: ListingQuery) -> list[Listing]
 
 
 def count_expected(listings: list[Listing], query: ListingQuery) -> int:
-    """Return the count of a query, as a simple model of it."""
     matches = sum(_is_match(listing, query) for listing in listings)
     return matches if query.is_counted_exactly else min(matches, 1_001)
 

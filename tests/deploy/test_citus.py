@@ -65,7 +65,6 @@ WHERE source = 'client' AND setting = 'off' AND (name = 'jit' OR starts_with(nam
 
 @pytest.fixture(scope="module")
 def name(postgres: PostgresServer) -> Iterator[str]:
-    """The name of a migrated database that the tests may alter."""
     with postgres.database(altered=True) as url:
         yield url.rpartition("/")[2].partition("?")[0]
 

@@ -60,7 +60,6 @@ def test_the_process_is_unprivileged_and_receives_signals() -> None:
 
 
 def run_health_check(**environment: str) -> int:
-    """Return the exit code of the health check."""
     (text,) = re.findall(r"CMD (\[.*\])", find_instructions("HEALTHCHECK")[0])
     _, *arguments = yaml.safe_load(text)
     command = [sys.executable, *arguments]
@@ -109,7 +108,6 @@ def test_the_file_limit_covers_the_default_connections(service: Any) -> None:
 
 
 def scaled_environment(password: str) -> dict[str, str]:
-    """Return the environment of the service in compose.scaled.yaml."""
     variables = SCALED["services"]["listings"]["environment"]
     return {name: re.sub(r"\$\{POSTGRES_PASSWORD:\?[^}]+\}", password, value) for name, value in variables.items()}
 

@@ -183,7 +183,6 @@ def test_the_documented_configuration_is_valid(tmp_path: Path) -> None:
 
 
 def add_target(series: str) -> str:
-    """Return a series with the labels that Prometheus adds."""
     name, _, labels = series.partition("{")
     return f'{name}{{job="listings", instance="a:9464"{", " + labels if labels else "}"}'
 

@@ -61,7 +61,6 @@ class Proxy(NamedTuple):
     http: httpx2.Client
 
     def connect(self) -> socket.socket:
-        """Open a new connection."""
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(DEADLINE)
         try:
@@ -72,7 +71,6 @@ class Proxy(NamedTuple):
             raise
 
     def log(self) -> str:
-        """Return the content of all log files."""
         return "".join(path.read_text("utf-8") for path in self.folder.glob("*.log"))
 
 
@@ -198,7 +196,6 @@ def proxy(
 
 @pytest.fixture
 def closed_address() -> Iterator[str]:
-    """An address on which no program listens."""
     with unused_port() as port:
         yield f"127.0.0.1:{port}"
 

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from listings.domain import fields
+from listings.domain.faults import preview
 from tests.domain.test_fields import reject, store
 
+pytestmark = pytest.mark.decision("G3")
 
-@pytest.mark.decision("G3")
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -39,7 +40,6 @@ def test_a_url_is_stored_as_sent(url: str) -> None:
     assert json.loads(str(store("images", [url]))) == [url]
 
 
-@pytest.mark.decision("G3")
 @pytest.mark.parametrize(
     ("url", "error"),
     [
@@ -79,7 +79,7 @@ def test_a_url_is_stored_as_sent(url: str) -> None:
 )
 def test_an_invalid_url_is_rejected_with_its_index(url: object, error: str) -> None:
     message = reject("images", ["https://a.example/1.jpg", url])
-    assert message == f"images[1] {error}, got {fields.preview(url)}"
+    assert message == f"images[1] {error}, got {preview(url)}"
 
 
 @pytest.mark.parametrize("start", ["https://a.example/", ""])
@@ -128,13 +128,11 @@ def test_strict_handling_accepts_an_absolute_url(url: str) -> None:
     assert store("images", [url], strict=True) == json.dumps([url])
 
 
-@pytest.mark.decision("G3")
 @pytest.mark.parametrize("path", ["/media/0123456789abcdef0123456789abcdef.jpg", f"/shop/media/{'f' * 32}.jpg"])
 def test_strict_handling_accepts_the_path_of_an_uploaded_picture(path: str) -> None:
     assert store("images", [path], strict=True) == json.dumps([path])
 
 
-@pytest.mark.decision("G3")
 @pytest.mark.parametrize(
     "path", [f"/media/{'f' * 31}.jpg", f"/media/{'g' * 32}.jpg", f"/media/{'f' * 32}.webp", f"media/{'f' * 32}.jpg"]
 )

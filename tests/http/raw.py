@@ -14,8 +14,6 @@ NOT_MODIFIED = 304  # has no body and no Content-Length
 
 
 class RawResponse(NamedTuple):
-    """A response as received."""
-
     status: int
     headers: dict[str, str]  # by lower-case names
     body: bytes
@@ -25,15 +23,11 @@ class RawResponse(NamedTuple):
 
 
 class HasAddress(Protocol):
-    """A running service."""
-
     @property
     def base_url(self) -> str: ...
 
 
 class Connection:
-    """One connection to the service."""
-
     def __init__(self, service: HasAddress, receive_buffer: int | None = None) -> None:
         host, port = service.base_url.removeprefix("http://").split(":")
         self.socket = socket.socket()
@@ -59,7 +53,6 @@ class Connection:
         return self
 
     def read_response(self) -> RawResponse:
-        """Return the next response on the connection."""
         while b"\r\n\r\n" not in self._received:
             self._receive()
         head, self._received = self._received.split(b"\r\n\r\n", 1)
@@ -140,7 +133,6 @@ class AsyncConnection:
             self.close()
 
     def close(self) -> None:
-        """Close the connection, if it is open."""
         if self._streams is not None:
             self._streams[1].transport.abort()
             self._streams = None
@@ -155,7 +147,6 @@ class AsyncConnection:
 
 
 async def read_response(reader: asyncio.StreamReader) -> RawResponse:
-    """Read the next response."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     status = int(head[0].split()[1])
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}

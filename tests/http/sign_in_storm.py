@@ -17,14 +17,11 @@ _LONGEST_RESPONSE_SECONDS = 30
 
 
 class Form:
-    """The sign-in form of one browser."""
-
     def __init__(self, page: str) -> None:
         self._cookie = re.findall(r"set-cookie: (listings_form=[^;]+)", page)[0]
         self._token = re.findall(r'name="token" value="([^"]+)"', page)[0]
 
     def build_request(self, client: int, attempt: int) -> bytes:
-        """Build a request from an address of its own, for an account of its own."""
         fields = {"token": self._token, "email": f"{client}-{attempt}@example.com", "password": "not the password"}
         body = urlencode(fields).encode()
         lines = (

@@ -239,8 +239,6 @@ def test_a_request_target_may_have_any_form(running: RunningService, target: byt
 
 
 class HostEcho:
-    """An application that responds with the Host headers."""
-
     async def serve(self, exchange: Any) -> None:
         body = b" ".join(value for name, value in exchange.headers if name == b"host")
         await exchange.respond(200, b"content-length: %d\r\n" % len(body), body)
@@ -377,7 +375,6 @@ def test_chunk_framing_is_limited(running: RunningService, prefix: bytes, path: 
 
 
 def read_continue(connection: Connection) -> None:
-    """Wait until the service has read the head of a request."""
     assert connection.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -537,13 +534,6 @@ def test_a_response_arrives_although_a_later_body_ends_early(tmp_path: Path) -> 
             assert connection.read_response().status == 200
             assert connection.is_closed()
     assert application.count == 1
-
-
-def test_100_continue_is_sent_to_clients_that_expect_it(running: RunningService, alice: Client) -> None:
-    head = request("POST", LISTINGS, alice.person.key, b"Expect: 100-continue", b"Content-Length: 30")
-    with Connection(running).send(head) as connection:
-        assert connection.socket.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        assert connection.send(b'{"title": "t", "content": "c"}').read_response().status == 201
 
 
 def test_100_continue_is_not_sent_after_the_body(running: RunningService, alice: Client) -> None:

@@ -233,8 +233,6 @@ def test_a_failed_deadline_check_does_not_affect_others(
 
 
 class Timing(NamedTuple):
-    """The latencies and failures of a client."""
-
     latencies_ms: list[float]  # in the order of the requests
     failed: int
 
@@ -276,7 +274,6 @@ def busy_neighbour() -> Iterator[None]:
 
 @pytest.fixture
 def cores() -> Iterator[set[int]]:
-    """Return the cores of this process, and restore them after the test."""
     cores = os.sched_getaffinity(0)
     yield cores
     os.sched_setaffinity(0, cores)

@@ -8,8 +8,6 @@ from listings.http.limits import ConnectionLimits
 
 
 class Receiver:
-    """Accepts everything."""
-
     def begin_head(self) -> None:
         pass
 

@@ -82,7 +82,6 @@ class PipelineCounter:
 
 
 def send_pipeline(folder: Path, application: Any, message: bytes, count: int) -> None:
-    """Send this many requests on one connection, while the responses are read."""
     with RunningService(folder) as service:
         service.replace_application(application)
         with Connection(service) as connection, ThreadPoolExecutor(1) as sender:
@@ -139,8 +138,6 @@ def test_few_of_the_requests_in_one_read_are_queued(tmp_path: Path, head: bytes,
 
 
 class BodyReader:
-    """An application that reads the whole body."""
-
     async def serve(self, exchange: Any) -> None:
         while (await exchange.receive()).get("more_body"):
             pass
@@ -213,8 +210,6 @@ def test_the_last_response_arrives_although_a_later_request_is_unread(tmp_path: 
 
 
 class FailingApplication:
-    """An application that fails."""
-
     async def serve(self, exchange: Any) -> None:
         raise RuntimeError(exchange.path)
 

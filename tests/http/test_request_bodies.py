@@ -123,27 +123,6 @@ def test_what_has_arrived_of_a_body_can_count_for_another_owner(bodies: LargeBod
     asyncio.run(work())
 
 
-def test_the_files_of_an_owner_and_of_all_are_limited(tmp_path: Path) -> None:
-    limits = REQUESTS._replace(all=Usage(3 * MIB, 3), owner=Usage(2 * MIB, 2))
-    folder = BodyFolder(tmp_path, limits)
-
-    async def work() -> None:
-        bodies = LargeBodies(folder, 4)
-        held = [await receive(bodies, owner, 6, more=True) for owner in (1, 1, 2)]
-        for owner in (1, 2, "192.0.2.1"):
-            with pytest.raises(Unavailable, match="Too many large request bodies"):
-                await receive(bodies, owner, 6, more=True)
-        for body in held:
-            body.release()
-        with pytest.raises(Unavailable):
-            await receive(bodies, 1, 2 * MIB // len(PIECE) + 1, more=True)
-        (await receive(bodies, 1, 2 * MIB // len(PIECE))).release()
-
-    asyncio.run(work())
-    assert folder.total == Usage()
-    assert (REQUESTS.all.size, REQUESTS.owner.size) == (1 << 30, 64 << 20)
-
-
 def test_complete_bodies_wait_in_files_until_there_is_memory(bodies: LargeBodies, tmp_path: Path) -> None:
     finished: list[int] = []
 

@@ -56,8 +56,6 @@ def service(tmp_path: Path) -> Iterator[RunningService]:
 
 
 class Unread:
-    """Connections whose clients read only the status of each response."""
-
     def __init__(self, service: RunningService, stack: ExitStack) -> None:
         self._service, self._stack = service, stack
 

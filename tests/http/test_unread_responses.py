@@ -238,7 +238,6 @@ def test_a_client_that_leaves_during_a_large_list_releases_its_file(
 
 
 def count_responses(service: RunningService, person: Person) -> int:
-    """Return the number of responses that the account's usage has."""
     usage = service.run(lambda services: services.usage.get(person.account))
     return sum(usage.total.by_status.values())
 

@@ -27,8 +27,6 @@ def _silent_sockets() -> Iterator[None]:
 
 
 class FakeTransport:
-    """A transport that records the data of each call."""
-
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.closed = False

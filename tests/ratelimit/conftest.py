@@ -28,8 +28,6 @@ def database_id() -> str:
 
 
 class Machine:
-    """A machine with clocks that tests control."""
-
     def __init__(self) -> None:
         self.boot = "boot-1"
         self.uptime = 500.0
@@ -49,7 +47,6 @@ class Machine:
 
 @pytest.fixture
 def machine() -> Machine:
-    """A machine with controlled clocks."""
     return Machine()
 
 

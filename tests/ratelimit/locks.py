@@ -12,8 +12,6 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 class Lock(NamedTuple):
-    """A lock of another process."""
-
     start: int
     length: int
     is_exclusive: bool

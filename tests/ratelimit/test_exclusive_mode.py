@@ -30,7 +30,6 @@ SHARED, EXCLUSIVE = Lock(*USERS, is_exclusive=False), Lock(*USERS, is_exclusive=
 async def maintained_limiter(
     database: Path, clock: MachineClock, limit: int = 1000, window: int = 60
 ) -> AsyncIterator[MappedLimiter]:
-    """A limiter with its maintenance running, as in the service."""
     limiter = MappedLimiter(database, DATABASE_ID, limit, window, clock)
     maintenance = asyncio.create_task(limiter.run_maintenance())
     try:

@@ -37,7 +37,6 @@ SHARED = "all machines that use this Redis"
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    """A Redis server that the test may stop and configure."""
     with RedisServer() as server:
         yield server
 
@@ -49,15 +48,12 @@ async def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class Machine:
-    """The limiter of a service on its own machine."""
-
     def __init__(self, limiter: FallbackLimiter, local_hits: list[None]) -> None:
         self.limiter = limiter
         self._local_hits = local_hits
 
     @property
     def local_count(self) -> int:
-        """The number of requests counted without Redis."""
         return len(self._local_hits)
 
     async def count_accepted(self, hits: int) -> int:
@@ -91,7 +87,6 @@ def logged_changes(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def count_in_redis(server: RedisServer, database_id: str, database: int = 0) -> int:
-    """Return the number of requests in Redis's log of the key."""
     with server.client(db=database) as client:
         return int(str(client.llen(f"listings:{database_id}:limit:{KEY}")))
 

@@ -31,8 +31,6 @@ ROOT = Path(__file__).parents[2]
 
 
 class Limiter:
-    """The limiter of one process."""
-
     def __init__(
         self, database: Path, machine: Machine, limit: int = 3, window: int = 60, database_id: str = "a" * 32
     ) -> None:
@@ -49,7 +47,6 @@ class Limiter:
 
 
 def poll(limiter: MappedLimiter) -> None:
-    """Run the maintenance once."""
     limiter._for_each_file(MappedFile.update_mode)  # noqa: SLF001 - it runs every 50 ms
 
 
@@ -63,7 +60,6 @@ def start_rush(database: Path, limit: int, hits: int) -> "subprocess.Popen[bytes
 
 
 def count_logged(database: Path, limit: int) -> int:
-    """Return the number of accepted requests in the log of the key."""
     limiter = MappedLimiter(database, rush.DATABASE_ID, limit, 3600)
     decision = asyncio.run(limiter.hit(KEY))
     asyncio.run(limiter.close())

@@ -30,8 +30,6 @@ def limiter(clock: Clock) -> MemoryLimiter:
 
 
 def hit(limiter: MemoryLimiter, keys: Iterable[int]) -> int:
-    """Hit each key, and return the number of stored keys."""
-
     async def hits() -> None:
         for key in keys:
             await limiter.hit(key)

@@ -27,8 +27,6 @@ MakeLimiter: TypeAlias = Callable[..., "Limiter"]
 
 
 class Limiter:
-    """The limiter of one machine."""
-
     def __init__(self, limiter: RedisLimiter, run: Run) -> None:
         self._limiter = limiter
         self._run = run
@@ -70,9 +68,6 @@ def make_limiter(redis_server: RedisServer, database_id: str, run: Run, clock: C
         limiter.close()
 
 
-# Exactness
-
-
 @pytest.mark.uncovered
 @pytest.mark.parametrize(("processes", "connections"), [(1, 1), (1, 16), (4, 1), (4, 4), (8, 2)])
 def test_processes_and_connections_get_exactly_the_limit(
@@ -95,9 +90,6 @@ def test_a_request_is_accepted_after_the_reported_reset(make_limiter: MakeLimite
         assert decision.reset > 0
         run(asyncio.sleep(decision.reset / 2 + 0.001))
     assert limiter.hit().accepted
-
-
-# Keys in Redis
 
 
 def test_a_key_in_redis_is_bounded_and_expires(
@@ -152,9 +144,6 @@ def test_a_flushed_script_is_sent_again(make_limiter: MakeLimiter, redis_server:
     assert limiter.count_accepted(5) == 1
 
 
-# Clock steps
-
-
 def test_a_clock_stepping_back_grants_nothing(make_limiter: MakeLimiter, clock: Clock) -> None:
     limiter = make_limiter(3, 60)
     for _ in range(3):
@@ -197,9 +186,6 @@ def test_clock_steps_never_let_a_window_exceed_the_limit(
     assert all(later - earlier >= 60 for earlier, later in zip(granted, granted[limit:], strict=False))
     clock.now += 60
     assert limiter.hit().accepted
-
-
-# A changed limit or window
 
 
 @pytest.mark.parametrize(

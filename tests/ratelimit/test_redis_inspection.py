@@ -19,7 +19,6 @@ def server() -> Iterator[RedisServer]:
 
 
 def assert_disconnected(server: RedisServer) -> None:
-    """Wait until the test's connection is the only one."""
     with server.client() as client:
         deadline = time.monotonic() + TIMEOUT
         while len(client.client_list()) > 1:

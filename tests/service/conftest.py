@@ -18,5 +18,4 @@ def harness(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def alice(harness: Harness) -> str:
-    """The session token of Alice."""
     return harness.run(harness.services.sessions.sign_up("Alice", "Alice@Example.com", PASSWORD, HERE, "Firefox"))

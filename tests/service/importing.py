@@ -27,8 +27,6 @@ class Seen(NamedTuple):
 
 
 class Listener:
-    """Collects the rows of an import."""
-
     def __init__(self) -> None:
         self.rows: list[Seen] = []
 
@@ -47,8 +45,6 @@ class Listener:
 
 
 class Shop:
-    """An account whose files are imported and exported."""
-
     def __init__(self, harness: Harness, person: Person) -> None:
         self.harness, self.person = harness, person
 

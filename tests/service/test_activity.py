@@ -84,8 +84,6 @@ def test_changes_by_the_operator_record_the_operator(harness: Harness, alice: Pe
 
 
 class FiveRows:
-    """A file of five new listings."""
-
     format = "csv"
 
     def digest(self) -> bytes:

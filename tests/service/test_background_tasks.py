@@ -189,11 +189,7 @@ def test_an_unavailable_store_is_retried_without_a_log_line(
     assert "maintenance" not in caplog.text
 
 
-# The end of the service
-
-
 def list_open_files(folder: Path) -> list[str]:
-    """Return the files in a folder that this process has open."""
     paths = []
     for link in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # of the listing itself

@@ -114,12 +114,3 @@ def read_live(file: Path) -> bytes:
     connection.execute("VACUUM").fetchall()
     connection.close()
     return file.read_bytes()
-
-
-def test_an_account_that_was_just_enabled_keeps_its_listings(harness: Harness) -> None:
-    alice = harness.person("alice")
-    services = harness.services
-    harness.fetch("POST", "/api/v1/listings", key=alice.key, json={"title": "Lamp", "content": "Bright."})
-    with pytest.raises(Problem, match="was enabled during its erasure"):
-        harness.run(services.accounts.erase_disabled(alice.account))
-    assert harness.run(services.listings.count(alice.account)).active == 1

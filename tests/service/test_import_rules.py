@@ -120,9 +120,6 @@ def test_removed_changes_are_conflicts(shop: Shop) -> None:
     assert shop.outcomes(edit(file, ",A,", ",B,"))[0].startswith("Changed after this file was exported: title is")
 
 
-# A file as a whole
-
-
 def test_ids_that_are_not_the_accounts_wait_for_a_choice(shop: Shop) -> None:
     mine = shop.create(title="Mine", content="my words", price=40)
     before = shop.get(mine)
@@ -182,9 +179,6 @@ def test_imported_listings_reach_programs_that_poll(shop: Shop) -> None:
     assert [one["title"] for one in found.json()["listings"]] == ["Moved"]
 
 
-# Dry runs predict imports
-
-
 class Files:
     """Random files about a few listings, whose external ids are exchanged, taken and given up."""
 
@@ -233,7 +227,6 @@ def check_a_file(shop: Shop, choose: Callable[[list[Any]], Any]) -> None:
 
 
 def compare(shop: Shop, file: str, options: dict[str, Any]) -> None:
-    """Compare the dry run of a file with its import."""
     before = {one.id: one for one in shop.listings()}
     planned = shop.run(file, "x.jsonl", dry_run=True, **options)
     done = shop.run(file, "x.jsonl", **options)

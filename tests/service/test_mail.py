@@ -54,6 +54,11 @@ def add_alice(harness: Harness) -> None:
     harness.run(harness.services.accounts.add("Alice", ALICE, None))
 
 
+def queue_reset(harness: Harness) -> None:
+    add_alice(harness)
+    request_reset(harness)
+
+
 def set_plan_without_mail(harness: Harness, seconds: int) -> None:
     """Set the end of Alice's plan, in seconds from now, without a mail."""
     account, end = harness.run(harness.services.accounts.find(ALICE)), int(harness.clock()) + seconds
@@ -62,8 +67,7 @@ def set_plan_without_mail(harness: Harness, seconds: int) -> None:
 
 def test_a_mail_has_the_headers_of_automatic_mail(tmp_path: Path, mailbox: Mailbox) -> None:
     with open_harness(tmp_path, mailbox, market_name="Tāone") as harness:
-        add_alice(harness)
-        request_reset(harness)
+        queue_reset(harness)
         send(harness)
         send(harness)
     [message] = mailbox.messages
@@ -76,8 +80,7 @@ def test_a_mail_has_the_headers_of_automatic_mail(tmp_path: Path, mailbox: Mailb
 def test_a_refused_mail_is_sent_again_with_growing_pauses(
     harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.refusals = ["451 alice@example.com is busy"] * 2
     for seconds in (0, 59, 1, 119, 1):
         assert mailbox.messages == []
@@ -91,8 +94,7 @@ def test_a_refused_mail_is_sent_again_with_growing_pauses(
 def test_a_mail_is_given_up_after_three_days(
     harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.refusals = ["451 busy"] * 100
     for _ in range(3 * 24 + 1):
         send(harness)
@@ -105,8 +107,7 @@ def test_a_mail_is_given_up_after_three_days(
 
 
 def test_a_mail_that_waited_for_three_days_is_not_sent(harness: Harness, mailbox: Mailbox) -> None:
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     harness.clock.advance(3 * DAY + 1)
     send(harness)
     assert mailbox.messages == []
@@ -115,16 +116,14 @@ def test_a_mail_that_waited_for_three_days_is_not_sent(harness: Harness, mailbox
 def test_a_mail_that_the_server_rejects_is_given_up_immediately(
     harness: Harness, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.refusals = ["554 no"]
     send(harness)
     assert "at attempt 1: SMTPDataError 554" in caplog.text
 
 
 def test_the_log_says_why_a_server_is_unreachable(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     server = harness.services.mailer._server  # noqa: SLF001 - of the settings
     assert server is not None
     harness.services.mailer._server = server._replace(port=1)  # noqa: SLF001
@@ -151,8 +150,7 @@ def test_mail_waits_while_the_server_is_unreachable(tmp_path: Path) -> None:
         nowhere = Mailbox()
         nowhere.url = f"smtp://127.0.0.1:{port}"
         with open_harness(tmp_path, nowhere) as harness:
-            add_alice(harness)
-            request_reset(harness)
+            queue_reset(harness)
             send(harness)
     with run_mail_server() as mailbox, open_harness(tmp_path, mailbox) as harness:
         harness.clock.advance(HOUR)
@@ -180,8 +178,7 @@ async def stop_while_sending(harness: Harness, mailbox: Mailbox, command: str) -
 
 
 def test_a_stop_waits_briefly_for_the_mail_that_is_being_sent(harness: Harness, mailbox: Mailbox) -> None:
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     request_reset(harness)
     mailbox.delays["DATA"] = 0.5
     harness.run(stop_while_sending(harness, mailbox, "DATA"))
@@ -197,8 +194,7 @@ def test_a_mail_that_a_stop_interrupts_before_its_text_is_due_immediately(
     harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_mail, "STOP_SECONDS", 0.1)
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.delays["RCPT"] = 20
     assert harness.run(stop_while_sending(harness, mailbox, "RCPT")) < 10
     mailbox.delays["RCPT"] = 0
@@ -210,8 +206,7 @@ def test_a_mail_whose_text_was_sent_is_not_sent_again_at_each_restart(
     harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_mail, "STOP_SECONDS", 0.1)
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.delays["DATA"] = 20
     assert harness.run(stop_while_sending(harness, mailbox, "DATA")) < 10
     for _ in range(2):
@@ -229,8 +224,7 @@ def test_a_server_may_take_longer_for_a_text_than_for_a_command(
     harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smtp, "TIMEOUT_SECONDS", 1)
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.delays["DATA"] = 1.5
     send(harness)
     harness.clock.advance(HOUR)
@@ -242,8 +236,7 @@ def test_a_server_that_does_not_answer_delays_others_less_than_the_claim(
     harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("listings.service.mail.smtp.MAX_SECONDS", 1)
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.delays["DATA"] = 20
     started = monotonic()
     send(harness)
@@ -255,8 +248,7 @@ def test_an_accepted_mail_is_not_sent_again_after_a_stop(
     harness: Harness, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_mail, "STOP_SECONDS", 0.1)
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     mailbox.delays["QUIT"] = 20
     assert harness.run(stop_while_sending(harness, mailbox, "QUIT")) < 10
     harness.clock.advance(HOUR)
@@ -267,8 +259,7 @@ def test_an_accepted_mail_is_not_sent_again_after_a_stop(
 def test_mail_is_sent_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate = create_certificate(tmp_path, "localhost")
     with run_mail_server(certificate) as mailbox, open_harness(tmp_path, mailbox) as harness:
-        add_alice(harness)
-        request_reset(harness)
+        queue_reset(harness)
         send(harness)
         assert mailbox.messages == []  # the certificate is not trusted
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
@@ -422,8 +413,7 @@ def confirm(harness: Harness) -> None:
 
 
 def test_a_mail_to_a_confirmed_address_greets_by_name(harness: Harness, mailbox: Mailbox) -> None:
-    add_alice(harness)
-    request_reset(harness)
+    queue_reset(harness)
     send(harness)
     assert mailbox.text.startswith("Hello,\r\n\r\nSomeone, probably you")
     assert mailbox.text.endswith("\r\n\r\nListings\r\nhttps://market.example\r\n")

@@ -19,6 +19,8 @@ from tests.service.members import (
     sign_in,
 )
 
+pytestmark = pytest.mark.decision("G25")
+
 HOUR = 3600
 
 # Invitations
@@ -26,7 +28,6 @@ HOUR = 3600
 
 @pytest.fixture
 def bob(harness: Harness) -> Account:
-    """An account that the operator created."""
     return harness.run(harness.services.accounts.add("Bob", "bob@example.com", None))
 
 
@@ -60,10 +61,6 @@ def test_a_disabled_account_cannot_be_invited(harness: Harness, bob: Account) ->
     assert error_code(harness, harness.services.invitations.create(bob.email)) == "account_disabled"
 
 
-# API keys
-
-
-@pytest.mark.decision("G25")
 def test_creating_a_key_needs_an_active_plan(harness: Harness, alice: str) -> None:
     member = find_member(harness, alice)
     assert error_code(harness, harness.services.member_keys.create(member, "warehouse")) == "plan_expired"
@@ -74,7 +71,6 @@ def test_creating_a_key_needs_an_active_plan(harness: Harness, alice: str) -> No
     assert error_code(harness, harness.services.member_keys.create(find_member(harness, token), "b")) == "plan_expired"
 
 
-@pytest.mark.decision("G25")
 def test_creating_or_rotating_a_key_needs_a_recent_confirmation(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
     harness.clock.advance(15 * 60 - 1)
@@ -119,7 +115,6 @@ def test_keys_of_other_accounts_look_like_unknown_ones(harness: Harness, alice: 
     assert harness.fetch("GET", "/api/v1/listings", key=bob.key).status == 200
 
 
-@pytest.mark.decision("G25")
 def test_an_account_can_create_twenty_active_keys(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
     keys = [harness.run(harness.services.member_keys.create(member, f"key {number}")) for number in range(20)]
@@ -133,7 +128,6 @@ def test_an_account_can_create_twenty_active_keys(harness: Harness, alice: str) 
     assert harness.run(harness.services.member_keys.rotate(member, keys[1].key.id, 0)).key.name == "key 1"
 
 
-@pytest.mark.decision("G25")
 def test_twenty_keys_an_hour_are_created_or_rotated(harness: Harness, alice: str) -> None:
     member, keys = find_member_with_plan(harness, alice), harness.services.member_keys
     for _ in range(10):
@@ -153,7 +147,6 @@ def test_twenty_keys_an_hour_are_created_or_rotated(harness: Harness, alice: str
     assert harness.run(keys.create(member, "one more")).key.name == "one more"
 
 
-@pytest.mark.decision("G25")
 def test_only_keys_that_are_created_count(harness: Harness, alice: str) -> None:
     member, keys = find_member_with_plan(harness, alice), harness.services.member_keys
     ended = harness.run(keys.create(member, "till", form_id="first"))
@@ -167,7 +160,6 @@ def test_only_keys_that_are_created_count(harness: Harness, alice: str) -> None:
     assert error_code(harness, keys.create(member, "one more")) == "too_many_attempts"
 
 
-@pytest.mark.decision("G25")
 def test_several_processes_create_twenty_keys_an_hour_together(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
     processes = [Services(harness.store, None, harness.clock) for _ in range(3)]
@@ -183,7 +175,6 @@ def test_several_processes_create_twenty_keys_an_hour_together(harness: Harness,
     assert harness.run(create_all()).count(None) == 20
 
 
-@pytest.mark.decision("G25")
 def test_simultaneous_requests_create_no_more_than_twenty_keys(harness: Harness, alice: str) -> None:
     member = find_member_with_plan(harness, alice)
 

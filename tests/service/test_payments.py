@@ -26,7 +26,6 @@ RETURN_URL = "https://market.example/console/plan"
 
 
 def build_metadata(months: int, monthly: int = 4_900) -> dict[str, str]:
-    """Return what a checkout was started with."""
     return {"months": str(months), "amount": str(months * monthly), "currency": "nzd"}
 
 
@@ -226,12 +225,7 @@ def test_other_events_change_nothing(shop: Shop, kind: str, status: str) -> None
     assert shop.paid_until == before
 
 
-# Checkout
-
-
 class FakeStripe(BaseHTTPRequestHandler):
-    """The endpoint of Stripe that creates a checkout."""
-
     requests: ClassVar[list[tuple[str, dict[str, list[str]], str]]] = []
     response: ClassVar[tuple[int, dict[str, Any]]] = (200, {})
     is_released: ClassVar[threading.Event] = threading.Event()
@@ -369,16 +363,10 @@ def test_a_payment_is_for_1_to_24_months(harness: Harness, months: int) -> None:
         harness.run(harness.services.payments.start_checkout(harness.person("alice").account, months, RETURN_URL))
 
 
-# Manual payments
-
-
 def test_by_default_there_is_no_checkout(harness: Harness) -> None:
     alice = harness.person("alice").account
     with pytest.raises(Problem, match="takes no payments"):
         harness.run(harness.services.payments.start_checkout(alice, 2, RETURN_URL))
-
-
-# Requests for the plan
 
 
 @pytest.mark.decision("G50")

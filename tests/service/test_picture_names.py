@@ -16,7 +16,6 @@ def shop(harness: Harness) -> Shop:
 
 
 def upload(shop: Shop, number: int, file_name: str, owner: Person | None = None) -> str:
-    """Store the row of a picture, and return its path."""
     account = (owner or shop.person).account
     new = Picture(f"{number:032x}", account.id, 800, 600, 1_000, 1_790_000_000 + number, None, file_name)
     shop.harness.run(shop.harness.store.add_picture(new, number.to_bytes(32, "big"), 10**6))

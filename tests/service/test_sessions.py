@@ -27,11 +27,6 @@ def test_every_sign_in_creates_a_new_session(harness: Harness, alice: str) -> No
     assert len({member.session_handle for member in members}) == len({member.csrf_secret for member in members}) == 2
 
 
-def test_signing_out_ends_the_session(harness: Harness, alice: str) -> None:
-    harness.run(harness.services.sessions.sign_out(alice))
-    assert harness.run(harness.services.sessions.find_member(alice)) is None
-
-
 def test_a_session_expires_after_seven_idle_days(harness: Harness, alice: str) -> None:
     harness.clock.advance(7 * DAY - 1)
     find_member(harness, alice)

@@ -19,7 +19,6 @@ def shop(harness: Harness) -> Shop:
 
 
 def import_shop(shop: Shop, name: str, read: ReadOptions = ReadOptions()) -> dict[str, list[object]]:  # noqa: B008
-    """Import a file, and return the values of each listing by its title."""
     outcomes = set(shop.outcomes((FOLDER / name).read_bytes(), name, read=read))
     assert outcomes <= {"created", 'price must be in New Zealand dollars, got "80.00 USD"'}
     return {

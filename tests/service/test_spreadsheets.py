@@ -196,8 +196,6 @@ def test_windows_1252_is_read_unless_the_file_is_broken_utf_8(shop: Shop) -> Non
     assert shop.outcomes(broken) == ["created", "The row is not valid UTF-8: save the file as CSV UTF-8"]
 
 
-# Workbooks
-
 NAMESPACE = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
@@ -342,9 +340,6 @@ def test_an_exported_workbook_has_the_exact_texts(shop: Shop) -> None:
     before = shop.listings()
     assert set(shop.outcomes(data, "a.xlsx")) == {"unchanged"}
     assert shop.listings() == before
-
-
-# Descriptions
 
 
 @pytest.mark.parametrize(

@@ -150,15 +150,12 @@ class NoonClock:
 
 
 class RunningMarket(NamedTuple):
-    """A running service, and the account of its listings."""
-
     service: RunningService
     alice: Person
     clock: NoonClock
 
     @property
     def base_url(self) -> str:
-        """The URL of the service on this machine, with its path prefix."""
         return self.service.base_url + urlsplit(self.service.settings.base_url).path
 
     def create(self, *listings: dict[str, Any]) -> list[int]:

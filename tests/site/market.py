@@ -16,8 +16,6 @@ VOID = {"br", "img", "input", "link", "meta"}
 
 
 class Element(NamedTuple):
-    """A start tag of a page."""
-
     name: str
     attributes: dict[str, str | None]
 
@@ -53,11 +51,9 @@ class ParsedPage(HTMLParser):
 
     @property
     def text(self) -> str:
-        """The text of the page in one line."""
         return re.sub(r"\s+", " ", " ".join(self.texts))
 
     def all(self, name: str, /, **attributes: str) -> list[Element]:
-        """Return the elements with this name and these attributes."""
         return [
             one
             for one in self.elements
@@ -96,7 +92,6 @@ def get(harness: Harness, path: str, method: str = "GET", **headers: str) -> Rep
 
 
 def get_page(harness: Harness, path: str, status: int = 200) -> ParsedPage:
-    """Request a page and parse it."""
     reply = get(harness, path)
     assert (reply.status, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
     return ParsedPage(reply.body.decode())

@@ -31,18 +31,15 @@ class Tab:
 
     @property
     def page(self) -> ParsedPage:
-        """The last response, parsed once."""
         if self._parsed is None or self._parsed[0] is not self.reply:
             self._parsed = self.reply, ParsedPage(self.reply.body.decode())
         return self._parsed[1]
 
     @property
     def text(self) -> str:
-        """The text of the last response."""
         return self.page.text
 
     def get(self, path: str, /, **headers: str) -> Self:
-        """Request a page."""
         return self._fetch("GET", path, b"", {name.replace("_", "-"): value for name, value in headers.items()})
 
     def post(self, path: str, headers: dict[str, str] | None = None, /, **fields: str | list[str]) -> Self:
@@ -51,7 +48,6 @@ class Tab:
         return self._fetch("POST", path, body, FORM_HEADERS if headers is None else headers)
 
     def upload(self, path: str, name: str, content: bytes, /, **fields: str) -> Self:
-        """Submit a form with a file."""
         return self._upload(path, "file", name, content, fields, {})
 
     def upload_picture(self, path: str, name: str, content: bytes, /, **fields: str) -> Self:
@@ -91,12 +87,10 @@ class Tab:
         return self._fetch("POST", path, b"".join([*parts, f"--{boundary}--\r\n".encode()]), headers)
 
     def follow(self) -> Self:
-        """Follow the redirect of the last response."""
         assert self.reply.status == 303
         return self.get(self.reply.headers["location"])
 
     def sign_in(self, email: str, password: str = PASSWORD) -> Self:
-        """Sign in with the form."""
         self.get("/sign-in")
         return self.post("/sign-in", email=email, password=password)
 
@@ -162,6 +156,5 @@ def form_values(tab: Tab) -> dict[str, str]:
 
 
 def list_titles(tab: Tab) -> list[str]:
-    """Return the titles in the table of listings."""
     listed = tab.reply.body.decode().split("<tbody>")[-1].split("</tbody>")[0]
     return [part.split("</a>")[0] for part in listed.split('dir="auto">')[1:] if "</a>" in part]

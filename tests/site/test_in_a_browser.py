@@ -80,7 +80,6 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMarket]:
 
 @pytest.fixture(scope="module")
 def paths(market: RunningMarket, picture_urls: list[str]) -> list[str]:
-    """A path of each kind of page."""
     missing = {"images": ["https://elsewhere.example/1.gif"]}
     ids = market.create(STUDIO | {"images": picture_urls}, LONG, missing, {"is_active": False})
     listings = [f"/listings/{listing_id}" for listing_id in ids]

@@ -98,9 +98,6 @@ def test_a_confirmation_has_nothing_that_the_sender_typed(harness: Harness, alic
     assert copy["Reply-To"] is None
 
 
-# The console
-
-
 def open_shop(harness: Harness) -> tuple[Tab, Person]:
     """Return the console of Alice, and her with a key."""
     open_console(harness)
@@ -145,9 +142,6 @@ def test_messages_may_be_counted_only(tmp_path: Path, mailbox: Mailbox) -> None:
         assert harness.run(harness.services.messages.list_page(alice.account)) == []
         assert "Messages 1 in the last 7 days" in seller.get("/console").text
         assert "are sent to alice@example.com and not stored here" in seller.get("/console/messages").text
-
-
-# Limits
 
 
 def test_a_form_that_is_sent_twice_sends_one_message(harness: Harness, alice: Person, mailbox: Mailbox) -> None:

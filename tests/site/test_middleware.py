@@ -210,8 +210,6 @@ async def _cut(_: Request) -> Response:
 
 
 class PagesUnderTest:
-    """The application with three test pages."""
-
     def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch, max_body_bytes: int = 1000) -> None:
         routes = [
             Route("/echo", _echo, methods=["POST"]),
@@ -317,7 +315,6 @@ def test_only_a_member_may_send_a_large_form(
 
 
 def sign_in(harness: Harness) -> str:
-    """Return the cookies of a new member."""
     return "; ".join(f"{name}={value}" for name, value in open_console(harness).cookies.items())
 
 

@@ -69,9 +69,6 @@ def report(harness: Harness, listing_id: int, account_id: int = 1) -> ListingRep
     return one
 
 
-# Who may open it
-
-
 def test_without_the_setting_there_is_no_page(tmp_path: Path) -> None:
     with open_harness(tmp_path) as harness:
         tab = open_console(harness)
@@ -114,9 +111,6 @@ def test_a_form_needs_its_token(harness: Harness, operator: Tab) -> None:
     form = {"listing": str(listing_id), "reason": "x", "token": "forged"}
     assert operator.post(f"{PATH}/takedown", **form).reply.status == 403
     assert harness.run(harness.services.moderation.find_takedown(listing_id)) is None
-
-
-# Codes
 
 
 def test_a_code_works_once(harness: Harness, operator: Tab, secret: str) -> None:
@@ -172,22 +166,11 @@ def test_a_session_as_an_operator_lasts_12_hours(harness: Harness, operator: Tab
     assert operator.get("/console").reply.status == 200
 
 
-def test_a_new_secret_replaces_the_lost_one(harness: Harness, operator: Tab, secret: str) -> None:
-    new = harness.run(harness.services.operators.add(ALICE)).secret
-    assert "Enter your code" in operator.get(PATH).text
-    harness.clock.advance(HALF_MINUTE)
-    assert enter_code(harness, operator, secret).reply.status == 403
-    assert enter_code(harness, operator, new).reply.status == 303
-
-
 def test_a_removed_operator_is_out_immediately(harness: Harness, operator: Tab) -> None:
     harness.run(harness.services.operators.remove(ALICE))
     assert operator.get(PATH).reply.status == 404
     with pytest.raises(Problem, match="is not an operator"):
         harness.run(harness.services.operators.remove(ALICE))
-
-
-# What it lists and does
 
 
 def request_plan(harness: Harness) -> str:
@@ -263,12 +246,6 @@ def test_a_report_of_a_listing_that_is_taken_down_is_closed(harness: Harness, op
     assert "First" in operator.text
 
 
-def test_a_listing_is_shown_again_by_its_id(operator: Tab) -> None:
-    page = operator.get(PATH).page
-    assert page.all("form", action="/operator/lift")
-    assert page.all("input", id="lift", name="listing")
-
-
 @pytest.mark.parametrize("listing", ["", "x", "1025", "9" * 30])
 def test_an_unknown_listing_is_named(operator: Tab, listing: str) -> None:
     for path in ("takedown", "lift"):
@@ -308,9 +285,6 @@ def test_a_plan_that_was_changed_meanwhile_is_not_extended(harness: Harness) -> 
     harness.run(harness.services.accounts.extend_plan(BOB, 1, seen))
     with pytest.raises(Problem, match="The plan was changed meanwhile"):
         harness.run(harness.services.accounts.extend_plan(BOB, 1, seen))
-
-
-# Accessibility
 
 
 async def prepare(services: Services) -> str:

@@ -67,7 +67,6 @@ def reset(harness: Harness, mailbox: Mailbox) -> Tab:
 
 
 def create_key(tab: Tab, name: str) -> str:
-    """Create a key in the console, and return it."""
     tab.get("/console/keys").post("/console/keys", name=name)
     return tab.page.values("input", "value", id="secret")[0] or ""
 

@@ -12,7 +12,7 @@ from listings.domain.mail import NewMail
 from listings.domain.reverts import RevertRequest
 from listings.service.tokens import create_token, hash_token
 from listings.site import assets, market
-from listings.site.console import routes as console_routes
+from listings.site.app import CONSOLE_ROUTES
 from tests.harness import Harness, Person, Reply
 from tests.site.console.test_sign_in import parse_cookies
 from tests.site.market import ParsedPage, create
@@ -34,7 +34,6 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
 
 @pytest.fixture(scope="module")
 def seller(harness: Harness) -> Tab:
-    """The tab of a member with a key, more than a page of listings, and an undo."""
     tab = Tab(harness, HOST).get("/shop/sign-up")
     tab.post("/shop/sign-up", name="Alice", email=EMAIL, password=PASSWORD)
     account = harness.run(harness.services.accounts.extend_plan(EMAIL, 12))
@@ -48,14 +47,11 @@ def seller(harness: Harness) -> Tab:
 
 
 class Crawler:
-    """Requests all paths of the service to which the responses link."""
-
     def __init__(self, *tabs: Tab) -> None:
         self._tabs = tabs
         self.replies: dict[str, Reply] = {}
 
     def visit(self, *paths: str) -> None:
-        """Request these paths and, one after another, all to which they link."""
         waiting = list(paths)
         while waiting:
             path = waiting.pop()
@@ -101,9 +97,10 @@ def test_every_link_stays_below_the_prefix_and_works(harness: Harness, seller: T
     crawler.visit("/shop", "/shop/console", "/shop/docs", "/shop/robots.txt")
     crawler.visit(f"/shop/invitations/{token}", f"/shop/confirm-email/{confirmation}")
     shown = [path.removeprefix("/shop") for path, reply in crawler.replies.items() if reply.status == OK]
-    routes = [*market.ROUTES, *console_routes.ROUTES, *assets.ROUTES]
+    routes = [*market.ROUTES, *CONSOLE_ROUTES, *assets.ROUTES]
     pages = [compile_path(route.path)[0] for route in routes if "GET" in (route.methods or ())]
     pages.remove(compile_path("/console/plan/invoices/{id}")[0])  # it leads to the payment provider
+    pages.remove(compile_path("/static/demo/{name}")[0])  # only listings of the demo have it
     assert not [page for page in pages if not any(page.match(path.partition("?")[0] or "/") for path in shown)]
     assert {"/openapi.json", "/docs/reference.js"} <= set(shown)
     assert {path.partition("?")[0] for path in shown if "after=" in path} == {*("/", "/console/listings", "/sellers/1")}

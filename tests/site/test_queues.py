@@ -82,9 +82,6 @@ def build_sign_in(harness: Harness) -> tuple[bytes, dict[str, str]]:
     return body, {"Host": tab.host, "cookie": cookie, "sec-fetch-site": "same-origin"}
 
 
-# Pages
-
-
 @pytest.mark.parametrize("path", ["/", "/?q=bike", "/static/x/site.css", "/nothing"])
 def test_a_page_waits_for_one_request_of_each_other_network(crowd: Crowd, path: str) -> None:
     assert crowd.place("GET", path) <= TURNS
@@ -142,9 +139,6 @@ def test_a_network_may_have_250_waiting_pages(crowd: Crowd) -> None:
     assert sorted(crowd.count_statuses(LARGEST_QUEUE)) == [200]
 
 
-# Forms
-
-
 def test_a_form_waits_for_one_of_each_other_network(harness: Harness, crowd: Crowd) -> None:
     body, headers = build_sign_in(harness)
     assert crowd.place("POST", "/sign-in", body=body, headers=headers) <= TURNS
@@ -154,9 +148,6 @@ def test_a_form_without_a_token_does_not_queue(harness: Harness, crowd: Crowd, m
     monkeypatch.setattr("listings.site.visitor_forms.INTERVAL_SECONDS", 0.02)
     body, headers = build_sign_in(harness)
     assert crowd.place("POST", "/sign-in", client=CROWD, crowd_body=body, headers=headers) < 40
-
-
-# Sitemaps
 
 
 def test_sitemaps_of_networks_are_read_in_turn(harness: Harness, crowd: Crowd) -> None:

@@ -150,7 +150,6 @@ def test_payloads_do_not_run_in_the_console(browser: Browser, market: RunningMar
 
 
 async def sign_in_as(services: Services, person: Person, names: list[str]) -> str:
-    """Return a session of an account whose name and keys have these names."""
     for name in names:
         await services.keys.add(person.account, name, api_keys.generate())
     await services.accounts.rename(str(person.account.id), names[0])

@@ -15,7 +15,6 @@ from tests.site.tab import create as create_in_console
 from tests.site.tab import open_console, open_harness
 
 REASON = "It is a copy of another listing"
-API = "/api/v1/listings"
 
 pytestmark = pytest.mark.decision("G59")
 
@@ -37,14 +36,12 @@ def take_down(harness: Harness, listing_id: int, reason: str = REASON) -> None:
 
 
 def upload(harness: Harness, person: Person, number: int = 1) -> str:
-    """Upload a picture, and return its URL."""
     url = harness.fetch("POST", "/api/v1/images", key=person.key, body=photo(number)).json()["url"]
     assert isinstance(url, str)
     return url
 
 
 def read_pictures(harness: Harness, *urls: str) -> list[int]:
-    """Return the status of each picture."""
     return [get(harness, url.removeprefix("https://market.example")).status for url in urls]
 
 
@@ -93,26 +90,6 @@ def test_the_owner_gets_the_reason_by_mail(harness: Harness, alice: Person, mail
     assert "help@market.example" in mailbox.messages[0]["Reply-To"]
 
 
-def test_nothing_that_the_seller_does_lifts_it(harness: Harness, alice: Person) -> None:
-    listing_id = create(harness, alice)
-    path = f"{API}/{listing_id}"
-    before = harness.fetch("GET", path, key=alice.key)
-    take_down(harness, listing_id)
-    after = harness.fetch("GET", path, key=alice.key)
-    assert (after.body, after.headers["etag"]) == (before.body, before.headers["etag"])
-    shop = Shop(harness, alice)
-    shop.change(listing_id, title="Other", is_active=True)
-    harness.fetch("POST", "/api/v1/changes/revert", key=alice.key, json={"change": 2})
-    assert shop.run(f"id,title\n{listing_id},New\n")[0].outcome == "updated"
-    shop.change(listing_id)
-    assert get(harness, f"/listings/{listing_id}").status == 404
-    assert harness.fetch("POST", f"{path}/restore", key=alice.key).status == 200
-    shop.change(listing_id, is_active=True)
-    harness.index_market()
-    assert get(harness, f"/listings/{listing_id}").status == 404
-    assert find_public_pages(harness, alice, listing_id) == []
-
-
 def test_its_pictures_are_hidden_unless_another_listing_shows_them(harness: Harness, alice: Person) -> None:
     own, shared = (upload(harness, alice, number) for number in (1, 2))
     listing_id, other = create(harness, alice, images=[own, shared]), create(harness, alice, images=[shared])
@@ -123,16 +100,6 @@ def test_its_pictures_are_hidden_unless_another_listing_shows_them(harness: Harn
     for lifted, statuses in ((listing_id, [200, 404]), (other, [200, 200])):
         harness.run(harness.services.moderation.lift(lifted))
         assert read_pictures(harness, own, shared) == statuses
-
-
-def test_a_picture_stays_hidden_whichever_takedown_is_lifted_first(harness: Harness, alice: Person) -> None:
-    url = upload(harness, alice)
-    first, second = (create(harness, alice, images=[url]) for _ in range(2))
-    for one in (first, second):
-        take_down(harness, one)
-    for lifted, status in ((second, 404), (first, 200)):
-        harness.run(harness.services.moderation.lift(lifted))
-        assert read_pictures(harness, url) == [status]
 
 
 @pytest.mark.parametrize("change", [{"is_active": False}, {}], ids=["paused", "deleted"])

@@ -12,7 +12,6 @@ ENCODINGS = {"accept_encoding": "gzip"}
 
 
 def upload_scenes(harness: Harness, alice: Person) -> list[str]:
-    """Upload parts of a scene, and return their URLs."""
     large = scene((1200, 900))
     parts = [large.crop((4 * number, 4 * number, 1000 + 4 * number, 750 + 4 * number)) for number in range(COUNT)]
     replies = [harness.fetch("POST", "/api/v1/images", key=alice.key, body=encode(part, quality=90)) for part in parts]

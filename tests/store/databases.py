@@ -48,7 +48,6 @@ def change(path: Path, *statements: str) -> None:
 
 
 def add_account(connection: apsw.Connection, number: int) -> None:
-    """An account with a key."""
     connection.execute(
         "INSERT INTO accounts (id, bucket, name, email, created_at) VALUES (?1, ?1 & 1023, 'alice', ?1, 1767323045)",
         (number,),
@@ -74,7 +73,6 @@ def add_listing(connection: apsw.Connection, account: int, serial: int, size: in
 
 
 def make(path: Path, accounts: int = 1, listings: int = 3, size: int = 10) -> Path:
-    """A database in which each account has so many listings."""
     create_database(path)
     with closing(connect(path)) as connection:
         for account in range(1, accounts + 1):

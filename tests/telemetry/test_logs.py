@@ -279,9 +279,6 @@ def test_events_have_no_local_variables_in_their_traceback(*, as_json: bool) -> 
         assert json.loads(written)["level"] == "error"
 
 
-# Several processes on one stream
-
-
 class Writes(io.BytesIO):
     """A stream that keeps the bytes of each write."""
 

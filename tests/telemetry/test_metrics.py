@@ -66,8 +66,6 @@ ALLOWED = {
 
 
 class Scrape:
-    """The response to a GET /metrics."""
-
     def __init__(self, url: str) -> None:
         response = httpx2.get(url, trust_env=False, timeout=DEADLINE)
         assert response.status_code == 200
@@ -86,8 +84,6 @@ class Scrape:
 
 
 class Measured:
-    """A service with metrics, and a scrape from the start of the test."""
-
     def __init__(self, service: RunningService) -> None:
         assert service.observers.metrics is not None
         self.service = service
@@ -104,7 +100,6 @@ class Measured:
             return connection.read_response().status
 
     def wait_for(self, condition: Callable[[Scrape], bool]) -> Scrape:
-        """Scrape until a condition holds, and return that scrape."""
         deadline = time.monotonic() + DEADLINE
         while not condition(scrape := self.scrape()):
             assert time.monotonic() < deadline, scrape.text
@@ -113,7 +108,6 @@ class Measured:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    """A service that all tests of this file share."""
     folder = tmp_path_factory.mktemp("metrics")
     with pytest.MonkeyPatch.context() as patch:
         for interval in ("MINUTELY_SECONDS", "USAGE_SECONDS", "MARKET_SECONDS", "STAMP_SECONDS"):
@@ -384,7 +378,6 @@ def test_version_process_and_garbage_collector_are_reported(measured: Measured) 
 
 
 def find_listening_ports(serving: Serving) -> list[int]:
-    """Return the TCP ports on which a program listens."""
     files = list_open_files(serving.process.pid).values()
     inodes = {file.removeprefix("socket:[").rstrip("]") for file in files if file.startswith("socket:")}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]]

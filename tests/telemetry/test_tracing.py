@@ -134,9 +134,6 @@ def read_demo_keys(folder: Path) -> list[str]:
     return re.findall(r"lst_\w+", (folder / "data/demo.env").read_text("utf-8"))
 
 
-# Spans
-
-
 @pytest.mark.covers_programs
 def test_a_request_has_one_span_that_follows_the_conventions(program: Program, collector: Collector) -> None:
     with program.serve("--demo") as serving:
@@ -254,9 +251,6 @@ def test_a_server_error_is_an_error_and_a_client_error_is_not(
     assert server_error.end_time_unix_nano - server_error.start_time_unix_nano == 2_500_000
 
 
-# The collector
-
-
 def test_an_unreachable_collector_costs_one_log_line_and_no_request(tmp_path: Path) -> None:
     unreachable = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1"}
     with Program(tmp_path, LISTINGS_TRACING="on", **FAST, **unreachable).serve() as serving:
@@ -309,11 +303,7 @@ def test_the_recovery_of_a_collector_is_logged_once(
     assert [record.message for record in caplog.records][1:] == ["Traces are exported again"]
 
 
-# The extra, and the switch
-
-
 def run_without_opentelemetry(folder: Path, *arguments: str, tracing: str) -> subprocess.CompletedProcess[str]:
-    """Run the program without the packages of the extra."""
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
         "from listings.cli import main\n"

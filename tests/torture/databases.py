@@ -44,8 +44,6 @@ ORDER BY 1, 2
 
 
 class SchemaDatabases(Protocol):
-    """Creates databases of one engine with an older schema."""
-
     name: str
     released: list[migrations.Migration]
 
@@ -63,8 +61,6 @@ class SchemaDatabases(Protocol):
 
 
 class SqliteDatabases:
-    """SQLite files in a folder."""
-
     name = "SQLite"
 
     def __init__(self, folder: Path) -> None:
@@ -114,8 +110,6 @@ class SqliteDatabases:
 
 
 class PostgresDatabases:
-    """Databases on a PostgreSQL server."""
-
     name = "PostgreSQL"
 
     def __init__(self, server: PostgresServer) -> None:

@@ -11,8 +11,6 @@ _AFFECTED_SUFFIXES = (".db", ".db-wal")
 
 
 class FailingFile(apsw.VFSFile):
-    """A database file or its WAL."""
-
     def __init__(self, disk: "FailingDisk", name: Any, flags: Any) -> None:
         super().__init__(_BASE_VFS, name, flags)
         self._disk = disk

@@ -29,12 +29,10 @@ from listings.service.members.passwords import Passwords
 from listings.site.context import CostlyPages
 from listings.store import migrations
 from listings.store.postgres import writes
-from listings.store.reverts import writes as revert_writes
 from listings.store.reverts.plans import PlanOptions, plan_step
 from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts import batches, listings
 from listings.store.scripts.changes import ChangeSet
-from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Transaction
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
@@ -132,17 +130,17 @@ def store_progress_before_changes() -> None:
     ) -> Revert | None:
         revert = await advance(self, key, step._replace(candidates=[]), worker, now)
         if revert is not None:
-            await self._run_script(lambda tx: _write_late(tx, self.engine, revert, step, now))
+            await self._run_script(lambda tx: _write_late(self, tx, revert, step, now))
         return revert
 
     ScriptedRevertStore.advance_revert = advance_revert  # type: ignore[method-assign]  # the injected fault
 
 
-async def _write_late(tx: Transaction, engine: Engine, revert: Revert, step: RevertStep, now: int) -> None:
-    partition, options = revert.key[:2], PlanOptions(revert.scope, engine.limits, now)
+async def _write_late(store: ScriptedRevertStore, tx: Transaction, revert: Revert, step: RevertStep, now: int) -> None:
+    partition, options = revert.key[:2], PlanOptions(revert.scope, store.engine.limits, now)
     plans = await plan_step(tx, partition, step, options)
     change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=plans.edit_revision + 1)
-    await revert_writes._write(tx, engine, partition, plans, change_set)
+    await store._write_plans(tx, partition, plans, change_set)
 
 
 def leak_memory_on_read() -> None:

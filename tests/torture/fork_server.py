@@ -58,7 +58,6 @@ def _reap_children() -> dict[int, int]:
 
 
 def _run_in_child(request: dict[str, Any]) -> None:
-    """Run the command in the child and exit."""
     code = 1
     try:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

@@ -36,8 +36,6 @@ class Scale:
 
 
 class Outcome(NamedTuple):
-    """The summary and the failures of a run."""
-
     summary: str  # such as "1,000 kills, 52,113 acknowledged writes"
     failures: Sequence[str] = ()  # one sentence each
     is_complete: bool = True  # whether it did as much as the target says
@@ -57,5 +55,4 @@ class Instrument(NamedTuple):
     """The fraction of a full run that the short form does."""
 
     def run_short(self, folder: Path) -> Outcome:
-        """Run the short form."""
         return self.run(Scale(folder, self.short_fraction, CONTROL_SECONDS))

@@ -15,8 +15,6 @@ _LOGGING = {"debug", "info", "warning", "error", "exception", "log"}
 
 
 class Mutant(NamedTuple):
-    """A module with one fault."""
-
     line: int
     description: str
     source: str
@@ -89,7 +87,6 @@ def _find_excluded(node: ast.AST) -> list[ast.AST]:
 
 
 def _generate_changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
-    """Yield the possible changes of a node, each with a description."""
     for index, operator in enumerate(node.ops if isinstance(node, ast.Compare) else ()):
         other = _REPLACED_OPERATORS[type(operator)]
         nth = f" ({index + 1})" if index else ""

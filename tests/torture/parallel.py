@@ -13,7 +13,6 @@ R = TypeVar("R")
 
 
 def count_cores() -> int:
-    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0))
 
 

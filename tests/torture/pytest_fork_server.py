@@ -50,7 +50,6 @@ def _run(request: dict[str, Any]) -> int | None:
 
 
 def _run_in_child(request: dict[str, Any]) -> None:
-    """Run pytest in the child and exit."""
     code = 1
     try:
         os.setsid()
@@ -126,7 +125,6 @@ class _CoverageContexts:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Measure one test with its fixtures."""
         began, self._name = monotonic(), item.nodeid
         self._measure.switch_context(self._name)
         try:

@@ -21,8 +21,6 @@ class Write(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """A truncation of a file."""
-
     suffix: Suffix
     size: int
 
@@ -98,7 +96,6 @@ class Disk:
         self.requested_versions: dict[int, int] = {}
 
     def advance(self, event: Event) -> None:
-        """Apply the next event."""
         match event:
             case Requested(listing_id, version):
                 self.requested_versions[listing_id] = version
@@ -135,7 +132,6 @@ def _apply(content: bytearray, change: Write | Truncate) -> None:
 
 
 def _tear(write: Write, random: Random) -> list[Write]:
-    """Return a random subset of the sectors of a write."""
     pieces = []
     start = write.offset
     end = start + len(write.data)

@@ -15,8 +15,6 @@ from tests.torture.instrument import CONTROL_SECONDS, Instrument, Outcome, Scale
 
 
 class InstrumentResult(NamedTuple):
-    """The outcomes of an instrument and of its control."""
-
     instrument: Instrument
     outcome: Outcome
     control: Outcome
@@ -36,7 +34,6 @@ class InstrumentResult(NamedTuple):
 
 
 def find_instruments() -> list[Instrument]:
-    """Return all instruments, by number."""
     names = [module.name for module in pkgutil.iter_modules(instruments.__path__, f"{instruments.__name__}.")]
     modules = [importlib.import_module(name) for name in names]
     return sorted(module.INSTRUMENT for module in modules if hasattr(module, "INSTRUMENT"))

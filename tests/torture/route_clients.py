@@ -24,8 +24,6 @@ _STATUS_BYTES = 16
 
 
 class Client:
-    """One connection."""
-
     def __init__(self, port: int, request: tuple[bytes, memoryview], held: int) -> None:
         self._start, self._filling = request
         self._length = len(self._start) + len(self._filling)

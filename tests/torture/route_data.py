@@ -192,7 +192,6 @@ def _build_files() -> dict[str, str]:
 
 @cache
 def _pack_variants() -> list[str]:
-    """Return files of which no row can be imported."""
     row = f"{'a' * _ROW_LENGTH},b,z\n"
     rows = row * (_UNPACKED_BYTES // len(row) - 1)
     return [_pack(f"{_HEADER}{number},b,z\n{rows}") for number in range(_VARIANTS)]

@@ -40,8 +40,6 @@ class Request(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A route, and the request with its largest response."""
-
     method: str
     path: str  # as in the table of routes
     caller: Caller
@@ -60,14 +58,12 @@ class Route(NamedTuple):
 
     @property
     def is_page(self) -> bool:
-        """Whether the path is not one of the API."""
         return self.caller != "key" and not self.path.startswith(
             ("/docs", "/llms.txt", "/openapi", "/healthz", "/readyz")
         )
 
     @property
     def is_form(self) -> bool:
-        """Whether the body is a form of a page."""
         return self.method == "POST" and self.caller != "key"
 
     @property
@@ -75,7 +71,6 @@ class Route(NamedTuple):
         return VISITOR_FORM_BYTES if self.caller == "visitor" else FORM_BYTES
 
     def build(self, values: Mapping[str, str]) -> Request:
-        """Return the request of a caller with these values."""
         start = Template(self.body).substitute(values)
         filled = max(0, self.max_body_bytes - _RESERVED_BYTES - len(start)) if self.fill else 0
         headers = ["Host: localhost", f"X-Forwarded-For: {values['network']}"]

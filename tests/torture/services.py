@@ -80,8 +80,6 @@ def _ask_fork_server(request: Mapping[str, object]) -> int:
 
 
 class Process:
-    """A process that was started by another one."""
-
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._descriptor = os.pidfd_open(pid)
@@ -197,7 +195,6 @@ class RestartableService(Program):
         return True
 
     def read_log(self) -> str:
-        """Return the end of the log."""
         return self.log.read_text("utf-8", "replace")[-2000:] if self.log.exists() else ""
 
     @contextmanager

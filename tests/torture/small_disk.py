@@ -76,7 +76,6 @@ async def read_with_unused_keys(folder: Path, log_folder: Path, keys: list[str],
 
 
 async def read_and_count(port: int, key: str, reads: int) -> list[tuple[int, int]]:
-    """Return the status and the remaining requests after each read."""
     connection = AsyncConnection(port, key)
     responses = [await connection.fetch("GET", f"{PATH}?limit=1") for _ in range(reads)]
     connection.close()

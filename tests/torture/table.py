@@ -24,7 +24,6 @@ _MAX_CELL_LENGTH = 3_000
 
 
 def build_row(result: InstrumentResult) -> tuple[str, ...]:
-    """Return a row of the table."""
     failures = result.outcome.failures
     return tuple(
         map(
@@ -44,7 +43,6 @@ def build_row(result: InstrumentResult) -> tuple[str, ...]:
 
 
 def format_table(rows: Iterable[tuple[str, ...]]) -> str:
-    """Return the table in Markdown."""
     lines = [COLUMNS, tuple("---:" if name == "#" else "---" for name in COLUMNS), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

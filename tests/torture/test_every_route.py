@@ -31,7 +31,6 @@ class Prepared(NamedTuple):
     data: Data
 
     def fetch(self, route: Route) -> tuple[int, int]:
-        """Return the status and the size of a route's response."""
         port = int(self.service.base_url.rpartition(":")[2])
         return fetch(port, route.build(self.data.list_values(route, many=False)[0]).encode())
 

@@ -20,8 +20,6 @@ _PAUSE_SECONDS = 0.01  # after a rejected write
 
 
 class ListingState(NamedTuple):
-    """The expected state of a listing."""
-
     title: str
     cents: int
     version: int

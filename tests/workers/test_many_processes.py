@@ -44,9 +44,6 @@ def program(folder: Path, url: str, **environment: str) -> Program:
     )
 
 
-# Updates
-
-
 class Editor(threading.Thread):
     """Increments one field of a listing through one process, and records updates that another write has undone."""
 
@@ -90,6 +87,3 @@ def test_four_processes_lose_no_update_of_different_fields(tmp_path: Path, postg
     assert [record[field] for field in FIELDS] == [editor.value(UPDATES // PROCESSES) for editor in editors]
     database = url.rpartition("/")[2].partition("?")[0]
     assert postgres.execute("SELECT version FROM listings", database) == [(1 + UPDATES // PROCESSES * PROCESSES,)]
-
-
-# Rate limit

@@ -186,7 +186,6 @@ def test_a_worker_is_replaced_when_files_can_be_opened_again(tmp_path: Path, cap
 
 @contextmanager
 def no_more_files() -> Iterator[None]:
-    """Let this process open no more files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)

@@ -20,10 +20,11 @@ from listings.domain.faults import (
     FieldError,
     InvalidFieldsError,
     find_misspelled,
+    json_type,
+    preview,
     raise_faults,
     reject,
 )
-from listings.domain.fields import json_type, preview
 from listings.domain.listings import BatchOutcome, ChangeStep, Preview, PutStep, Step, StepResult
 from listings.domain.model import Caller, ListingChange, NewListing
 from listings.service import Services

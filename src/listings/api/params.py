@@ -13,12 +13,12 @@ import msgspec
 
 from listings.api import codec
 from listings.domain import timestamps, tokenizer
-from listings.domain.faults import Fault, FieldError, fold_name, raise_faults, reject
-from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, Choice, Money, Schema, parse_id, preview
+from listings.domain.faults import Fault, FieldError, fold_name, preview, raise_faults, reject
+from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_id
 from listings.domain.listing_json import INCLUDABLE_FIELDS
-from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
+from listings.domain.model import MAX_ID, ListingQuery, Revisions, SortKey, Status
 from listings.domain.pictures import Picture
-from listings.domain.revisions import Revisions
+from listings.domain.rules import Choice, Money, Schema
 from listings.service.history.change_waits import MAX_WAIT_SECONDS, Poll
 
 INCLUDE_ALL_FIELDS = ("district", "latitude", "longitude")

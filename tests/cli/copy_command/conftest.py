@@ -23,7 +23,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 @pytest.fixture
 def source(filled: Source, cli: Cli) -> Source:
-    """A copy of the filled source for one test, in the folder of the commands."""
     (cli.folder / "data").mkdir()
     with closing(databases.connect(filled.file)) as connection:
         connection.execute("VACUUM INTO ?", (str(cli.folder / "data" / "listings.db"),)).fetchall()

@@ -50,8 +50,6 @@ class Source(NamedTuple):
 
 
 class Target:
-    """A PostgreSQL database to copy to."""
-
     def __init__(self, server: PostgresServer, url: str) -> None:
         self._server = server
         self.url = url
@@ -61,7 +59,6 @@ class Target:
         return self._server.execute(statement, self._name)
 
     def count(self) -> int:
-        """Return the number of listings and accounts that are copied so far."""
         if not self.run("SELECT to_regclass('database_copy') IS NOT NULL")[0][0]:
             return 0
         return int(self.run("SELECT (SELECT count(*) FROM listings) + (SELECT count(*) FROM accounts)")[0][0])
@@ -81,7 +78,6 @@ class Target:
 
 
 def fill(folder: Path) -> Cast:
-    """Create accounts and listings through the service."""
     with open_harness(folder) as harness:
         cast = harness.cast()
         for first in range(0, LISTINGS, 100):

@@ -82,9 +82,6 @@ def test_a_missing_source_is_reported(cli: Cli, target: Target) -> None:
     assert target.dump() == {}
 
 
-# The target
-
-
 def test_the_target_may_be_in_a_file_and_its_password_is_never_shown(
     cli: Cli, source: Source, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,6 @@ def test_the_target_indexes_its_own_market(cli: Cli, source: Source, target: Tar
 
 
 def read_all(harness: Harness, cast: Cast) -> list[Any]:
-    """Return the responses to reads by every account."""
     ids = [f"/{serial * BUCKETS + cast.alice.account.id}" for serial in (1, 2, 3, 500, LISTINGS + 1)]
     found = []
     for person in cast:

@@ -180,9 +180,6 @@ def test_an_archive_has_the_jpegs_that_are_there(harness: Harness, bucket: Bucke
         assert archive.read(f"{kept}.jpg") == httpx2.get(f"{bucket.public_url}/{kept}.jpg").content
 
 
-# The sweep
-
-
 def test_unused_pictures_and_objects_without_a_row_go(harness: Harness, bucket: Bucket) -> None:
     used, unused = add(harness, 1), add(harness, 2)
     create_listing(harness, used)
@@ -249,9 +246,6 @@ with Harness(folder, **{bucket.flags!r}) as harness:
         assert (bucket.list_files(), list_local_files(harness)) == ([], [])
 
 
-# Faults
-
-
 def assert_unavailable(reply: Reply) -> None:
     assert (reply.status, reply.headers["x-error-code"], reply.headers["retry-after"]) == (503, "unavailable", "10")
     assert "127.0.0.1" not in reply.body.decode()
@@ -271,7 +265,6 @@ class NoBucket(BaseHTTPRequestHandler):
 
 @contextmanager
 def run_server_without_bucket() -> Iterator[int]:
-    """Yield the port of a server without buckets."""
     with ThreadingHTTPServer(("127.0.0.1", 0), NoBucket) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

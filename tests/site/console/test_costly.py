@@ -18,7 +18,7 @@ from listings.http.large_bodies import LargeBodies
 from listings.service import Services
 from listings.service.transfer.rows import Row
 from listings.site import context
-from listings.site.console.upload import ImportReport
+from listings.site.console.import_report import ImportReport
 from listings.site.context import CostlyPages, Kind
 from listings.site.pages import replace_message
 from tests.harness import MONTH, TIMEOUT, Harness, RunningService, build_scope, cheap_passwords
@@ -65,9 +65,6 @@ class FirstRow(ExitStack):
             original(report, row, outcome)
 
         monkeypatch.setattr(ImportReport, "on_outcome", on_outcome)
-
-
-# Places
 
 
 async def enter_all(pages: CostlyPages, *entered: tuple[Kind, int]) -> AsyncExitStack:
@@ -129,9 +126,6 @@ def test_a_page_without_a_place_is_rejected_after_a_while(monkeypatch: pytest.Mo
     asyncio.run(run())
 
 
-# Memory
-
-
 def test_the_unpacked_size_of_a_form_is_held_until_the_response_is_sent(
     alice: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,9 +155,6 @@ def test_a_form_without_room_for_its_file_is_rejected(alice: Tab, monkeypatch: p
     assert "Too many large forms are being processed. Try again in a moment" in alice.text
 
 
-# Rows
-
-
 @pytest.mark.decision("G20")
 @pytest.mark.parametrize("new_ids", [{}, {"new_ids": "on"}])
 def test_a_file_has_at_most_20_000_rows(harness: Harness, alice: Tab, new_ids: dict[str, str]) -> None:
@@ -189,9 +180,6 @@ def test_rejected_rows_can_be_downloaded_after_the_plan_ended(harness: Harness, 
     harness.clock.advance(13 * MONTH)
     alice.sign_in("alice@example.com").get(PATH)
     assert alice.post(f"{PATH}/rejected", **hidden).reply.body == b"title,content,reason\r\n,b,Enter a title.\r\n"
-
-
-# The end of the work
 
 
 def build_body(path: str, token: str) -> bytes:

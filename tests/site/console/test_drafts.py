@@ -27,7 +27,6 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
 
 
 def draft(tab: Tab, number: int = 1) -> int:
-    """Save a draft, and return its id."""
     tab.get(NEW).post(NEW, form_id=f"draft{number}", **FORM)
     return int(tab.reply.headers["location"].rpartition("/")[2])
 

@@ -17,14 +17,12 @@ BASE = "http://market.example"
 
 
 def new_form(tab: Tab, **values: str) -> dict[str, str]:
-    """Return the fields of a new listing's form."""
     fields = form_values(tab.get(NEW))
     del fields["pictures"]
     return fields | {"title": "Bicycle", "content": "Two wheels.", "type": "product", "price_type": "fixed"} | values
 
 
 def load_images(harness: Harness, tab: Tab) -> list[str]:
-    """Return the images of the listing whose page the tab was redirected to."""
     assert tab.reply.status == 303, tab.text
     images: list[str] = json.loads(load_listing(harness, int(tab.reply.headers["location"].rpartition("/")[2])).images)
     return images

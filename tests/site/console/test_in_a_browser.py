@@ -34,13 +34,10 @@ def browser() -> Iterator[Browser]:
 
 
 class Deployment(NamedTuple):
-    """A running service and its folder."""
-
     service: RunningService
     folder: Path
 
     def run_command(self, *arguments: str) -> None:
-        """Run an operator's command."""
         database = ["--database-url", f"sqlite:///{self.folder}/listings.db"]
         subprocess.run([PROGRAM, *database, *arguments], check=True, capture_output=True, timeout=DEADLINE)
 
@@ -189,7 +186,6 @@ def rotate(page: Page) -> str:
 
 @pytest.fixture(scope="module")
 def seller(browser: Browser, deployment: Deployment) -> Iterator[Visit]:
-    """A signed-in seller with keys, listings and requests."""
     with visit(browser, deployment.service.base_url) as seen:
         page = sign_up(seen, "tui@example.com")
         deployment.run_command("account", "plan", "tui@example.com", "--months", "1")
@@ -214,7 +210,6 @@ def list_paths(seen: Visit) -> list[str]:
 
 
 def submit_forms(seen: Visit, listing: str) -> Iterator[str]:
-    """Submit forms, and yield the name of each resulting page."""
     page = seen.open("/console/keys")
     page.get_by_label("Name").fill("k" * 200)
     click_button(page, "Create key")
@@ -351,7 +346,6 @@ def find_line(page: Page, seen: Visit, text: str) -> Locator:
 
 
 def undo_line(page: Page, line: Locator, result: str) -> None:
-    """Undo an event, and wait for the result."""
     line.get_by_role("link", name="Undo").click()
     click_button(page, "Undo")
     expect(page.get_by_text(result)).to_be_visible()

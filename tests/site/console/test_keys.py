@@ -15,7 +15,6 @@ MINUTE, HOUR = 60, 3600
 
 
 def create_key(tab: Tab, **fields: str) -> str:
-    """Create a key and return its secret."""
     tab.get("/console/keys").post("/console/keys", **{"name": "Warehouse", "expires": "", **fields})
     assert tab.reply.status == 201, tab.text
     (secret,) = tab.page.values("input", "value", id="secret")
@@ -23,7 +22,6 @@ def create_key(tab: Tab, **fields: str) -> str:
 
 
 def get_form_id(tab: Tab) -> str:
-    """Return the idempotency key of the form."""
     return tab.page.values("input", "value", name="form_id")[0] or ""
 
 

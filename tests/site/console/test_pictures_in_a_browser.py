@@ -84,7 +84,6 @@ def read_urls(page: Page) -> list[str]:
 
 
 def load_images(service: RunningService, page: Page) -> list[str]:
-    """Return the images of the listing that was created."""
     page.wait_for_url(re.compile(r"/console/listings/[0-9]+$"))
     listing_id = int(page.url.rpartition("/")[2])
     images: list[str] = json.loads(service.run(lambda services: services.moderation.get(listing_id)).images)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from listings.domain import fields
-from listings.site.console.routes import ROUTES
+from listings.site.app import CONSOLE_ROUTES
 from tests.harness import Harness, fetch
 from tests.site.tab import FORM_HEADERS, PASSWORD, Tab, form_values, load_listing, open_console, open_harness
 
@@ -143,16 +143,6 @@ def test_signing_in_never_redirects_to_another_site(harness: Harness) -> None:
         assert tab.reply.headers["location"] == "/console"
 
 
-def test_unknown_email_and_wrong_password_get_the_same_response(harness: Harness) -> None:
-    sign_up(Tab(harness))
-    wrong = Tab(harness).sign_in("alice@example.com", "wrong password")
-    unknown = Tab(harness).sign_in("nobody@example.com", "wrong password")
-    assert wrong.reply.status == unknown.reply.status == 403
-    messages = [re.search(r'id="problem">([^<]+)', tab.reply.body.decode()) for tab in (wrong, unknown)]
-    first, second = (match[1] for match in messages if match)
-    assert first == second
-
-
 # Cookies
 
 
@@ -177,22 +167,13 @@ def test_cookies_on_localhost_are_http_only(harness: Harness) -> None:
     assert (name, attributes) == ("listings_session", {"httponly", "path=/", "samesite=lax", "max-age=2592000"})
 
 
-def test_the_device_cookie_lasts_a_year_and_no_script_reads_it(tmp_path: Path) -> None:
-    with open_harness(tmp_path, base_url="https://market.example") as harness:
-        cookies = dict(parse_cookies(sign_up(Tab(harness, "market.example"))))
-        expected = {"httponly", "path=/", "samesite=lax", "secure", "max-age=31536000"}
-        assert cookies["__Host-listings-device"] == expected
-
-
 def test_cookies_over_tls_are_bound_to_the_host(tmp_path: Path) -> None:
     with open_harness(tmp_path, base_url="https://market.example") as harness:
         name, attributes = parse_cookie(Tab(harness, "market.example").get("/sign-in"))
         assert (name, attributes) == ("__Host-listings-form", {"httponly", "path=/", "samesite=lax", "secure"})
-        name, attributes = parse_cookie(sign_up(Tab(harness, "market.example")))
-        assert (name, attributes - {"max-age=2592000"}) == (
-            "__Host-listings",
-            {"httponly", "path=/", "samesite=lax", "secure"},
-        )
+        cookies = dict(parse_cookies(sign_up(Tab(harness, "market.example"))))
+        assert cookies["__Host-listings"] == attributes | {"max-age=2592000"}
+        assert cookies["__Host-listings-device"] == attributes | {"max-age=31536000"}
 
 
 def test_sign_in_is_rejected_over_plain_http(harness: Harness) -> None:
@@ -218,13 +199,6 @@ def test_signing_in_starts_a_new_session_and_ends_the_old_one(harness: Harness) 
     assert other.cookies["listings_session"] != first
     assert tab.get("/console").reply.status == 303
     assert other.get("/console").reply.status == 200
-
-
-def test_an_invented_session_is_rejected(harness: Harness) -> None:
-    tab = Tab(harness)
-    for invented in ("x", "A" * 43, "é", ""):
-        tab.cookies["listings_session"] = invented.encode("latin-1").decode("latin-1")
-        assert tab.get("/console").reply.status == 303
 
 
 # Access
@@ -259,15 +233,6 @@ def test_no_api_key_opens_the_console(harness: Harness) -> None:
         for headers in ({"X-API-Key": alice.key}, {"Authorization": f"Bearer {alice.key}"}):
             assert Tab(harness).get(path, **headers).reply.status == 303, path
         assert tab.get(path).reply.status == 303, path
-
-
-def test_no_cookie_opens_the_api(harness: Harness) -> None:
-    cookies = open_console(harness).cookies
-    text = "; ".join(f"{name}={value}" for name, value in cookies.items())
-    assert "listings_session" in cookies
-    for path in ("/api/v1/listings", "/api/v1/listings/1", "/api/v1/rate_limit"):
-        assert harness.fetch("GET", path, headers={"Cookie": text}).status == 401
-        assert harness.fetch("GET", path, headers={"X-API-Key": cookies["listings_session"]}).status == 401
 
 
 def test_forms_need_the_sessions_token_and_our_origin(harness: Harness) -> None:
@@ -338,7 +303,7 @@ def test_an_expired_form_links_to_its_page(harness: Harness) -> None:
 def test_all_routes_with_forms_are_covered() -> None:
     signed_out = {"/sign-in", "/sign-up", "/reset-password", "/confirm-email/{token}", "/invitations/{token}"}
     covered = {re.sub(r"/\d+", "/{id}", path) for path in FORM_PATHS} | signed_out
-    with_forms = {route.path for route in ROUTES if "POST" in (route.methods or ())}
+    with_forms = {route.path for route in CONSOLE_ROUTES if "POST" in (route.methods or ())}
     assert with_forms - covered == {"/payments/{provider}/webhook"}
 
 
@@ -430,9 +395,6 @@ def test_members_skip_the_sign_in_page(harness: Harness) -> None:
     assert 'href="/console"' in tab.get("/").reply.body.decode()
 
 
-# Invitations
-
-
 # Account
 
 
@@ -468,13 +430,6 @@ def test_sessions_are_listed_and_can_be_ended(harness: Harness) -> None:
     assert "listings_session" not in tab.cookies
     assert "You are signed out." in tab.follow().text
     assert tab.page.values("p", "class", role="status") == ["success"]
-
-
-def test_a_session_of_another_account_cannot_be_ended(harness: Harness) -> None:
-    alice, bob = open_console(harness), open_console(harness, "bob@example.com")
-    (handle, *_) = bob.page.values("input", "value", name="session")
-    alice.post("/console/account/session", session=handle or "")
-    assert bob.get("/console").reply.status == 200
 
 
 def test_a_multipart_form_with_a_charset_is_rejected_unread(harness: Harness) -> None:

@@ -14,6 +14,7 @@ from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE
 from listings.service.transfer import importer
 from listings.site.console import upload
+from listings.site.console.import_report import ImportReport
 from tests.harness import MONTH, Harness
 from tests.site.tab import Tab
 
@@ -35,12 +36,10 @@ def hidden_fields(tab: Tab) -> dict[str, str]:
 
 
 def run_import(tab: Tab) -> Tab:
-    """Import the previewed file."""
     return tab.upload(f"{PATH}/run", "", b"", **hidden_fields(tab))
 
 
 def download_rejected(tab: Tab) -> bytes:
-    """Return the file of rejected rows that the page offers."""
     return tab.post(f"{PATH}/rejected", **hidden_fields(tab)).reply.body
 
 
@@ -286,7 +285,7 @@ def interrupt_import(harness: Harness, content: bytes = LAMPS) -> bytes:
     def stop(_: int) -> None:
         raise Stopped
 
-    arguments = upload.Upload("stock.csv", content), upload.ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
+    arguments = upload.Upload("stock.csv", content), ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
     with pytest.raises(Stopped):
         harness.run(harness.services.transfer.run_import(account, *arguments))
     return content
@@ -334,9 +333,6 @@ def test_without_a_plan_only_export_is_possible(harness: Harness, alice: Tab) ->
     assert preview(alice, BAD).reply.status == 403
     assert alice.upload(f"{PATH}/run", "", b"", name="stock.csv", packed="x").reply.status == 403
     assert b"Lamp" in export(alice)
-
-
-# Choices, columns and spreadsheets
 
 
 def build_sheet(rows: int = 300) -> bytes:

@@ -96,7 +96,6 @@ def random_queries(count: int) -> Iterator[MarketQuery]:
 
 
 def find_expected(query: MarketQuery) -> list[tuple[int, IndexedListing]]:
-    """Return the matches with their tiers."""
     found = []
     for listing in LISTINGS:
         tier = find_tier(listing, query.text.split())

@@ -37,8 +37,6 @@ def url(postgres: PostgresServer) -> Iterator[str]:
 
 
 class CountedLookups(BatchedLookups):
-    """Counts the messages."""
-
     def __init__(self, statement: str, store: PostgresStore) -> None:
         async def use(read: Callable[[Session], Awaitable[Rows]]) -> Rows:
             self.messages += 1

@@ -65,8 +65,6 @@ def test_a_create_whose_node_was_lost_meanwhile_has_an_unknown_outcome(postgres:
         asyncio.run(scenario(url))
 
 
-# The catalogue
-
 _CATALOGUE = """
 SET allow_system_table_mods = on;
 CREATE TABLE pg_catalog.pg_dist_local_group (groupid integer NOT NULL);

@@ -390,7 +390,6 @@ PARTITION = (1, 1)
 
 
 def list_searches() -> Iterator[str]:
-    """Return the statements of the searches."""
     for query in list_queries():
         yield postgres_search.build_account_scan(PARTITION, query, sql.LISTING_COLUMNS).text
         yield build_index_scan(query)

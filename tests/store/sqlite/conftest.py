@@ -10,7 +10,6 @@ from tests.store import databases
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """The only file in a folder of its own."""
     return databases.make(tmp_path / "data" / "listings.db")
 
 

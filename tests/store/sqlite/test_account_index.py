@@ -28,8 +28,6 @@ STAMP = "2026-11-22 10:00:00"
 
 
 class Alice:
-    """An account and its store."""
-
     def __init__(self, runner: asyncio.Runner, path: Path) -> None:
         self.path = path
         self.store = SqliteStore(path)

@@ -47,7 +47,6 @@ def write_in_another_process(database: Path) -> Iterator[list[int]]:
 
 
 def wait_for_another_write(committed: list[int]) -> None:
-    """Wait until the other process has committed again."""
     before, deadline = len(committed), time.monotonic() + TIMEOUT
     while len(committed) == before:
         assert time.monotonic() < deadline

@@ -29,9 +29,6 @@ def test_a_sqlite_version_that_can_corrupt_the_file_is_rejected(
             connections.require_safe_sqlite()
 
 
-# Reading without changing anything
-
-
 def test_a_wal_that_another_process_removes_meanwhile_is_no_error(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,9 +84,6 @@ def test_a_wal_that_a_closing_process_removes_needs_no_recovery(
         assert connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
 
 
-# Orphaned WAL files
-
-
 def test_a_journal_is_orphaned_only_if_the_database_is_missing(tmp_path: Path) -> None:
     database, journal = tmp_path / "listings.db", tmp_path / "listings.db-journal"
     journal.write_text("half")
@@ -110,9 +104,6 @@ def test_an_orphaned_wal_is_found_through_a_broken_link(tmp_path: Path) -> None:
     link.symlink_to("listings.db")
     wal.write_text("frames")
     assert find_orphaned_wal(link) == wal
-
-
-# Exclusive access
 
 
 def test_exclusive_access_fails_while_the_database_is_open(database: Path) -> None:

@@ -57,7 +57,6 @@ async def add(store: SqliteStore, title: str) -> None:
 
 
 async def require_rejected(store: SqliteStore, message: str) -> None:
-    """Require that writes are rejected and the store is not ready."""
     with pytest.raises(Unavailable, match=message):
         await add(store, "Rejected")
     with pytest.raises(Unavailable):
@@ -71,9 +70,6 @@ def read_titles(database: Path) -> set[str]:
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     return databases.make(tmp_path / "listings.db", listings=0)
-
-
-# A removed database
 
 
 @pytest.mark.parametrize("writes", [0, 1])
@@ -176,9 +172,6 @@ def test_a_marker_that_cannot_be_written_is_logged(database: Path, caplog: pytes
     assert "can't be written" in caplog.text
 
 
-# A truncated WAL
-
-
 @pytest.mark.parametrize("left", [0, 100, 4096 + 24 + 32])
 def test_a_truncated_wal_rejects_writes_and_the_next_start(database: Path, left: int) -> None:
     async def use(store: SqliteStore) -> None:
@@ -242,9 +235,6 @@ def test_a_process_that_ends_during_a_stop_leaves_the_wal_in_place(database: Pat
     assert read_titles(database) == {"Lamp"}
 
 
-# Damage
-
-
 def test_a_read_that_finds_damage_rejects_writes_of_all_processes(tmp_path: Path) -> None:
     database = databases.make(tmp_path / "listings.db", listings=100, size=3000)
 
@@ -265,9 +255,6 @@ def test_a_read_that_finds_damage_rejects_writes_of_all_processes(tmp_path: Path
     asyncio.run(use_both())
     with pytest.raises(Unavailable, match="The database is damaged"):
         migrate(database)
-
-
-# Readiness, after faults in every order that was found to hide one
 
 
 def fail_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,9 +116,6 @@ def test_a_store_does_not_open_an_empty_or_foreign_file(path: Path) -> None:
         asyncio.run(SqliteStore(path).open())
 
 
-# The copy before a migration
-
-
 def test_a_migration_keeps_a_copy_of_the_previous_database(database: Path) -> None:
     copies: list[Path] = []
     applied = migrate.migrate(database, [*migrations.shipped_migrations(), NEXT_MIGRATION], copies.append)

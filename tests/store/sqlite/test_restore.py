@@ -272,6 +272,13 @@ def test_counters_and_short_lived_rows_can_be_lost(database: Path, backup: Path,
     restores.restore(database, backup)
 
 
+def test_tables_of_another_program_are_not_compared(database: Path, file: Path) -> None:
+    change(database, 'CREATE TABLE "other-one" (value)')
+    backups.back_up(database, file)
+    change(database, """INSERT INTO "other-one" VALUES ('lost')""")
+    restores.restore(database, file)
+
+
 def test_views_can_be_lost_without_force(database: Path, backup: Path) -> None:
     async def view() -> None:
         store = SqliteStore(database)

@@ -14,8 +14,7 @@ import pytest
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Actor
 from listings.domain.listings import AddStep, IdempotencyRecord
-from listings.domain.model import Listing, NewListing
-from listings.domain.revisions import Revisions
+from listings.domain.model import Listing, NewListing, Revisions
 from listings.store.scripts import listings
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
@@ -193,9 +192,6 @@ def test_the_number_of_cached_accounts_is_limited(cache: CacheHarness) -> None:
     for number in range(4097):
         cache.read(number, 1)
     assert [cache.find(number) for number in (0, 4096)] == [(None, None), (1, 1)]
-
-
-# With stores
 
 
 class TwoStores:

@@ -36,8 +36,6 @@ _METRICS = re.compile(r"Metrics are at (?:http://)?([0-9.]+):(\d+)")
 
 
 class Session:
-    """A session with the service, its secrets, and all outputs."""
-
     def __init__(self, service: RestartableService) -> None:
         self.secrets: dict[str, str] = {}
         self.outputs: dict[str, bytes] = {}  # by source
@@ -48,7 +46,6 @@ class Session:
     # The command line
 
     def run(self, *arguments: str, prints_secret: bool = False) -> str:
-        """Run a command and return its standard output."""
         with tempfile.TemporaryDirectory() as name:  # not in the service's folder, whose files are searched
             output, errors = Path(name, "output"), Path(name, "errors")
             process = start_in_fork(arguments, self._service.environment, errors, output=output)
@@ -153,12 +150,10 @@ class Session:
             await services.mailer.send_due()
 
     def _load_mail_settings(self) -> Settings:
-        """Return the settings with a mail server that does not exist."""
         mail = {"LISTINGS_SMTP_URL": "smtp://127.0.0.1:1", "LISTINGS_MAIL_FROM": "no-reply@market.example"}
         return load(self._service.environment | mail | {"LISTINGS_BASE_URL": "https://market.example"}, {})
 
     def _create_other_key(self) -> str:
-        """Give the account a plan, create a key and return it."""
         self.run("account", "plan", _OTHER_EMAIL, "--months", "12")
         created = self.run("key", "create", _OTHER_EMAIL, "--name", "b", "--json", prints_secret=True)
         return str(json.loads(created)["key"])
@@ -200,7 +195,6 @@ class Session:
             self._record(f"a response to {name}", repr(response.headers).encode() + response.body)
 
     async def read_metrics(self) -> None:
-        """Scrape the metrics."""
         log = await asyncio.to_thread(self._service.log.read_text, "utf-8")
         found = _METRICS.search(log)
         assert found is not None, self._service.read_log()

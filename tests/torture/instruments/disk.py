@@ -36,26 +36,18 @@ _MOUNT_AND_RUN = 'mount -t tmpfs -o size=16m none "$1" && shift && exec "$@"'
 
 
 class PartResult(NamedTuple):
-    """The result of one part."""
-
     summary: str
     failures: list[str]
     slowest_recovery: float = 0.0
 
 
-# Failing calls
-
-
 class Job(NamedTuple):
-    """The work of one process."""
-
     folder: Path
     rounds: int
     is_control: bool = False
 
 
 def check_failing_calls(job: Job) -> PartResult:
-    """Run a service in this process on a disk whose calls fail."""
     logging.disable()  # failures are expected
     disk = FailingDisk()
     if job.is_control:
@@ -89,14 +81,10 @@ async def _run_failing(disk: FailingDisk, port: int, people: list[Person], round
 
 
 async def _until_failed(disk: FailingDisk) -> None:
-    """Wait until a call of some writer has failed."""
     before = disk.failed
     async with asyncio.timeout(TIMEOUT):
         while disk.failed == before:  # noqa: ASYNC110 - counted in another thread
             await asyncio.sleep(0.002)
-
-
-# Full disks
 
 
 def check_full_disk(folder: Path, rounds: int) -> PartResult:
@@ -123,9 +111,6 @@ def _run_full_disk(folder: Path, rounds: int) -> FullDiskResult:
     if outcome.returncode:
         return FullDiskResult(0, 0, 0, 0.0, [f"the small disk: {outcome.stderr[-500:]}"])
     return FullDiskResult(**json.loads(outcome.stdout))
-
-
-# Removed files
 
 
 def check_removed_files(folder: Path, rounds: int) -> PartResult:
@@ -182,9 +167,6 @@ def check_lost_files(folder: Path, rounds: int, fault: str | None = None) -> Par
     return PartResult(*uvloop.run(run_lost_files(folder, rounds, fault)))
 
 
-# Damaged pages
-
-
 def check_damaged_pages(folder: Path, count: int, random: Random) -> PartResult:
     """Overwrite pages; `doctor` and `serve` must report each."""
     folder.mkdir()
@@ -225,11 +207,7 @@ def _is_reported_by_serve(output: str) -> bool:
     return any(line.startswith("listings: The database ") for line in output.splitlines())
 
 
-# All parts
-
-
 def run(scale: Scale) -> Outcome:
-    """Run the parts one after the other."""
     rounds = scale.amount(ROUNDS)
     checks: list[Callable[[], PartResult]] = [
         lambda: run_in_parallel(check_failing_calls, [Job(scale.folder / "failing", rounds)])[0],

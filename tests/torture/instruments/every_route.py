@@ -143,7 +143,6 @@ class Probe(NamedTuple):
 
 
 def build_probes(owner: Owner) -> list[Probe]:
-    """Return one request of each kind."""
     values = owner.values | {"network": "203.0.113.9"}
 
     def build(route: Route) -> bytes:
@@ -166,7 +165,6 @@ def build_probes(owner: Owner) -> list[Probe]:
 
 
 def build_attacks(data: Data, sizes: Mapping[Route, int]) -> Iterator[Attack]:
-    """Yield the attacks, given the sizes of all responses."""
     small = [route for route in TABLE if sizes[route] < SMALL_BYTES]
     yield _build_small(data, small)
     for route in TABLE:
@@ -333,8 +331,6 @@ class Trial:
 
 
 class _Clients:
-    """The process of the clients."""
-
     def __init__(self, process: Any, values: Mapping[str, object]) -> None:
         self._process = process
         process.stdin.write(json.dumps(values).encode() + b"\n")
@@ -382,7 +378,6 @@ def _find_failures(service: RestartableService, attack: Attack, statuses: Mappin
 def work(
     folder: Path, fault: str, clients: int, is_chosen: Callable[[str], bool], *, timed: bool
 ) -> Iterator[Measurement]:
-    """Run the attacks with the chosen names."""
     prepared = folder / "prepared"
     prepared.mkdir(parents=True)
     data = asyncio.run(prepare(prepared, _OWNERS if timed else 4, _SITEMAP_LISTINGS if timed else 1_000))

@@ -70,8 +70,6 @@ _SQLITE_NUMBERS = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1
 
 
 class Attack(NamedTuple):
-    """Requests that clients send at the same time, each on a connection of its own."""
-
     name: str
     requests: list[str]
     clients: int
@@ -104,7 +102,6 @@ class Measurement(NamedTuple):
 
 
 async def fill(url: str, account: Account, count: int, text: str) -> None:
-    """Store listings of an account, without the service."""
     values = {"bucket": bucket_of(account.id), "account": account.id, "text": f"'{text}'"}
     counted = _COUNT.format(count=count, account=account.id)
     skipped = _SKIP_IDS.format(count=count, bucket=values["bucket"])
@@ -180,7 +177,6 @@ def build_attacks(
 
 
 async def sign_up(folder: Path, url: str) -> tuple[Account, str]:
-    """Create an account with a session."""
     async with wiring.open_services(load_test_settings(folder, database=url, sign_up="on")) as services:
         token = await services.sessions.sign_up("Erin", "erin@example.com", _PASSWORD, "127.0.0.1")
         member = await services.sessions.find_member(token)
@@ -215,8 +211,6 @@ def _running(service: RestartableService, attack: Attack, *, is_timed: bool) -> 
 
 
 class _Trial:
-    """A running service and its neighbour."""
-
     def __init__(self, service: RestartableService, neighbour: Person, *, is_timed: bool) -> None:
         assert service.process is not None
         self.is_timed = is_timed
@@ -287,7 +281,6 @@ def work(folder: Path, listings: int, seconds: Seconds, rounds: int, fault: str)
 def work_on(
     engine: str, folder: Path, listings: int, seconds: Seconds, rounds: int, fault: str
 ) -> Iterator[Measurement]:
-    """Run the attacks until one ends the service."""
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         settings = {timeouts.VARIABLE: "30"}

@@ -25,8 +25,6 @@ _MIN_PARALLEL_KILLS = 50  # fewer are not worth another process
 
 
 class Job(NamedTuple):
-    """The work of one process of clients."""
-
     folder: Path
     kills: int
     seconds: float
@@ -35,8 +33,6 @@ class Job(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of a job."""
-
     kills: int
     acknowledged: int
     repeated: int
@@ -44,8 +40,6 @@ class Result(NamedTuple):
 
 
 class Killer:
-    """Kills a service with its writers."""
-
     def __init__(self, job: Job, service: RestartableService, writers: list[Writer]) -> None:
         self.job = job
         self.service = service
@@ -125,7 +119,6 @@ class Killer:
 
 
 def work(job: Job) -> Result:
-    """Kill the service of a job."""
     return uvloop.run(_work(job))
 
 

@@ -27,8 +27,6 @@ _MIN_PARALLEL_HISTORIES = 20  # fewer are not worth another process
 
 
 class Job(NamedTuple):
-    """The work of one process of clients."""
-
     folder: Path
     histories: int
     seconds: float
@@ -38,8 +36,6 @@ class Job(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of a job."""
-
     histories: int
     operations: int
     unknown: int
@@ -48,8 +44,6 @@ class Result(NamedTuple):
 
 
 class History:
-    """The operations of clients on some listings, and their responses."""
-
     def __init__(self, service: RestartableService, key: str, random: Random) -> None:
         self.operations: dict[int, list[Operation]] = {}
         self.failures: list[str] = []
@@ -60,7 +54,6 @@ class History:
         self._last_value = 0
 
     async def run(self, disturbance: asyncio.Task[None] | None) -> None:
-        """Run the operations, with the disturbance in parallel."""
         connection = AsyncConnection(self._service.port, self._key)
         await _until_ready(connection)
         for _ in range(LISTINGS):
@@ -152,7 +145,6 @@ async def _until_ready(connection: AsyncConnection) -> None:
 
 
 def work(job: Job) -> Result:
-    """Run the histories of a job."""
     job.folder.mkdir()
     with ExitStack() as stack:
         # The server dies with the thread that starts it, so the thread must outlive it.
@@ -187,7 +179,6 @@ async def _work(job: Job, service: RestartableService, server: PostgresServer | 
 
 
 async def _kill(history: History, service: RestartableService, operations: int) -> None:
-    """Kill and restart the service after this number of operations."""
     while not history.has_reached(operations):  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0.001)
     service.kill()

@@ -21,8 +21,6 @@ _RESTART_FRACTION = 0.2  # fraction of the rounds in which PostgreSQL is restart
 
 
 class Result(NamedTuple):
-    """The result on one engine."""
-
     kills: int
     during_migration: int  # the kills before the migrations had finished
     failures: list[str]
@@ -107,7 +105,6 @@ def _open_databases(folder: Path) -> Iterator[list[SchemaDatabases]]:
 
 
 def run(scale: Scale) -> Outcome:
-    """Run one engine after the other."""
     kills = scale.amount(KILLS, 5)
     rows = ROWS if scale.fraction >= 0.1 else _MIN_ROWS
     summaries, failures, is_complete = [], [], rows == ROWS

@@ -89,11 +89,14 @@ _REQUEST_TESTS = (
 )
 TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     "domain/api_keys.py": ("tests/domain/test_api_keys.py", "tests/api/test_authentication.py"),
-    "domain/fields.py": (
-        "tests/domain/test_fields.py",
-        "tests/domain/test_image_fields.py",
-        "tests/api/test_bad_input.py",
-        "tests/api/test_list_parameters.py",
+    **dict.fromkeys(
+        ("domain/fields.py", "domain/rules.py"),
+        (
+            "tests/domain/test_fields.py",
+            "tests/domain/test_image_fields.py",
+            "tests/api/test_bad_input.py",
+            "tests/api/test_list_parameters.py",
+        ),
     ),
     "domain/model.py": (
         "tests/api/test_authentication.py",
@@ -189,8 +192,6 @@ TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
 
 
 class Project(NamedTuple):
-    """The folders of the modules and their tests."""
-
     sources: Path
     tests: Path  # the working directory of pytest
     tests_by_module: Mapping[str, Sequence[str]]
@@ -267,7 +268,6 @@ class Sandbox:
             process.kill()
 
     def measure_baseline(self, file: str, seconds: float) -> Baseline:
-        """Run a test file without a mutant."""
         self._runs += 1
         folder = self._folder / f"folder{self._runs}"
         folder.mkdir()
@@ -318,8 +318,6 @@ class Sandbox:
 
 
 class Sandboxes:
-    """A sandbox per core."""
-
     def __init__(self, project: Project, folder: Path) -> None:
         self._stack = ExitStack()
         self._free: SimpleQueue[Sandbox] = SimpleQueue()
@@ -439,7 +437,6 @@ WEAK_TESTS = "from toy import grade\n\ndef test_grades():\n    assert grade(6) =
 
 
 def build_toy(folder: Path, tests: str) -> Project:
-    """Create a project with a small module and these tests."""
     sources, tests_folder = folder / "sources", folder / "tests"
     sources.mkdir()
     tests_folder.mkdir()

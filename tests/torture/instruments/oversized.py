@@ -133,7 +133,6 @@ async def _yielding(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _read_status_mib(pid: int, name: str) -> float:
-    """Return a value of the process's status in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 

@@ -30,8 +30,6 @@ WHERE datname = 'listings' AND pid <> pg_backend_pid() AND backend_type = 'clien
 
 
 class Result(NamedTuple):
-    """The result of a job."""
-
     restarts: int
     terminations: int
     promotions: int
@@ -43,8 +41,6 @@ class Result(NamedTuple):
 
 
 class FailoverRun:
-    """Two servers, a service that uses them, and its clients."""
-
     def __init__(self, pair: ReplicatedPair, workload: Workload, thread: Executor) -> None:
         """The servers are started in `thread`, which must outlive them: they die with it."""
         self._pair = pair
@@ -83,7 +79,6 @@ class FailoverRun:
         self.promotions += 1
 
     async def _run_in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run blocking work while the clients continue."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*arguments))
 
     def read_rows(self) -> dict[int, Rows]:
@@ -91,7 +86,6 @@ class FailoverRun:
 
 
 def work(scale: Scale, restarts: int, terminations: int, promotions: int, *, is_lagging: bool = False) -> Result:
-    """Run all failures on one pair of servers."""
     with ExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(1))
         pair = stack.enter_context(ReplicatedPair())

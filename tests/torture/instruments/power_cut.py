@@ -30,8 +30,6 @@ _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - for states under inspection; n
 
 
 class Job(NamedTuple):
-    """The work of one process."""
-
     folder: Path
     states: int
     seconds: float
@@ -48,8 +46,6 @@ class Recording(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of a job."""
-
     states: int
     events: int
     failures: list[str]
@@ -78,9 +74,6 @@ def work(job: Job) -> Result:
                 total.damaged + found.damaged,
             )
     return total
-
-
-# Recording
 
 
 def _record(database: Path, pages: int) -> Recording:
@@ -131,11 +124,7 @@ def _raise_price(listing: Listing | None) -> ListingChange:
     return {"price_cents": listing.version + 1}
 
 
-# States
-
-
 async def _replay(folder: Path, recording: Recording, random: Random, count: int, scale: Scale) -> Result:
-    """Check this number of states after random events."""
     before, events, edited = recording
     moments = sorted(random.randrange(len(events)) for _ in range(count))
     disk, done = Disk(before), 0
@@ -159,7 +148,6 @@ async def _replay(folder: Path, recording: Recording, random: Random, count: int
 
 
 def _write_files(database: Path, files: dict[Suffix, bytearray]) -> None:
-    """Write the files to the folder, and remove all others."""
     for path in database.parent.iterdir():
         path.unlink()
     for suffix, content in files.items():
@@ -220,7 +208,6 @@ def _total(results: list[Result]) -> Result:
 
 
 def run(scale: Scale) -> Outcome:
-    """Run in a process per core."""
     states, processes = scale.amount(STATES, 300), count_cores()
     jobs = [
         Job(scale.folder / str(number), states // processes + (number < states % processes), scale.seconds_left, number)

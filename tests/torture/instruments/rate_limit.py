@@ -64,7 +64,6 @@ class Client:
         self._remaining = 0
 
     async def fetch(self, requests: int) -> None:
-        """Send this number of requests in total."""
         self._remaining = requests
         await asyncio.gather(
             *(self._fetch_until_done(number, connection) for number, connection in enumerate(self._lines))
@@ -90,14 +89,11 @@ class Client:
                 self.failures.append(f"Retry-After is {response.headers['retry-after']}")
 
     def close(self) -> None:
-        """Close all connections."""
         for connection in self._lines:
             connection.close()
 
 
 class ScenarioRun:
-    """The services of a scenario, on one database."""
-
     def __init__(self, folder: Path, scenario: Scenario, stack: ExitStack, connections: int) -> None:
         self.scenario = scenario
         self.failures: list[str] = []
@@ -114,7 +110,6 @@ class ScenarioRun:
         ]
 
     async def work(self) -> None:
-        """Send more requests than the key's limit."""
         (alice,) = await create_people(self._folder, 1)
         for service in self._services[:-1] if self.scenario.starts_late else self._services:
             await self._start(service)
@@ -168,7 +163,6 @@ def _has_all_workers(service: RestartableService, workers: int) -> bool:
 
 
 def work(scale: Scale, scenario: Scenario, connections: int) -> ScenarioRun:
-    """Run a scenario in a folder of its own."""
     folder = scale.folder / scenario.name.replace(" ", "-")
     folder.mkdir()
     with ExitStack() as stack:

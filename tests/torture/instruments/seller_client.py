@@ -31,15 +31,11 @@ _CREATE_SHARE = 0.4  # of the time
 
 
 class Seller(NamedTuple):
-    """A seller of a running service."""
-
     key: str
     base_url: str
 
 
 class Job(NamedTuple):
-    """The accounts of one process, each with its number."""
-
     folder: Path
     sellers: list[tuple[Seller, int]]
     rows: int
@@ -80,7 +76,6 @@ async def _create_all(seller: Seller, count: int, scale: Scale, seconds: float) 
 
 
 def check_creates(seller: Seller, count: int, scale: Scale, seconds: float) -> tuple[int, list[str]]:
-    """Return the number of creates, and the failures."""
     created = asyncio.run(_create_all(seller, count, scale, seconds))
     with Client(*seller) as client:
         stored = Counter(one.title for one in client.stream() if one.content == "Created with faults.")

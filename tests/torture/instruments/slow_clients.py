@@ -69,8 +69,6 @@ class Storm(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The rounds of both kinds."""
-
     rounds: list[Round]
     storms: list[Storm]
 
@@ -165,7 +163,6 @@ def work(scale: Scale, clients: int, timeout: int, rounds: int, fault: str = "se
 
 
 def find_failures(results: list[Round], clients: int) -> list[str]:
-    """Return the deviations from the target."""
     failures = [
         f"{it.alone.failed + it.with_slow.failed} good requests failed" for it in results if it.with_slow.failed
     ]

@@ -53,8 +53,6 @@ _LINE_PARAMETERS = 2  # height and slope
 
 
 class Sample(NamedTuple):
-    """The size of the service at a moment."""
-
     second: float
     mebibytes: float  # used
     resident: float  # MiB
@@ -79,7 +77,6 @@ class Load:
         self._people = people
 
     async def client(self, number: int) -> None:
-        """Send requests until cancelled."""
         person, random = self._people[number % len(self._people)], Random(number)
         own: list[int] = []
         with closing(AsyncConnection(self._service.port, person.key)) as connection:
@@ -119,7 +116,6 @@ class Load:
         return response.body
 
     async def _send_invalid(self, connection: AsyncConnection, random: Random) -> None:
-        """Send an invalid request."""
         self.errors += 1
         path = f"{PATH}/{random.randrange(10**9, 10**12)}"
         match random.randrange(5):
@@ -136,7 +132,6 @@ class Load:
                 await self._send(connection, "GET", f"{PATH}?limit=none", None, HTTPStatus.BAD_REQUEST)
 
     async def _abort(self, key: str, random: Random) -> None:
-        """Abort a connection in the middle of a request, or before its response."""
         self.aborted += 1
         head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n"
         whole = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nX-API-Key: {key}\r\n\r\n"
@@ -184,7 +179,6 @@ def find_minima(samples: Sequence[Sample]) -> list[tuple[float, float]]:
 
 
 def evaluate(samples: Sequence[Sample], seconds: float) -> tuple[str, list[str]]:
-    """Return a summary of a run, and its failures."""
     warm = [sample for sample in samples if sample.second > seconds * _WARM_UP_FRACTION]
     quarter = max(1, len(warm) // 4)
     slope, error = fit_line(find_minima(warm))

@@ -20,9 +20,10 @@ from listings.api.docs.schemas import (
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import Code
 from listings.domain.faults import FAULTS
-from listings.domain.fields import FIELDS, REQUIRED, Schema, get_default
+from listings.domain.fields import FIELDS, REQUIRED, get_default
 from listings.domain.listing_json import Record
 from listings.domain.reverts import ConflictReason
+from listings.domain.rules import Schema
 
 
 def _list_of(name: str) -> Schema:

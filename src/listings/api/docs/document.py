@@ -12,8 +12,9 @@ from listings.api.docs.texts import ERROR_DOCS, OperationTexts, read_examples, r
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import STATUS, Code
-from listings.domain.fields import FIELDS, Schema
+from listings.domain.fields import FIELDS
 from listings.domain.listing_json import Record
+from listings.domain.rules import Schema
 from listings.service import ServiceInfo
 
 _CONNECTION_ERRORS: tuple[Code, ...] = (

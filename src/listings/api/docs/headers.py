@@ -6,7 +6,7 @@ from typing import NamedTuple
 from listings.api import codec
 from listings.api.docs.schemas import refer
 from listings.api.docs.texts import read_texts
-from listings.domain.fields import Schema
+from listings.domain.rules import Schema
 
 _STRING: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer"}

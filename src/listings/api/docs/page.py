@@ -19,7 +19,7 @@ from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
 from listings.api.docs.schema_text import describe_schema, inline_references, list_properties
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
-from listings.domain.fields import Schema
+from listings.domain.rules import Schema
 from listings.service import NO_INFO, ServiceInfo
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
 from listings.api import params
-from listings.domain.fields import FIELDS, Field, Schema
+from listings.domain.fields import FIELDS, Field
 from listings.domain.listing_json import INCLUDABLE_FIELDS
 from listings.domain.model import SortKey
+from listings.domain.rules import Schema
 
 _MONTH_AND_DAY = (
     r"(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8])"

@@ -14,13 +14,12 @@ from listings.api.request import Request
 from listings.domain import timestamps
 from listings.domain.changes import build_record, get_name
 from listings.domain.errors import Problem
-from listings.domain.faults import FieldError, InvalidFieldsError, find_misspelled, raise_faults, reject
-from listings.domain.fields import parse_id, preview
+from listings.domain.faults import FieldError, InvalidFieldsError, find_misspelled, preview, raise_faults, reject
+from listings.domain.fields import parse_id
 from listings.domain.model import MAX_ID
-from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertRequest
+from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertPreview, RevertRequest
 from listings.http.asgi import ASKING_BYTES
 from listings.service import Services
-from listings.service.history.reverts import Preview
 
 SUBJECTS: Sequence[RevertKind] = ("change", "import", "revert", "group", "key")
 """The fields of which a body has exactly one: what to revert, by its id."""
@@ -131,7 +130,7 @@ async def _report(services: Services, revert: Revert, after: int, count: int, he
     return Response(200 if is_finished else 202, codec.encode(body | {"changes": []}), headers)
 
 
-def _encode_preview(found: Preview) -> bytes:
+def _encode_preview(found: RevertPreview) -> bytes:
     changes = [build_record(change) for change in found.changes]
     status: dict[str, Any] = {"id": None, "status": "planned", "progress": 1.0}
     if found.times is not None:
@@ -142,16 +141,15 @@ def _encode_preview(found: Preview) -> bytes:
 
 
 def _build_counts(counts: RevertCounts, conflicts: Sequence[RevertConflict], last: int) -> dict[str, Any]:
-    records = [_build_conflict(conflict) for conflict in conflicts]
+    records = [
+        {
+            "id": conflict.listing_id,
+            "external_id": conflict.external_id,
+            "reason": conflict.reason,
+            "fields": [get_name(name) for name in conflict.fields],
+            "change": conflict.subject if conflict.reason == "changed_later" else None,
+            "holder": conflict.subject if conflict.reason == "external_id_taken" else None,
+        }
+        for conflict in conflicts
+    ]
     return {"counts": counts, "conflicts": records, "last": last, "more": last < counts.conflicts}
-
-
-def _build_conflict(conflict: RevertConflict) -> dict[str, Any]:
-    return {
-        "id": conflict.listing_id,
-        "external_id": conflict.external_id,
-        "reason": conflict.reason,
-        "fields": [get_name(name) for name in conflict.fields],
-        "change": conflict.subject if conflict.reason == "changed_later" else None,
-        "holder": conflict.subject if conflict.reason == "external_id_taken" else None,
-    }
