@@ -19,7 +19,6 @@ from listings.api.request import Request, RequestIds
 from listings.api.response_cache import ResponseCache
 from listings.api.routes import remove_prefix, route
 from listings.domain.errors import Problem, Unavailable
-from listings.domain.model import Caller
 from listings.http.asgi import (
     LARGE_RESPONSE_BYTES,
     SHARED,
@@ -153,12 +152,9 @@ class Application:
             if cors.is_preflight(request, self._cors_origins):
                 return cors.build_preflight_response(wrong_method.allowed)
             return codec.build_problem_response(wrong_method, detailed=request.wants_details)
-        except InactiveKeyError as ended:
-            _explain_key(request, ended)
-            response = codec.build_problem_response(ended, detailed=request.wants_details)
-            return self._record_rejection(request, response, ended, ended.caller)
         except Problem as problem:
-            _explain_key(request, problem)
+            if problem.code == "invalid_api_key" and request.has_two_keys:
+                problem.message += " in X-API-Key, which counts before Authorization"
             problem.__traceback__ = None  # it is part of a reference cycle, and its frames may hold large listings
             return self._reject(request, problem)
         except ClientDisconnectedError:
@@ -189,12 +185,7 @@ class Application:
 
     def _reject(self, request: Request, problem: Problem) -> Response:
         response = codec.build_problem_response(problem, request.decision, detailed=request.wants_details)
-        return self._record_rejection(request, response, problem)
-
-    def _record_rejection(
-        self, request: Request, response: Response, problem: Problem, caller: Caller | None = None
-    ) -> Response:
-        caller = caller if caller is not None else getattr(request, "caller", None)
+        caller = problem.caller if isinstance(problem, InactiveKeyError) else getattr(request, "caller", None)
         if caller is not None:
             self._services.usage.record_response(caller, response.status)
             self._services.usage.record_rejection(  # the key's owner sees it in the console
@@ -301,11 +292,6 @@ def _explain(failure: Exception) -> Problem:
     if isinstance(failure, MemoryError):
         return Unavailable("There is not enough memory")
     return Problem("internal_error", "Something went wrong on our side")
-
-
-def _explain_key(request: Request, problem: Problem) -> None:
-    if problem.code == "invalid_api_key" and request.has_two_keys:
-        problem.message += " in X-API-Key, which counts before Authorization"
 
 
 def _name_ignored_parameters(request: Request, endpoint: Endpoint, response: Response) -> Response:

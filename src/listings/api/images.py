@@ -32,7 +32,7 @@ async def upload(services: Services, request: Request) -> Response:
     picture, is_new = await services.pictures.add(request.caller.account_id, request.upload, dry_run=dry_run)
     if dry_run:
         return codec.build_message_response("picture would be stored")
-    url = build_url(services, request, picture)
+    url = _build_url(services, request, picture)
     body = {"url": url, "width": picture.width, "height": picture.height}
     return codec.build_json_response(body, 201 if is_new else 200, f"location: {url}\r\n".encode())
 
@@ -49,7 +49,7 @@ async def list_images(services: Services, request: Request) -> Response:
         headers = codec.format_next_page(f"{services.about.base_url}{IMAGES_PATH}?{limit}cursor={cursor}", cursor)
     images = [
         {
-            "url": build_url(services, request, picture),
+            "url": _build_url(services, request, picture),
             "width": picture.width,
             "height": picture.height,
             "size": picture.size,
@@ -102,8 +102,7 @@ class MediaFile:
         os.close(self._descriptor)
 
 
-def build_url(services: Services, request: Request, picture: Picture) -> str:
-    """Return the absolute URL of a picture: below the operator's URL, or as the client addressed the service."""
+def _build_url(services: Services, request: Request, picture: Picture) -> str:
     if services.about.base_url:
         return f"{services.about.base_url}{build_path(picture.name)}"
     forwarded = request.header(b"x-forwarded-proto").lower()  # only its own sender sees the URL, so no proxy is needed

@@ -4,7 +4,7 @@ Change sets are written to a file only if their JSON has 256 KiB or more.
 """
 
 import asyncio
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from listings.api import codec, compression
 from listings.api.codec import Response
@@ -23,8 +23,6 @@ _CONCURRENT = 2  # large lists that are read at the same time
 _MAX_PENDING = 64  # large lists that are read or wait for it
 _MAX_PENDING_PER_ACCOUNT = 16
 _KEEP_SECONDS = 30.0  # for the next client that requests the same list
-
-Cursor: TypeAlias = tuple[str | int, int]
 
 
 class _Key(NamedTuple):  # equal for all clients of a list
@@ -201,7 +199,7 @@ class Lists:
         await file.write(encoder.finish())
         return last, current
 
-    def _format_page(self, wanted: ListRequest, last: Cursor | None, total: int | None) -> bytes:
+    def _format_page(self, wanted: ListRequest, last: tuple[str | int, int] | None, total: int | None) -> bytes:
         headers = b"" if total is None else codec.format_total(total, is_exact=wanted.query.is_counted_exactly)
         if last is None:
             return headers

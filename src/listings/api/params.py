@@ -358,16 +358,8 @@ def _changed_fields(query: ListingQuery) -> dict[str, object]:
 # Change sets
 
 
-class ChangesRequest(NamedTuple):
-    """The change set to start after, the maximum number, how long to wait, and the Unix times of the first and last."""
-
-    poll: Poll
-    since: int | None
-    until: int | None
-
-
-def parse_changes(query_string: bytes, *, strict: bool) -> ChangesRequest:
-    """Parse the query string of the changes. Raises like `parse_list`."""
+def parse_changes(query_string: bytes, *, strict: bool) -> tuple[Poll, int | None, int | None]:
+    """Return which changes are requested, and the Unix times of the first and last. Raises like `parse_list`."""
     values = parse(query_string, CHANGE_PARAMETERS, strict=strict)
     since, until = (timestamps.parse_timestamp(values[name]) if name in values else None for name in ("since", "until"))
     poll = Poll(
@@ -376,7 +368,7 @@ def parse_changes(query_string: bytes, *, strict: bool) -> ChangesRequest:
         timeout=values.get("timeout", 0),
         gather=values.get("gather", 0),
     )
-    return ChangesRequest(poll, since, until)
+    return poll, since, until
 
 
 def parse_history(query_string: bytes, *, strict: bool) -> tuple[int, int]:

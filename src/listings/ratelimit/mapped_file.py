@@ -27,6 +27,7 @@ kernel writes the pages to disk. By default, a power failure may lose about the 
 import errno
 import fcntl
 import logging
+import math
 import mmap
 import os
 import re
@@ -269,10 +270,7 @@ class MappedFile:
 
     def read_log(self, slot: int) -> list[float]:
         """Return the times of a key's counted requests, oldest first. The file must be locked."""
-        count_offset, capacity = self._count_offset(slot), self.header.capacity
-        count = self._words[count_offset]
-        numbers = range(max(0, count - capacity + 1), count)
-        return [self._times[count_offset + 1 + number % capacity] for number in numbers]
+        return self._times_after(self._count_offset(slot), self.header.capacity - 1, -math.inf)
 
     def write_log(self, slot: int, times: Sequence[float]) -> None:
         """Store the times of a key that has no times yet."""

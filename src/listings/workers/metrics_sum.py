@@ -35,15 +35,14 @@ class MetricsSum:
     def remove(self, worker: int) -> None:
         """Keep the counters and histograms of an ended worker, and drop its gauges."""
         counted = [family for family in self._latest.pop(worker, []) if family.kind in _CUMULATIVE]
-        self._removed = sum_families([*self._removed, *counted])
+        self._removed = _sum_families([*self._removed, *counted])
 
     def compute(self) -> list[Family]:
         families = [family for report in self._latest.values() for family in report]
-        return sum_families([*families, *self._removed])
+        return _sum_families([*families, *self._removed])
 
 
-def sum_families(families: Iterable[Family]) -> list[Family]:
-    """Return each metric with the sum of each series, or the maximum for info metrics and `_METRICS_BY_MAXIMUM`."""
+def _sum_families(families: Iterable[Family]) -> list[Family]:
     metrics: dict[str, Family] = {}
     series: dict[tuple[str, ...], Sample] = {}
     for family in families:

@@ -13,21 +13,7 @@ import msgspec
 
 from listings.domain.errors import STATUS, Code, Problem
 from listings.telemetry.metrics import Family
-from listings.workers.protocol import (
-    MAX_LINE_BYTES,
-    Begin,
-    Command,
-    Failed,
-    Ping,
-    Pong,
-    Ready,
-    RequestMetrics,
-    Retire,
-    Stop,
-    decode_event,
-    encode,
-    read_line,
-)
+from listings.workers import protocol
 
 _START_TIMEOUT_SECONDS = 60.0
 
@@ -77,11 +63,11 @@ class Worker:
         """
         try:
             process, own_end = _start_process(command, listener)
-            reader, writer = await asyncio.open_unix_connection(sock=own_end, limit=MAX_LINE_BYTES)
+            reader, writer = await asyncio.open_unix_connection(sock=own_end, limit=protocol.MAX_LINE_BYTES)
         except OSError as error:
             raise Problem("unavailable", f"A worker can't be started: {error.strerror}") from error
         worker = cls(process, reader, writer, on_report)
-        worker.send(Begin(dict(flags)))
+        worker.send(protocol.Begin(dict(flags)))
         return worker
 
     @property
@@ -99,15 +85,15 @@ class Worker:
             await self.kill()
             raise Problem("unavailable", f"A worker was not ready within {_START_TIMEOUT_SECONDS:g} seconds") from None
 
-    def send(self, command: Command) -> None:
+    def send(self, command: protocol.Command) -> None:
         if not self._writer.is_closing():
-            self._writer.write(encode(command))
+            self._writer.write(protocol.encode(command))
 
     async def request_report(self, seconds: float) -> None:
         """Request the metrics and wait at most `seconds` for them. Without a reply, the last report stays valid."""
         if not self._ready.done() or self.ended.done():
             return
-        self.send(RequestMetrics())
+        self.send(protocol.RequestMetrics())
         either: list[asyncio.Future[Any]] = [self._next_report, self.ended]
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
@@ -116,21 +102,21 @@ class Worker:
         unanswered = self._unanswered_pings
         if self._ready.done() and not self.is_exit_expected:
             self._unanswered_pings += 1
-            self.send(Ping())
+            self.send(protocol.Ping())
         return unanswered
 
     def signal(self, number: Signals) -> None:
         """Send a signal, unless the process has ended."""
         self._process.send_signal(number)
 
-    async def stop(self, command: Retire | Stop, seconds: float) -> bool:
+    async def stop(self, command: protocol.Retire | protocol.Stop, seconds: float) -> bool:
         """Stop the worker with a command. Return whether it ended within `seconds`.
 
         No signal is used, because a process manager may have sent one to all processes, and a worker exits immediately
         at its second one. A worker that is starting executes no commands yet, so `Stop` ends it with SIGTERM.
         """
         self.is_exit_expected = True
-        if isinstance(command, Stop) and not self._ready.done():
+        if isinstance(command, protocol.Stop) and not self._ready.done():
             self.signal(SIGTERM)
         else:
             self.send(command)
@@ -144,18 +130,18 @@ class Worker:
 
     async def _read_events(self) -> int:
         problem = None
-        while line := await read_line(self._reader):
+        while line := await protocol.read_line(self._reader):
             try:
-                event = decode_event(line)
+                event = protocol.decode_event(line)
             except msgspec.MsgspecError:
                 _log.warning("Worker %d sent an unknown event", self.pid)
                 continue
-            if isinstance(event, Ready):
+            if isinstance(event, protocol.Ready):
                 self._ready.set_result(None)
-            elif isinstance(event, Failed):
+            elif isinstance(event, protocol.Failed):
                 code = cast("Code", event.code) if event.code in STATUS else "unavailable"
                 problem = Problem(code, event.message)
-            elif isinstance(event, Pong):
+            elif isinstance(event, protocol.Pong):
                 self._unanswered_pings = 0
             else:
                 self._on_report(self.pid, event.families)

@@ -1,6 +1,6 @@
 """The schemas of request and response bodies in the OpenAPI document."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -25,17 +25,18 @@ from listings.domain.listing_json import Record
 from listings.domain.reverts import ConflictReason
 from listings.domain.rules import Schema
 
-_ID, _TIME = relax(READ_ONLY_FIELDS["id"].schema), relax(READ_ONLY_FIELDS["created_at"].schema)
 
+def _list_of(name: str) -> Schema:
+    return {"type": "array", "items": refer("schemas", name)}
+
+
+_ID, _TIME = relax(READ_ONLY_FIELDS["id"].schema), relax(READ_ONLY_FIELDS["created_at"].schema)
 _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer"}
 _ERROR: Schema = _TEXT | {"description": "One plain sentence for people."}
 _FAULTS: Mapping[str, Schema] = {
-    "errors": {
-        "type": "array",
-        "items": refer("schemas", "FieldFault"),
-        "description": "Sent with `Prefer: errors=detailed`: the invalid fields, if there are any.",
-    }
+    "errors": _list_of("FieldFault")
+    | {"description": "Sent with `Prefer: errors=detailed`: the invalid fields, if there are any."}
 }
 
 
@@ -43,7 +44,7 @@ def build_component_schemas() -> dict[str, Schema]:
     """Return the schemas that the operations refer to, by name."""
     return {
         "Listing": _build_record(),
-        "Listings": _build_object({"listings": {"type": "array", "items": refer("schemas", "Listing")}}),
+        "Listings": _build_object({"listings": _list_of("Listing")}),
         "ListingCreate": _build_create(),
         "ListingUpdate": _build_update(),
         "ListingPut": _build_put(),
@@ -51,7 +52,7 @@ def build_component_schemas() -> dict[str, Schema]:
         **_build_batch_results(),
         "Created": _build_open({"id": _build_record_field("id"), "message": _TEXT}, ["id"]),
         "Confirmation": _build_open({"message": _TEXT}, []),
-        "ErrorBody": _build_object({"error": _ERROR, **_FAULTS}) | {"required": ["error"]},
+        "ErrorBody": _build_object({"error": _ERROR, **_FAULTS}, required=["error"]),
         "FieldFault": _build_object(
             {
                 "field": _TEXT | {"description": "A field such as `images[0]`, a parameter or a header; may be empty."},
@@ -70,17 +71,18 @@ def build_component_schemas() -> dict[str, Schema]:
     }
 
 
-def _build_object(properties: Mapping[str, Any]) -> Schema:
-    return {
+def _build_object(properties: Mapping[str, Any], text: str = "", required: Iterable[str] | None = None) -> Schema:
+    schema: Schema = {
         "type": "object",
-        "required": list(properties),
+        "required": list(properties if required is None else required),
         "properties": dict(properties),
         "additionalProperties": False,
     }
+    return schema | ({"description": text} if text else {})
 
 
 def _build_open(properties: Mapping[str, Any], required: list[str]) -> Schema:  # with the fields of a record
-    return _build_object(properties) | {"required": required, "additionalProperties": True}
+    return _build_object(properties, required=required) | {"additionalProperties": True}
 
 
 def _build_record_field(name: str) -> Schema:
@@ -96,11 +98,11 @@ def _build_field_texts(name: str) -> Schema:
 
 def _build_record() -> Schema:
     fields = msgspec.structs.fields(Record)
-    record = _build_object({field.name: _build_record_field(field.name) for field in fields})
-    return record | {
-        "description": "A listing. Optional fields are present only if `include` names them.",
-        "required": [field.name for field in fields if field.required],
-    }
+    return _build_object(
+        {field.name: _build_record_field(field.name) for field in fields},
+        "A listing. Optional fields are present only if `include` names them.",
+        [field.name for field in fields if field.required],
+    )
 
 
 def _build_body_field(name: str, *, null: bool = False) -> Schema:
@@ -236,23 +238,17 @@ def _build_batch_results() -> dict[str, Schema]:
         **_FAULTS,
     }
     return {
-        "BatchResults": _build_object({"results": {"type": "array", "items": refer("schemas", "BatchResult")}}),
-        "BatchResult": _build_object(result)
-        | {
-            "description": "The outcome of one operation. `before` and `after` are those of a dry run.",
-            "required": ["status", "body"],
-        },
-        "BatchResultBody": _build_object(body) | {"required": []},
+        "BatchResults": _build_object({"results": _list_of("BatchResult")}),
+        "BatchResult": _build_object(
+            result, "The outcome of one operation. `before` and `after` are those of a dry run.", ["status", "body"]
+        ),
+        "BatchResultBody": _build_object(body, required=[]),
     }
-
-
-_ACTORS = ("key", "member", "operator", "import")
-_CHANGE_KINDS = ("created", "updated", "deleted", "restored", "batch", "import", "reverted")
 
 
 def _build_changes() -> dict[str, Schema]:
     names = (*FIELDS, "created_at", "updated_at", "deleted_at")
-    values = _build_object({name: _build_record_field(name) for name in names})
+    values = {name: _build_record_field(name) for name in names}
     change = {
         "id": _build_record_field("id"),
         "external_id": _build_record_field("external_id") | {"description": "The external id that it has now."},
@@ -263,26 +259,24 @@ def _build_changes() -> dict[str, Schema]:
         "id": _ID | {"description": "Ascends by one with each change set of the account."},
         "time": _TIME | {"description": f"When it was written, {TIME_FORMAT}."},
         "actor": refer("schemas", "ChangeActor"),
-        "kind": list_values(*_CHANGE_KINDS),
+        "kind": list_values("created", "updated", "deleted", "restored", "batch", "import", "reverted"),
         "revert": _ID | {"description": "The id of its revert, if it belongs to one."},
         "group": _TEXT | {"description": "Its name of X-Change-Group, or `#` and the id of its bulk action."},
-        "changes": {"type": "array", "items": refer("schemas", "Change")},
+        "changes": _list_of("Change"),
     }
     return {
         "ChangeSets": _build_object(
             {
-                "change_sets": {"type": "array", "items": refer("schemas", "ChangeSet")},
+                "change_sets": _list_of("ChangeSet"),
                 "last": _ID | {"description": "The id to continue from."},
                 "more": {"type": "boolean", "description": "Whether there are further change sets."},
             }
         ),
-        "ChangeSet": _build_object(change_set)
-        | {
-            "description": "What one write changed.",
-            "required": [name for name in change_set if name not in {"revert", "group"}],
-        },
-        "Change": _build_object(change) | {"description": "A change of one listing. A create has null in `before`."},
-        "ChangedFields": values | {"required": [], "description": "The changed fields only."},
+        "ChangeSet": _build_object(
+            change_set, "What one write changed.", [name for name in change_set if name not in {"revert", "group"}]
+        ),
+        "Change": _build_object(change, "A change of one listing. A create has null in `before`."),
+        "ChangedFields": _build_object(values, "The changed fields only.", []),
         "ChangeActor": _build_change_actor(),
         **_build_groups(),
     }
@@ -303,24 +297,25 @@ def _build_groups() -> dict[str, Schema]:
         "undo": allow_null(refer("schemas", "RevertRequest")),
     }
     page = {
-        "groups": {"type": "array", "items": refer("schemas", "ChangeGroup")},
+        "groups": _list_of("ChangeGroup"),
         "last": _ID | {"description": "The id to continue from. 0: there are no groups."},
         "more": {"type": "boolean", "description": "Whether there are older groups."},
     }
     return {
         "ChangeGroups": _build_object(page),
-        "ChangeGroup": _build_object(group) | {"description": "Change sets that are undone together with `undo`."},
+        "ChangeGroup": _build_object(group, "Change sets that are undone together with `undo`."),
     }
 
 
 def _build_change_actor() -> Schema:
     actor = {
-        "type": list_values(*_ACTORS) | {"description": "member: the signed-in owner of the account."},
+        "type": list_values("key", "member", "operator", "import")
+        | {"description": "member: the signed-in owner of the account."},
         "name": _TEXT | {"description": "Of a key."},
         "hint": _TEXT | {"description": "The key with its middle part left out."},
         "id": _ID | {"description": "Of a key, or of an import: its first change set."},
     }
-    return _build_object(actor) | {"required": ["type"]}
+    return _build_object(actor, required=["type"])
 
 
 def _build_revert_request() -> Schema:
@@ -356,25 +351,24 @@ def _build_reverts() -> dict[str, Schema]:
         "change": number | {"description": "The change set that changed them later."},
         "holder": number | {"description": "The listing that has the external id."},
     }
-    changes = {"type": "array", "items": refer("schemas", "Change")}
     revert = {
         "id": number | {"description": "The number of the revert. null for a dry run."},
         "status": list_values("running", "finished", "planned") | {"description": "planned: of a dry run."},
         "progress": {"type": "number", "format": "double"}
         | {"description": "The part of the changes that has been read."},
         "counts": refer("schemas", "RevertCounts"),
-        "conflicts": {"type": "array", "items": refer("schemas", "RevertConflict")},
+        "conflicts": _list_of("RevertConflict"),
         "last": _COUNT | {"description": "The conflict to continue from."},
         "more": {"type": "boolean", "description": "Whether there are further conflicts."},
-        "changes": changes | {"description": "What a dry run would write; otherwise empty."},
+        "changes": _list_of("Change") | {"description": "What a dry run would write; otherwise empty."},
         "since": _TIME | {"description": "Only for a dry run of a group: the time of its first change set."},
         "until": _TIME | {"description": "Only for a dry run of a group: the time of its last change set."},
     }
     return {
         "RevertRequest": _build_revert_request(),
-        "Revert": _build_object(revert) | {"required": [name for name in revert if name not in {"since", "until"}]},
+        "Revert": _build_object(revert, required=[name for name in revert if name not in {"since", "until"}]),
         "RevertCounts": _build_object(counts),
-        "RevertConflict": _build_object(conflict) | {"description": "Fields of a listing that were not reverted."},
+        "RevertConflict": _build_object(conflict, "Fields of a listing that were not reverted."),
     }
 
 
@@ -392,7 +386,7 @@ def _build_images() -> dict[str, Schema]:
     return {
         "Image": _build_object(image),
         "StoredImage": _build_object(image | stored),
-        "Images": _build_object({"images": {"type": "array", "items": refer("schemas", "StoredImage")}}),
+        "Images": _build_object({"images": _list_of("StoredImage")}),
         "ImageDeletion": _build_object({"message": _TEXT, "listings": listings}),
     }
 

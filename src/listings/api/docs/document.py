@@ -144,8 +144,10 @@ def _build_operation(endpoint: Endpoint, doc: Operation) -> Schema:
     if endpoint.takes_upload:
         operation["requestBody"] = _UPLOAD_BODY
     operation["responses"] = {
-        **{str(success.status): _build_success(success) for success in doc.responses},
-        **{str(STATUS[code]): refer("responses", _get_phrase(STATUS[code]).replace(" ", "")) for code in codes},
+        **{
+            str(one.status): _build_success(one, text) for one, text in zip(doc.responses, texts.responses, strict=True)
+        },
+        **{str(STATUS[code]): refer("responses", _name_status(STATUS[code])) for code in codes},
     }
     operation["x-error-codes"] = codes
     return operation
@@ -161,40 +163,14 @@ def list_error_codes(endpoint: Endpoint) -> list[Code]:
     return sorted(codes, key=lambda code: (STATUS[code], [*ERROR_DOCS].index(code)))
 
 
-_QUERY_EXAMPLES: Mapping[str, object] = {
-    "limit": 100,
-    "status": "all",
-    "type": "product",
-    "category": "Furniture",
-    "region": "Wellington",
-    "q": "rimu table",
-    "price_min": 100,
-    "price_max": 1999.5,
-    "force": False,
-    "updated_since": "2026-11-21 06:54:32",
-    "since": "2026-11-21 06:54:32",
-    "until": "2026-11-21 06:54:32",
-    "external_id": ["sku-17"],
-    "ids": [1025, 2049],
-    "sort": "-updated_at",
-    "include": ["district", "deleted_at"],
-    "after": 0,
-    "before": 1201,
-    "timeout": 30,
-    "gather": 5,
-    "count": True,
-    "dry_run": True,
-}
-
-
 def _build_query_parameter(name: str, rule: object, texts: OperationTexts) -> Schema:
     schema = build_schema(rule)
     text = texts.parameters.get(name) or read_texts().parameters[name]
     parameter: Schema = {"name": name, "in": "query", "description": text, "schema": schema}
     if schema.get("type") == "array":
         parameter |= {"style": "form", "explode": True}
-    if name in _QUERY_EXAMPLES:
-        parameter["example"] = _QUERY_EXAMPLES[name]
+    if name in read_examples().parameters:
+        parameter["example"] = read_examples().parameters[name]
     return parameter
 
 
@@ -212,9 +188,9 @@ def _build_request_body(doc: Operation) -> Schema:
 # Responses
 
 
-def _build_success(success: Success) -> Schema:
+def _build_success(success: Success, text: str) -> Schema:
     more = ("X-Ignored-Parameters", *(["Content-Encoding"] if success.schema else []), *headers.RATE_LIMIT_HEADERS)
-    response: Schema = {"description": success.description, "headers": _refer_to_headers((*success.headers, *more))}
+    response: Schema = {"description": text, "headers": _refer_to_headers((*success.headers, *more))}
     if success.schema:
         example = success.example or read_examples().responses[success.schema]
         content = {"schema": refer("schemas", success.schema), "example": example}
@@ -228,9 +204,11 @@ def _build_errors(endpoints: Iterable[Endpoint]) -> dict[str, Schema]:
     for code in ERROR_DOCS:
         if code in used:
             groups.setdefault(STATUS[code], []).append(code)
-    return {
-        _get_phrase(status).replace(" ", ""): _build_error(status, codes) for status, codes in sorted(groups.items())
-    }
+    return {_name_status(status): _build_error(status, codes) for status, codes in sorted(groups.items())}
+
+
+def _name_status(status: int) -> str:
+    return _get_phrase(status).replace(" ", "")
 
 
 def _get_phrase(status: int) -> str:

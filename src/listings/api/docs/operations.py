@@ -15,7 +15,6 @@ Tag: TypeAlias = Literal["Listings", "Images", "Changes", "Key", "Rate limit"]
 class Success(NamedTuple):
     """A successful response."""
 
-    description: str
     schema: str  # the name of a component; empty if there is no body
     example: object = None  # unless `examples.json` has one for the schema
     status: int = 200
@@ -46,23 +45,14 @@ _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
 _WRITE_ERRORS: tuple[Code, ...] = ("invalid_request", "key_not_allowed")
 _EDIT_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, *_FIND_ERRORS, "precondition_failed")
 _BATCH_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "idempotency_key_reused")
-_NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=("ETag",))
-_UPDATED = Success(
-    "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
-    "Confirmation",
-    {"message": "listing updated"},
-    headers=("ETag", *_PREFERENCES),
-)
+_NOT_MODIFIED = Success("", status=304, headers=("ETag",))
 
 LIST = Operation(
     id="listListings",
     tag="Listings",
     responses=(
         Success(
-            "The listings.",
-            "Listings",
-            {"listings": [EXAMPLE_LISTING]},
-            headers=("ETag", "Link", "X-Next-Cursor", "X-Total-Count"),
+            "Listings", {"listings": [EXAMPLE_LISTING]}, headers=("ETag", "Link", "X-Next-Cursor", "X-Total-Count")
         ),
         _NOT_MODIFIED,
     ),
@@ -74,14 +64,7 @@ LIST = Operation(
 CREATE = Operation(
     id="createListing",
     tag="Listings",
-    responses=(
-        Success(
-            "The listing is created; `Location` has its URL and `ETag` its tag.",
-            "Created",
-            status=201,
-            headers=("ETag", "Location", "Idempotent-Replayed", *_PREFERENCES),
-        ),
-    ),
+    responses=(Success("Created", status=201, headers=("ETag", "Location", "Idempotent-Replayed", *_PREFERENCES)),),
     codes=(*_BATCH_ERRORS, "account_full", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     undescribed=("dry_run",),
@@ -93,13 +76,7 @@ CREATE = Operation(
 BATCH = Operation(
     id="runBatch",
     tag="Listings",
-    responses=(
-        Success(
-            "One result per operation. Check the status of each.",
-            "BatchResults",
-            headers=("ETag", "Idempotent-Replayed", *_PREFERENCES),
-        ),
-    ),
+    responses=(Success("BatchResults", headers=("ETag", "Idempotent-Replayed", *_PREFERENCES)),),
     codes=(*_BATCH_ERRORS, "precondition_failed"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "Idempotency-Key", "If-Match"),
@@ -110,7 +87,7 @@ BATCH = Operation(
 GET = Operation(
     id="getListing",
     tag="Listings",
-    responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=("ETag",)), _NOT_MODIFIED),
+    responses=(Success("Listing", EXAMPLE_LISTING, headers=("ETag",)), _NOT_MODIFIED),
     codes=("invalid_request", *_FIND_ERRORS, "precondition_failed"),
     parameters=params.LISTING_PARAMETERS,
     headers=("Prefer", "If-None-Match", "If-Match"),
@@ -119,7 +96,7 @@ GET = Operation(
 PATCH = Operation(
     id="updateListing",
     tag="Listings",
-    responses=(_UPDATED,),
+    responses=(Success("Confirmation", {"message": "listing updated"}, headers=("ETag", *_PREFERENCES)),),
     codes=(*_EDIT_ERRORS, "account_full", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
     headers=("Prefer", "If-Match", "If-None-Match"),
@@ -129,37 +106,18 @@ PATCH = Operation(
 
 PUT = PATCH._replace(id="updateListingByPut")
 
-DELETE = Operation(
+DELETE = PATCH._replace(
     id="deleteListing",
-    tag="Listings",
-    responses=(
-        Success(
-            "The listing is deleted. With `dry_run=true` nothing is stored.",
-            "Confirmation",
-            {"message": "listing deleted"},
-        ),
-    ),
+    responses=(Success("Confirmation", {"message": "listing deleted"}),),
     codes=(*_EDIT_ERRORS, "body_too_large"),
-    parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match", "If-None-Match"),
-    later_headers=("X-Change-Group",),
+    body="",
 )
 
-RESTORE = Operation(
+RESTORE = PATCH._replace(
     id="restoreListing",
-    tag="Listings",
-    responses=(
-        Success(
-            "The listing is restored; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
-            "Confirmation",
-            {"message": "listing restored"},
-            headers=("ETag", "Preference-Applied"),
-        ),
-    ),
+    responses=(Success("Confirmation", {"message": "listing restored"}, headers=("ETag", "Preference-Applied")),),
     codes=(*_EDIT_ERRORS, "account_full", "body_too_large", "external_id_taken"),
-    parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match", "If-None-Match"),
-    later_headers=("X-Change-Group",),
+    body="",
 )
 
 _IMAGE_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "body_too_large")
@@ -167,7 +125,7 @@ _IMAGE_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "body_too_large")
 IMAGES = Operation(
     id="listImages",
     tag="Images",
-    responses=(Success("The pictures.", "Images", headers=("Link", "X-Next-Cursor")),),
+    responses=(Success("Images", headers=("Link", "X-Next-Cursor")),),
     codes=("invalid_request",),
     parameters=params.IMAGE_PARAMETERS,
 )
@@ -175,10 +133,7 @@ IMAGES = Operation(
 UPLOAD = Operation(
     id="uploadImage",
     tag="Images",
-    responses=(
-        Success("The picture is stored; `Location` has its URL, too.", "Image", status=201, headers=("Location",)),
-        Success("The account had this picture already, which has the same URL.", "Image", headers=("Location",)),
-    ),
+    responses=(Success("Image", status=201, headers=("Location",)), Success("Image", headers=("Location",))),
     codes=(*_IMAGE_ERRORS, "invalid_image", "account_full", "unsupported_encoding"),
     parameters=params.WRITE_PARAMETERS,
     undescribed=("dry_run",),
@@ -187,7 +142,7 @@ UPLOAD = Operation(
 DELETE_IMAGE = Operation(
     id="deleteImage",
     tag="Images",
-    responses=(Success("The picture is deleted. `listings` has the ids of those that showed it.", "ImageDeletion"),),
+    responses=(Success("ImageDeletion"),),
     codes=(*_IMAGE_ERRORS, "image_not_found", "image_in_use"),
     parameters=params.IMAGE_DELETION_PARAMETERS,
     path_id="Name of the picture: the 32 characters before `.jpg` in its URL. Any other value returns 404.",
@@ -197,7 +152,7 @@ DELETE_IMAGE = Operation(
 CHANGES = Operation(
     id="listChanges",
     tag="Changes",
-    responses=(Success("The change sets.", "ChangeSets"),),
+    responses=(Success("ChangeSets"),),
     codes=("invalid_request", "changes_gone", "too_many_waits"),
     parameters=params.CHANGE_PARAMETERS,
 )
@@ -205,7 +160,7 @@ CHANGES = Operation(
 HISTORY = Operation(
     id="listListingChanges",
     tag="Changes",
-    responses=(Success("The change sets.", "ChangeSets"),),
+    responses=(Success("ChangeSets"),),
     codes=("invalid_request", *_FIND_ERRORS),
     parameters=params.HISTORY_PARAMETERS,
 )
@@ -213,7 +168,7 @@ HISTORY = Operation(
 CHANGE_GROUPS = Operation(
     id="listChangeGroups",
     tag="Changes",
-    responses=(Success("The groups.", "ChangeGroups"),),
+    responses=(Success("ChangeGroups"),),
     codes=("invalid_request",),
     parameters=params.HISTORY_PARAMETERS,
 )
@@ -222,9 +177,8 @@ REVERT = Operation(
     id="revertChanges",
     tag="Changes",
     responses=(
-        Success("The revert is finished, or is a dry run.", "Revert", headers=("Idempotent-Replayed", *_PREFERENCES)),
+        Success("Revert", headers=("Idempotent-Replayed", *_PREFERENCES)),
         Success(
-            "The revert continues in the background.",
             "Revert",
             read_examples().responses["Revert"] | {"status": "running", "progress": 0.25},
             status=202,
@@ -243,14 +197,12 @@ REVERT = Operation(
 GET_REVERT = Operation(
     id="getRevert",
     tag="Changes",
-    responses=(Success("The revert.", "Revert"),),
+    responses=(Success("Revert"),),
     codes=("invalid_request", "change_not_found"),
     parameters=params.CONFLICT_PARAMETERS,
     path_id="Id of the revert. Any other value returns 404.",
 )
 
-KEY = Operation(id="getKey", tag="Key", responses=(Success("The key.", "KeyDetails"),))
+KEY = Operation(id="getKey", tag="Key", responses=(Success("KeyDetails"),))
 
-RATE_LIMIT = Operation(
-    id="getRateLimit", tag="Rate limit", responses=(Success("The rate limit.", "RateLimit"),), headers=()
-)
+RATE_LIMIT = Operation(id="getRateLimit", tag="Rate limit", responses=(Success("RateLimit"),), headers=())

@@ -25,19 +25,8 @@ from listings.service import NO_INFO, ServiceInfo
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
 _METHODS = ("get", "post", "patch", "put", "delete")
 _GUIDES = (
-    *(
-        "quick-start",
-        "listings",
-        "images",
-        "pagination",
-        "sync",
-        "changes",
-        "undo",
-        "batches",
-        "idempotency",
-        "concurrency",
-    ),
-    *("rate-limit", "errors", "dates", "versions", "changelog"),
+    *("quick-start", "listings", "images", "pagination", "sync", "changes", "undo", "batches", "idempotency"),
+    *("concurrency", "rate-limit", "errors", "dates", "versions", "changelog"),
 )
 
 

@@ -20,19 +20,22 @@ class ErrorDoc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OperationTexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The texts of one operation, and of the query parameters that mean something else in it."""
+    """The texts of one operation, its successful responses, and the query parameters that mean something else in it."""
 
     summary: str
     description: str
+    responses: tuple[str, ...]
     parameters: Mapping[str, str] = {}
 
 
 class Texts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The texts of the groups of operations, the operations, and the query parameters, each by name."""
+    """The texts of the groups of operations, the operations, the query parameters and the headers, each by name."""
 
     groups: Mapping[str, str]
     operations: Mapping[str, OperationTexts]
     parameters: Mapping[str, str]
+    request_headers: Mapping[str, str]
+    response_headers: Mapping[str, str]
 
 
 class RequestExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,10 +46,11 @@ class RequestExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Examples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Example bodies by schema name. A request schema has several, each with a name."""
+    """Example bodies by schema name, of which a request schema has several, and values of query parameters by name."""
 
     requests: Mapping[str, Mapping[str, RequestExample]]
     responses: Mapping[str, dict[str, Any]]
+    parameters: Mapping[str, Any]
 
 
 def _read(name: str) -> object:
@@ -56,6 +60,8 @@ def _read(name: str) -> object:
 def _join_lines(part: object) -> object:
     if isinstance(part, dict):
         return {name: _join_lines(inner) for name, inner in part.items()}
+    if isinstance(part, list):
+        return [_join_lines(inner) for inner in part]
     return " ".join(str(part).split())
 
 
