@@ -25,6 +25,7 @@ from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
 from tests.cli.crowds import until
 from tests.cli.fixed_response import responding
+from tests.processes import run_program
 from tests.store import databases
 from tests.store.databases import change
 
@@ -529,7 +530,7 @@ def test_files_of_killed_backups(cli: Cli) -> None:
 @pytest.mark.usefixtures("database")
 def test_too_few_open_files(cli: Cli) -> None:
     command = ["sh", "-c", 'ulimit -n 1000 && exec "$@"', "sh", str(PROGRAM), "doctor", "--json", "--offline"]
-    outcome = subprocess.run(command, cwd=cli.folder, capture_output=True, text=True, check=True)
+    outcome = run_program(command, cwd=cli.folder, check=True)
     (row,) = (row for row in map(json.loads, outcome.stdout.splitlines()) if row["check"] == "open files")
     assert row["verdict"] == "warning"
     assert row["found"] == "The limit is 1000, enough for 404 of 10000 connections"

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +20,7 @@ from listings.domain.model import Caller, NewListing
 from tests.cli.commands import PROGRAM, Cli, Data, Outcome, Program, clean_environment
 from tests.cli.fixed_response import responding
 from tests.harness import load_test_settings
+from tests.processes import run_program
 from tests.sqlite_database import create_database
 from tests.store.databases import change
 
@@ -489,9 +489,7 @@ def test_a_command_with_closed_stderr_prints_its_data(program: Program) -> None:
 
 def run_with(redirection: str, folder: Path, *arguments: str) -> Outcome:
     command = f"{shlex.join([str(PROGRAM), *arguments])} {redirection}"
-    process = subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
-    )
+    process = run_program(["sh", "-c", command], cwd=folder, env=clean_environment())
     return Outcome(process.returncode, process.stdout, process.stderr)
 
 
@@ -512,9 +510,7 @@ def imported_by(folder: Path, *arguments: str) -> set[str]:
         f"assert main({list(arguments)!r}) == 0\n"
         "print(*{name for name in sys.modules if name.count('.') <= 1}, file=sys.stderr)"
     )
-    outcome = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=True
-    )
+    outcome = run_program([sys.executable, "-c", code], cwd=folder, env=clean_environment(), check=True)
     return set(outcome.stderr.splitlines()[-1].split())
 
 

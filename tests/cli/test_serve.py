@@ -26,6 +26,7 @@ from listings.store.sqlite.maintenance import inspection
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving, demo_environment
 from tests.harness import load_test_settings
+from tests.processes import run_program
 from tests.store import databases
 
 PAGE = {"Accept": "text/html"}
@@ -38,7 +39,7 @@ def find_curl_commands(serving: Serving) -> list[str]:
 
 def bash(command: str, folder: Path) -> str:
     arguments = ["/bin/bash", "-c", command]
-    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout
+    return run_program(arguments, cwd=folder, check=True).stdout
 
 
 def list_listings(folder: Path, key: str) -> list[Listing]:

@@ -22,7 +22,7 @@ from listings.telemetry.logs import RequestLine
 from listings.telemetry.tracing import Tracing
 from tests.cli.commands import DEADLINE, Program, clean_environment
 from tests.http.raw import Connection, request
-from tests.processes import list_thread_names
+from tests.processes import list_thread_names, run_program
 
 LISTINGS = "/api/v1/listings"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -310,15 +310,7 @@ def run_without_opentelemetry(folder: Path, *arguments: str, tracing: str) -> su
         f"sys.exit(main({list(arguments)!r}))"
     )
     environment = clean_environment() | {"LISTINGS_TRACING": tracing}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    return run_program([sys.executable, "-c", code], cwd=folder, env=environment)
 
 
 @pytest.mark.covers_programs
@@ -344,7 +336,7 @@ def test_without_tracing_nothing_is_loaded_exported_or_logged(tmp_path: Path, co
     assert "trace_id" not in outcome.err
     assert collector.bodies == []
     code = "import sys, listings.cli; print([name for name in sys.modules if name.startswith('opentelemetry')])"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = run_program([sys.executable, "-c", code], check=True)
     assert loaded.stdout == "[]\n"
 
 

@@ -17,7 +17,7 @@ from listings.service import Services
 from tests.cli.commands import DEADLINE, PROGRAM
 from tests.harness import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import NoonClock, Visit, chromium, needs_chromium, resize, visit, wait_for_views
+from tests.site.browser import NoonClock, Visit, needs_chromium, resize, visit, wait_for_views
 from tests.site.tab import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
@@ -25,12 +25,6 @@ pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 COUNT_LINES = "it => { const all = new Range(); all.selectNodeContents(it); return all.getClientRects().length; }"
 BOTTOM, TOP = "it => it.getBoundingClientRect().bottom", "it => it.getBoundingClientRect().top"
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\nChair,,cheap\nTable,A table.,80\n"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 class Deployment(NamedTuple):
