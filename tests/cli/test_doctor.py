@@ -92,9 +92,6 @@ def snapshot(folder: Path) -> dict[str, tuple[bytes, int, float]]:
     }
 
 
-# Without problems
-
-
 @pytest.mark.usefixtures("database")
 def test_every_check_is_ok_on_a_good_installation(cli: Cli) -> None:
     found = run_doctor(cli)
@@ -127,9 +124,6 @@ def test_a_running_service_is_ok(alice: Data, cli: Cli, program: Program, monkey
     assert found["service"]["found"] == f"Ready at 127.0.0.1:{port}"
     assert {row["verdict"] for row in found.values()} == {"ok"}
     assert found["rate limit files"]["found"] == "1 file, of this database"
-
-
-# Without changes
 
 
 def leave_wal(folder: Path) -> None:
@@ -200,9 +194,6 @@ def test_the_wal_of_a_missing_database_is_reported_and_preserved(cli: Cli, state
     assert row["found"].startswith(f"The database {database} is missing or empty, but {database}-wal still contains")
     assert "Put the file back, restore a backup" in row["advice"]
     assert snapshot(cli.folder) == before
-
-
-# Problems
 
 
 @pytest.mark.usefixtures("database")
@@ -547,9 +538,6 @@ def test_more_workers_than_processors_are_a_warning(
     assert f"LISTINGS_WORKERS to {processors}" in found["advice"]
 
 
-# Rate limit files
-
-
 @pytest.fixture
 def limits(cli: Cli, alice: Data) -> Path:
     assert cli.status(cli.key(alice)["key"]) == 200
@@ -594,9 +582,6 @@ def test_rate_limit_files_are_ignored_without_a_limit(cli: Cli, limits: Path, mo
     limits.write_text("damaged")
     monkeypatch.setenv("LISTINGS_RATE_LIMIT", "0")
     assert run_doctor(cli)["rate limit files"]["found"] == "Not used"
-
-
-# The service
 
 
 @pytest.mark.usefixtures("database")
@@ -662,9 +647,6 @@ def test_a_stopped_service_is_a_fault(cli: Cli) -> None:
     row = get_problem(cli, "service", "fault", "--full")
     assert row["found"] == "Nothing is listening at 127.0.0.1:1"
     assert "--offline" in row["advice"]
-
-
-# Backups
 
 
 def test_the_last_backup_is_reported(cli: Cli, database: Path) -> None:

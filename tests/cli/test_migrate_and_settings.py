@@ -59,9 +59,6 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-# The database
-
-
 def test_migrate_creates_a_private_database(cli: Cli) -> None:
     cli.run_ok("migrate")
     folder = cli.folder / "data"
@@ -224,9 +221,6 @@ def test_an_invalid_database_path_is_rejected(cli: Cli, command: list[str], url:
     assert sorted(path.name for path in cli.folder.iterdir()) == ["file", "folder"]
 
 
-# Settings
-
-
 def test_flags_override_the_environment_and_defaults(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def database(*flags: str) -> str:
         return str(Path(cli.data(*flags, "migrate")["database"]).relative_to(cli.folder))
@@ -292,9 +286,6 @@ def test_the_port_comes_from_the_flag_or_the_environment(
 def test_a_host_of_another_machine_is_a_one_line_error(cli: Cli, host: str) -> None:
     assert host in cli.get_error("serve", "--host", host, "--port", "0")
     assert list(cli.folder.iterdir()) == []
-
-
-# Help
 
 
 def test_every_command_has_help_with_an_example(cli: Cli) -> None:
@@ -391,9 +382,6 @@ def test_an_unknown_command_gets_a_suggestion(cli: Cli, arguments: list[str], su
 @pytest.mark.parametrize("name", ["store", "resume", "rest", "remove", "retire"])
 def test_no_other_word_suggests_to_replace_the_database(cli: Cli, name: str) -> None:
     assert "restore" not in cli.get_usage_error(name)
-
-
-# The program itself
 
 
 def test_the_program_uses_the_three_exit_codes(program: Program) -> None:
@@ -499,9 +487,6 @@ def test_a_write_error_is_a_one_line_error(program: Program, database: Path) -> 
     connection.execute("CREATE UNIQUE INDEX only_one ON accounts ((1))")
     connection.close()
     assert "rejected" in program.run(*ADD_ACCOUNT).error_message
-
-
-# Imported modules
 
 
 def imported_by(folder: Path, *arguments: str) -> set[str]:

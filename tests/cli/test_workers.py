@@ -112,9 +112,6 @@ def is_broken(connection: Connection) -> bool:
     return False
 
 
-# The start
-
-
 def test_idle_workers_reserve_few_addresses(many: Many) -> None:
     assert all(read_reserved_bytes(worker.pid) < MAX_RESERVED for worker in many.workers)
 
@@ -172,9 +169,6 @@ def test_a_port_in_use_is_reported_before_any_change(tmp_path: Path, taken_port:
     assert not list(tmp_path.iterdir())
 
 
-# Requests
-
-
 def test_listings_created_by_all_workers_have_unique_ids(many: Many) -> None:
     message = request("POST", PATH, many.key, body=b'{"title": "Bicycle", "content": "Two wheels."}')
     created = []
@@ -209,9 +203,6 @@ def is_full(serving: Serving) -> bool:
         return not select.select([], [pipe], [], 0)[1]
     finally:
         os.close(pipe)
-
-
-# Killed workers
 
 
 def test_a_killed_worker_loses_only_its_connections_and_is_replaced(many: Many) -> None:
@@ -297,9 +288,6 @@ def end_requests(connections: list[Connection]) -> list[int]:
     )
     assert all(connection.is_closed() for connection in connections)
     return [response.json()["id"] for response in responses]
-
-
-# A reload
 
 
 @pytest.mark.uncovered
@@ -448,9 +436,6 @@ def test_a_single_process_logs_that_it_cannot_reload(tmp_path: Path) -> None:
         assert serving.http.get("/healthz").status_code == 200
 
 
-# The stop
-
-
 def test_a_stopped_worker_does_not_affect_the_others(program: Program) -> None:
     with program.serve() as serving:
         stopped = next(iter(list_workers(serving)))
@@ -519,9 +504,6 @@ def test_a_second_signal_ends_all_processes_immediately(program: Program, key: s
         until(lambda: not any(worker.is_running for worker in workers))
 
 
-# Metrics
-
-
 def test_metrics_cover_all_workers_and_counters_never_decrease(tmp_path: Path) -> None:
     program = Program(tmp_path, LISTINGS_METRICS_ADDRESS="0", **QUIET)
     with program.serve() as serving:
@@ -564,9 +546,6 @@ def find_version(scrape: Scrape) -> str:
     match = re.search(r'listings_build_info\{version="([^"]+)"\}', scrape.text)
     assert match is not None
     return match[1]
-
-
-# The console
 
 
 def test_every_worker_shows_the_counts_of_the_others(many: Many) -> None:

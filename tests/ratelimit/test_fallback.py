@@ -99,9 +99,6 @@ def count_in_redis(server: RedisServer, database_id: str, database: int = 0) -> 
         return int(str(client.llen(f"listings:{database_id}:limit:{KEY}")))
 
 
-# Redis becomes unavailable and returns
-
-
 def test_no_request_fails_while_redis_restarts(
     machine: StartMachine, server: RedisServer, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,9 +262,6 @@ def test_redis_counts_even_if_the_local_log_fails(
     run(trial())
 
 
-# Pending calls
-
-
 def test_a_hit_without_a_reply_is_counted_locally(
     machine: StartMachine, server: RedisServer, database_id: str, run: Run
 ) -> None:
@@ -319,9 +313,6 @@ def test_calls_beyond_the_maximum_are_counted_locally(
 
     run(trial())
     assert logged_changes(caplog) == ["Counting"]
-
-
-# Reasons why Redis is unavailable
 
 
 @pytest.fixture
@@ -504,9 +495,6 @@ def test_a_redis_that_becomes_a_replica_is_not_used(
 
     run(trial())
     assert logged_changes(caplog) == ["Counting", "unavailable", "back"]
-
-
-# Connections
 
 
 async def is_counting(endpoint: Endpoint, database_id: str) -> bool:

@@ -67,9 +67,6 @@ def count_logged(database: Path, limit: int) -> int:
     return limit - decision.remaining - decision.accepted
 
 
-# Exactness
-
-
 @pytest.mark.uncovered
 @pytest.mark.parametrize("processes", [1, 4, 8])
 def test_processes_are_granted_exactly_the_limit(database: Path, processes: int) -> None:
@@ -95,9 +92,6 @@ def test_twenty_kills_lose_no_acknowledged_request(database: Path) -> None:
         process.kill()
         acknowledged += len(process.communicate(timeout=TIMEOUT)[0])
     assert acknowledged <= count_logged(database, limit) <= acknowledged + kills
-
-
-# Persistence
 
 
 @pytest.mark.decision("G30")
@@ -189,9 +183,6 @@ def test_a_sparse_file_uses_little_disk_space(database: Path, machine: Machine) 
     assert Path(f"{database}.limits-0000").stat().st_blocks * 512 < 100_000
 
 
-# A changed limit or window
-
-
 @pytest.mark.parametrize(
     ("before", "after", "granted"), [(5, 2, 0), (5, 5, 0), (5, 8, 3), (5, 3000, 2995), (1500, 2, 0)]
 )
@@ -233,9 +224,6 @@ def test_a_changed_window_uses_the_same_log(database: Path, machine: Machine) ->
     machine.pass_time(61)
     assert Limiter(database, machine, window=120).hit().accepted is False
     assert Limiter(database, machine, window=60).hit().accepted is True
-
-
-# Disk
 
 
 def test_a_missing_folder_makes_it_unavailable(tmp_path: Path, machine: Machine) -> None:
@@ -300,9 +288,7 @@ def test_a_failed_replacement_leaves_no_descriptor_and_no_lock(
     assert count_accepted(large, 5_000) == 5_000 - 3
 
 
-# Truncation in place, which would kill the process at the next access
-
-
+# Truncation in place would kill the process at the next access.
 @pytest.mark.parametrize("left", [0, 100, 4096, 4096 + 4096 * 8 * (1 + 1_001) - 1])
 @pytest.mark.parametrize("is_exclusive", [True, False])
 def test_a_log_truncated_in_use_starts_empty(
@@ -406,9 +392,7 @@ def test_a_failing_maintenance_is_logged_until_it_succeeds(
         )
 
 
-# File format, which several releases may share during an upgrade
-
-
+# Several releases may share the file format during an upgrade.
 def test_the_file_format_is_unchanged(database: Path, machine: Machine) -> None:
     limiter = Limiter(database, machine, limit=1_500)
     limiter.hit()
@@ -485,9 +469,6 @@ def test_check_opens_the_first_file(database: Path, machine: Machine) -> None:
     first_log_file(other).mkdir()
     with pytest.raises(Unavailable, match="can't be counted"):
         asyncio.run(MappedLimiter(other, "a" * 32, 3, 60, machine.clock()).check())
-
-
-# Import of another limiter's history
 
 
 def list_ages(limiter: MappedLimiter) -> dict[int, list[float]]:

@@ -400,9 +400,6 @@ def test_a_renewed_plan_cancels_its_queued_reminder(harness: Harness, mailbox: M
     assert mailbox.subjects == ["Your Business plan is active until 23 Oct 2026"]
 
 
-# Greeting and HTML
-
-
 def confirm(harness: Harness) -> None:
     """Confirm the address of Alice, as if she had opened the link."""
     account, now = harness.run(harness.services.accounts.find(ALICE)), int(harness.clock())
@@ -442,9 +439,6 @@ def test_what_a_person_wrote_becomes_neither_a_link_nor_markup() -> None:
     assert "<blockquote>&lt;script&gt;<br>\n<br>\nhttps://market.example/x</blockquote>" in body
     assert "<a " not in body
     assert "<title>S &lt;b&gt;</title>" in html
-
-
-# Answers to requests for the plan
 
 
 def request_plan(harness: Harness, mailbox: Mailbox) -> Account:

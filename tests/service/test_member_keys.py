@@ -23,8 +23,6 @@ pytestmark = pytest.mark.decision("G25")
 
 HOUR = 3600
 
-# Invitations
-
 
 @pytest.fixture
 def bob(harness: Harness) -> Account:

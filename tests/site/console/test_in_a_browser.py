@@ -175,9 +175,6 @@ def rotate(page: Page) -> str:
     return page.get_by_label("Key “Warehouse”").input_value()
 
 
-# All pages
-
-
 @pytest.fixture(scope="module")
 def seller(browser: Browser, deployment: Deployment) -> Iterator[Visit]:
     with visit(browser, deployment.service.base_url) as seen:

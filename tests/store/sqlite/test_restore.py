@@ -204,9 +204,6 @@ def test_a_database_older_than_the_backup_needs_no_force(database: Path, tmp_pat
     assert rows(database, COUNT_LISTINGS) == [(4,)]
 
 
-# Rejected restores
-
-
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
@@ -482,9 +479,6 @@ def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(
     assert previous_file.stat().st_mode & 0o777 == 0o600
 
 
-# Failed restores
-
-
 def test_the_previous_file_is_named_if_the_disk_fails_after_a_move(
     database: Path, backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -553,9 +547,6 @@ def test_an_orphaned_file_is_recognised_until_the_database_is_replaced(
     assert previous_file is not None
     assert previous_file.read_text() == "half"
     assert rows(database, COUNT_LISTINGS) == [(3,)]
-
-
-# Killed restores
 
 
 def find_states_after_kills(folder: Path, old: Path, backup: Path) -> list[str]:
