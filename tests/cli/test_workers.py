@@ -8,7 +8,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -226,21 +226,6 @@ def _read_log_line(serving: Serving) -> str:
     return serving.process.stderr.readline()
 
 
-def test_a_killed_worker_fails_at_most_one_request_per_client(many: Many) -> None:
-    with ClientGroup(many.serving, many.key) as clients:
-        for _ in range(2):
-            victim = min(many.workers)
-            os.kill(victim.pid, signal.SIGKILL)
-            many.log.until(f"Worker {victim.pid} was killed by SIGKILL")
-            with connections_to_each(many.serving):
-                clients.wait_for_responses()
-        errors = clients.errors
-        assert max(len(client.errors) for client in clients.clients) <= 2
-        clients.wait_for_responses()
-        assert clients.errors == errors
-    assert set(clients.created) <= many.stored_ids()
-
-
 @pytest.mark.slow
 def test_a_worker_that_cannot_start_is_retried_once_a_second(many: Many) -> None:
     many.url_file.write_text("invalid", "utf-8")
@@ -367,14 +352,25 @@ def test_a_failed_reload_keeps_the_old_workers(many: Many) -> None:
     many.url_file.write_text(DATABASE_URL, "utf-8")
 
 
-def test_a_stop_during_a_reload_is_graceful(program: Program, key: str) -> None:
+def stop_during_a_reload(serving: Serving) -> None:
+    serving.process.send_signal(signal.SIGHUP)
+    until(lambda: len(list_workers(serving)) == 3)
+    serving.process.send_signal(signal.SIGTERM)
+
+
+def signal_all_processes(serving: Serving) -> None:
+    for worker in list_workers(serving):
+        os.kill(worker.pid, signal.SIGTERM)
+    serving.process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [stop_during_a_reload, signal_all_processes])
+def test_a_stop_interrupts_no_request(program: Program, key: str, stop: Callable[[Serving], None]) -> None:
     with program.serve() as serving:
         with connections_to_each(serving) as connections:
             one_each = [of_worker[0] for of_worker in connections]
             begin_requests(key, one_each)
-            serving.process.send_signal(signal.SIGHUP)
-            until(lambda: len(list_workers(serving)) == 3)
-            serving.process.send_signal(signal.SIGTERM)
+            stop(serving)
             wait_until_refused(serving)
             created = end_requests(one_each)
         outcome = serving.stop(signal.SIGCONT)
@@ -444,21 +440,6 @@ def test_a_stopped_worker_does_not_affect_the_others(program: Program) -> None:
         for _ in range(20):
             with Connection(serving).send(request("GET", "/healthz")) as connection:
                 assert connection.read_response().status == 200
-
-
-def test_a_signal_to_all_processes_together_interrupts_no_request(program: Program, key: str) -> None:
-    with program.serve() as serving:
-        with connections_to_each(serving) as connections:
-            one_each = [of_worker[0] for of_worker in connections]
-            begin_requests(key, one_each)
-            for worker in list_workers(serving):
-                os.kill(worker.pid, signal.SIGTERM)
-            serving.process.send_signal(signal.SIGTERM)
-            wait_until_refused(serving)
-            created = end_requests(one_each)
-        outcome = serving.stop(signal.SIGCONT)
-    assert (outcome.code, outcome.out) == (0, ""), outcome
-    assert set(created) <= stored_ids(program.folder)
 
 
 @pytest.mark.uncovered

@@ -17,16 +17,7 @@ from listings.service.members import passwords
 from listings.service.members.passwords import MIN_LENGTH, Cost, Passwords, validate_password
 from listings.service.tokens import create_token
 from tests.harness import Harness
-from tests.service.members import (
-    HERE,
-    PASSWORD,
-    THERE,
-    catch_problem,
-    error_code,
-    find_member,
-    guess,
-    sign_in,
-)
+from tests.service.members import HERE, PASSWORD, THERE, catch_problem, error_code, find_member, guess, sign_in
 
 
 @pytest.fixture

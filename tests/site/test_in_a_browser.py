@@ -11,15 +11,7 @@ from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from bench.data import store_of
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import (
-    RunningMarket,
-    needs_chromium,
-    resize,
-    run_market,
-    serve_pictures,
-    visit,
-    wait_for_views,
-)
+from tests.site.browser import RunningMarket, needs_chromium, resize, run_market, serve_pictures, visit, wait_for_views
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 

@@ -15,13 +15,7 @@ from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer import batch_writer
 from listings.store.sqlite.writer.writer import Writer
 from tests.harness import TIMEOUT
-from tests.store.sqlite.writer_runs import (
-    insert,
-    insert_and_reject,
-    read_texts,
-    run_in_one_batch,
-    run_with_writer,
-)
+from tests.store.sqlite.writer_runs import insert, insert_and_reject, read_texts, run_in_one_batch, run_with_writer
 
 
 def test_a_full_database_fails_the_batch_until_there_is_space(path: Path) -> None:
