@@ -6,11 +6,11 @@ from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE, LATEST, OPERATOR, ActivityCursor, Actor, Event, HistoryCutoffs
 from listings.domain.imports import ImportBatch, ImportKey, ImportProgress, ImportRow, Position
 from listings.domain.listings import AddStep, ChangeStep
-from listings.domain.model import Account, ImportedListing, Listing, ListingChange
+from listings.domain.model import Account
 from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, set_values
-from tests.contract.test_changes import KEY, NEW, Edits, reject
+from tests.contract.test_changes import KEY, NEW, Edits, create_or_update, reject
 
 MAX_ID = 2**62
 
@@ -103,12 +103,6 @@ def test_a_batch_without_changes_records_no_event(activity: AccountActivity) -> 
     activity.run_batch(edit, Problem("invalid_request", "no"), atomic=True)
     activity.run_batch(ChangeStep(listing_id, set_values()), ChangeStep(listing_id, reject))
     assert activity.event_rows == []
-
-
-def create_or_update(listing: Listing | None) -> ImportedListing | ListingChange:
-    if listing is not None:
-        return {"title": "Changed"}
-    return ImportedListing(NEW, view_count=0, created_at=CREATED, updated_at=CREATED, deleted_at=None)
 
 
 def test_an_import_is_one_event_with_growing_counts(activity: AccountActivity) -> None:

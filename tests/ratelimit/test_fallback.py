@@ -7,7 +7,7 @@ import re
 import shutil
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -34,12 +34,6 @@ WORKERS_PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 KEY = 7
 LOCAL = "this machine, because Redis is unavailable"
 SHARED = "all machines that use this Redis"
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:

@@ -12,11 +12,6 @@ WINDOW = 60
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def limiter(clock: Clock) -> MemoryLimiter:
     return MemoryLimiter(2, WINDOW, clock)
 

@@ -46,12 +46,6 @@ class Limiter:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    """A clock that tests control, instead of Redis's."""
-    return Clock()
-
-
-@pytest.fixture
 def make_limiter(redis_server: RedisServer, database_id: str, run: Run, clock: Clock) -> Iterator[MakeLimiter]:
     """Return a function that creates limiters of one database. `real` uses Redis's own clock."""
     limiters: list[Limiter] = []

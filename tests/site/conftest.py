@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
+from tests.harness import Harness, Person
 from tests.site.browser import chromium
 
 
@@ -12,3 +13,8 @@ from tests.site.browser import chromium
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture
+def alice(harness: Harness) -> Person:
+    return harness.person("alice")

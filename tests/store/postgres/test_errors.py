@@ -28,18 +28,6 @@ Other: TypeAlias = Any
 """A connection of the driver to the same database, independent of the store."""
 
 
-@pytest.fixture
-def url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database() as url:
-        yield url
-
-
-@pytest.fixture
-def altered_url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database(altered=True) as url:
-        yield url
-
-
 @asynccontextmanager
 async def open_store(url: str, sessions: int = 4, seconds: float = TIMEOUT) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url, PoolLimits(sessions, seconds))
