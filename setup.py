@@ -21,9 +21,9 @@ from setuptools.command.sdist import sdist
 _PACKAGE = Path("src/listings")
 _COMPILED = {
     "api": ("app", "codec", "handlers", "lists", "rate_limit_headers", "request", "response_cache", "routes"),
-    "domain": ("api_keys", "fields"),
+    "domain": ("api_keys", "fields", "rules"),
     "http": ("asgi", "byte_budget", "eager", "turns", "uvicorn_base"),
-    "http/connection": ("exchange", "parser", "protocol", "unsent", "write_buffer"),
+    "http/connection": ("exchange", "parser", "protocol", "sockets", "unsent", "write_buffer"),
     "ratelimit": ("mapped", "mapped_file"),
     "store/sqlite": ("revision_cache", "write_lock"),
 }

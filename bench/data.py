@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from listings import maintenance, wiring
-from listings.cli.demo_market import read_sellers
+from listings.cli.demo import read_sellers
 from listings.domain import api_keys, fields
 from listings.domain.model import Caller, NewListing
 from listings.search.folders import find_root

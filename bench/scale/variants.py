@@ -9,8 +9,7 @@ import asyncpg
 from listings.cli import main
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.listings import AddResult
-from listings.domain.model import Listing, bucket_of
-from listings.domain.revisions import Revisions
+from listings.domain.model import Listing, Revisions, bucket_of
 from listings.store import sql
 from listings.store.postgres import store
 from listings.store.postgres.pool import PoolLimits, Rows

@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.postgres_url import PostgresUrl
 from listings.ratelimit.mapped import MappedLimiter
-from listings.ratelimit.mapped_file import LogFile, list_log_files
 from listings.settings import Settings
 from listings.store.migrations import Migration, require_equal_schema
-from listings.store.sqlite import connections
-from listings.store.sqlite.maintenance import backup, compact, inspection, migrate, restore, snapshot, wal_readers
-from listings.store.sqlite.maintenance.inspection import Inspection
+from listings.store.sqlite.maintenance import backup, compact, inspection, migrate, restore
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.wiring import build_redis_endpoint, build_redis_limiter, create_data_folder
 
@@ -46,7 +43,7 @@ _COPY_TIMEOUT_MS = 5_000  # longer than for requests, because nobody is waiting
 def migrate_database(settings: Settings, on_backup: Callable[[Path], None] = lambda _: None) -> list[Migration]:
     """Apply the pending migrations and return them. A missing SQLite file is created first.
 
-    `on_backup` is called with the path of the backup that is made before a SQLite database is upgraded.
+    `on_backup` is called with the path of the backup that precedes the upgrade of a SQLite database.
     """
     if isinstance(settings.database, PostgresUrl):
         from listings.store.postgres import migrate as postgres_migrate
@@ -191,59 +188,11 @@ async def _copy_rate_limits(source: Settings, target: Settings, database_id: str
     return keys
 
 
-def inspect_database(settings: Settings, *, is_full: bool) -> Inspection:
-    """Inspect the SQLite database without changing it, and if `is_full`, all of its pages."""
-    return inspection.inspect(settings.file, is_full=is_full)
-
-
-def find_old_readers(settings: Settings) -> list[wal_readers.Reader] | None:
-    """Return the processes that keep a snapshot of the SQLite database open, or None if the system does not tell."""
-    return wal_readers.find_old_readers(settings.file)
-
-
-def get_last_backup(settings: Settings) -> int | None:
-    """Return the time of the last checked backup of the SQLite database, in seconds since 1970."""
-    return backup.get_last_backup(settings.file)
-
-
 def inspect_postgres(settings: Settings) -> "PostgresInspection":
     """Inspect the PostgreSQL server and database without changing them. Raises Problem if that is impossible."""
     from listings.store.postgres import inspection as postgres_inspection
 
     return _run_in_thread(postgres_inspection.inspect(str(settings.database)))
-
-
-def get_sqlite_version() -> str:
-    """Return the version of SQLite. Raises Problem("schema_mismatch") if it has a bug that can corrupt the file."""
-    connections.require_safe_sqlite()
-    return connections.get_sqlite_version()
-
-
-def require_recovered(settings: Settings) -> None:
-    """Raise Unavailable if the database must be recovered before the service can start. Raises OSError."""
-    connections.require_no_recovery_marker(settings.file)
-
-
-def require_database_file(settings: Settings) -> None:
-    """Raise Problem("database_missing") if there is no database, or only the WAL or the journal of one."""
-    connections.require_database_file(settings.file)
-
-
-def get_free_bytes(settings: Settings) -> tuple[int, int]:
-    """Return the free disk space of the database, and the minimum with which the store is ready, in bytes."""
-    return connections.get_free_bytes(settings.file), connections.MIN_FREE_BYTES
-
-
-def find_stale_drafts(settings: Settings) -> list[Path]:
-    """Return temporary files that killed backups left in the database's folder."""
-    return snapshot.find_stale_drafts(settings.file.resolve().parent)
-
-
-def list_rate_limit_files(settings: Settings) -> list[LogFile] | None:
-    """Return the files of the rate limit, or None if it uses none."""
-    if not settings.rate_limit:
-        return None
-    return list_log_files(settings.file)
 
 
 def rate_limit_scope(settings: Settings) -> str | None:
@@ -267,6 +216,6 @@ def inspect_redis(settings: Settings) -> "RedisReport | None":
 
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a thread, because the caller may already be running an event loop."""
+    # In a thread, because the caller may already be running an event loop.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, coroutine).result()

@@ -66,16 +66,22 @@ def open_observers(settings: Settings, *, listening: bool = True) -> Iterator[Ob
     Without `listening`, the metrics are not served over HTTP, as in a worker, which reports them to the supervisor.
     """
     with ExitStack() as stack:
-        trace = stack.enter_context(_open_tracing()) if settings.tracing else None
-        metrics = None
+        trace = metrics = None
+        if settings.tracing:
+            try:
+                from listings.telemetry.tracing import Tracing
+            except ImportError:
+                packages = "install the packages in requirements/tracing.txt"
+                raise _missing("LISTINGS_TRACING is on", "OpenTelemetry", packages) from None
+            trace = stack.enter_context(closing(Tracing())).record_response
         if settings.metrics_address is not None:
-            from listings.telemetry.metrics import Metrics
+            from listings.telemetry.metrics import Listener, Metrics
 
             file = settings.database
             get_last_backup = partial(backup.get_last_backup, file) if isinstance(file, Path) else None
-            metrics = stack.enter_context(closing(Metrics(settings.file, get_last_backup)))
+            metrics = Metrics(settings.file, get_last_backup)
             if listening:
-                metrics.listen(*settings.metrics_address)
+                metrics.url = stack.enter_context(closing(Listener(metrics.registry, *settings.metrics_address))).url
         yield Observers(metrics, trace)
 
 
@@ -97,19 +103,23 @@ async def open_services(
         await store.open()
         stack.push_async_callback(store.close)
         if metrics is not None:
-            metrics.watch_writes(lambda: store.writes_waiting)
+            metrics.writes_waiting.set_function(lambda: store.writes_waiting)
             if not isinstance(store, SqliteStore):
-                metrics.watch_sessions(store.count_sessions)
+                count = store.count_sessions
+                metrics.sessions.labels("in_use").set_function(lambda: count()[0])
+                metrics.sessions.labels("waiting").set_function(lambda: count()[1])
         limiter = _build_limiter(settings, await store.get_database_id(), metrics)
         if limiter is not None:
             stack.push_async_callback(limiter.close)
         services = Services(store, limiter, clock, options)
         if metrics is not None:
-            metrics.watch_market(services.market.measure_lag)
+            metrics.market_lag.set_function(services.market.measure_lag)
         stack.callback(services.close)
         stack.push_async_callback(services.write_pending)
         if background:
-            await stack.enter_async_context(_run_background_tasks(services))
+            tasks = asyncio.create_task(services.run_background_tasks())
+            stack.push_async_callback(asyncio.wait, [tasks])  # cancelled, it puts unsaved counts back for write_pending
+            stack.callback(tasks.cancel)
         yield services
 
 
@@ -122,16 +132,6 @@ async def open_store(settings: Settings) -> AsyncIterator["SqliteStore | Postgre
         yield store
     finally:
         await store.close()
-
-
-@asynccontextmanager
-async def _run_background_tasks(services: Services) -> AsyncIterator[None]:
-    background_tasks = asyncio.create_task(services.run_background_tasks())
-    try:
-        yield
-    finally:
-        background_tasks.cancel()
-        await asyncio.wait([background_tasks])  # a cancelled task puts unsaved counts back, for write_pending
 
 
 async def compare_index(settings: Settings) -> "Comparison | None":
@@ -170,12 +170,10 @@ def build_picture_files(settings: Settings) -> PictureFiles:
     try:
         from listings.service.pictures.bucket import PictureBucket
     except ImportError:
-        raise Problem(
-            "invalid_setting",
-            "LISTINGS_MEDIA_URL is s3://, which needs obstore: install the packages in requirements/s3.txt",
-        ) from None
+        packages = "install the packages in requirements/s3.txt"
+        raise _missing("LISTINGS_MEDIA_URL is s3://", "obstore", packages) from None
     if not settings.media_base_url:
-        raise Problem("invalid_setting", "LISTINGS_MEDIA_URL is s3://, which needs LISTINGS_MEDIA_BASE_URL: set it")
+        raise _missing("LISTINGS_MEDIA_URL is s3://", "LISTINGS_MEDIA_BASE_URL")
     return PictureBucket(settings.media_folder, url.bucket, url.prefix, settings.media_base_url)
 
 
@@ -222,7 +220,7 @@ def _build_store(settings: Settings, metrics: "Metrics | None") -> "SqliteStore 
 
     create_data_folder(settings)
     pool_limits = PoolLimits(settings.database_connections, settings.database_timeout)
-    record_failed_write = metrics.record_failed_write if metrics is not None else lambda: None
+    record_failed_write = metrics.failed_batches.inc if metrics is not None else lambda: None
     return PostgresStore(settings.database, pool_limits, account_limits=limits, record_failed_write=record_failed_write)
 
 
@@ -261,7 +259,6 @@ def build_application(
 
 
 def _create_upload_folder(settings: Settings) -> Path:
-    """Return the folder for pictures that are being received. If it can't be created, log why: uploads get 503."""
     files = build_picture_files(settings)
     try:
         files.create()
@@ -317,7 +314,8 @@ def build_server(
         sole_process=settings.workers == 1,
     )
     if observers.metrics is not None:
-        observers.metrics.watch_connections(lambda: server.connection_count, settings.max_connections)
+        observers.metrics.connections.set_function(lambda: server.connection_count)
+        observers.metrics.max_connections.set(settings.max_connections)
     return server
 
 
@@ -326,19 +324,6 @@ def rehearse_faults(server: "Server") -> None:
     from listings.api.rehearsal import Rehearsal
 
     server.config.app = cast("Any", Rehearsal(cast("Any", server.config.app)))
-
-
-@contextmanager
-def _open_tracing() -> Iterator["Trace"]:
-    try:
-        from listings.telemetry.tracing import Tracing
-    except ImportError:
-        raise Problem(
-            "invalid_setting",
-            "LISTINGS_TRACING is on, which needs OpenTelemetry: install the packages in requirements/tracing.txt",
-        ) from None
-    with closing(Tracing()) as tracing:
-        yield tracing.record_response
 
 
 def build_plan(settings: Settings) -> PlanTerms:
@@ -354,17 +339,14 @@ def _build_payments(settings: Settings) -> PaymentProvider:
     try:
         from listings.service.payments.stripe import StripeAccount, StripePayments
     except ImportError:
-        raise Problem(
-            "invalid_setting",
-            "LISTINGS_PAYMENT_PROVIDER is stripe, which needs its library: "
-            "install the packages in requirements/stripe.txt",
-        ) from None
+        packages = "install the packages in requirements/stripe.txt"
+        raise _missing("LISTINGS_PAYMENT_PROVIDER is stripe", "its library", packages) from None
     for setting, value in (
         ("LISTINGS_STRIPE_SECRET_KEY", settings.stripe_secret_key),
         ("LISTINGS_STRIPE_WEBHOOK_SECRET", settings.stripe_webhook_secret),
     ):
         if not value:
-            raise Problem("invalid_setting", f"LISTINGS_PAYMENT_PROVIDER is stripe, which needs {setting}: set it")
+            raise _missing("LISTINGS_PAYMENT_PROVIDER is stripe", setting)
     return StripePayments(
         StripeAccount(settings.stripe_secret_key, settings.stripe_webhook_secret, build_plan(settings))
     )
@@ -376,7 +358,7 @@ def build_mail_server(settings: Settings) -> SmtpServer | None:
         return None
     for setting, value in (("LISTINGS_MAIL_FROM", settings.mail_from), ("LISTINGS_BASE_URL", settings.base_url)):
         if not value:
-            raise Problem("invalid_setting", f"LISTINGS_SMTP_URL is set, which needs {setting}: set it")
+            raise _missing("LISTINGS_SMTP_URL is set", setting)
     return SmtpServer(
         **settings.smtp_url._asdict(),
         sender=settings.mail_from,
@@ -388,7 +370,7 @@ def build_mail_server(settings: Settings) -> SmtpServer | None:
 def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | None") -> RateLimiter | None:
     if not settings.rate_limit:
         return None
-    local = _build_local_limiter(settings, database_id)
+    local = MappedLimiter(settings.file, database_id, settings.rate_limit, settings.rate_window)
     if settings.redis is None:
         return local
     from listings.ratelimit.fallback import FallbackLimiter
@@ -396,8 +378,8 @@ def _build_limiter(settings: Settings, database_id: str, metrics: "Metrics | Non
     shared = build_redis_limiter(settings.redis, settings, database_id)
     limiter = FallbackLimiter(shared, local, required=settings.redis_required)
     if metrics is not None:
-        limiter.on_local_hit = metrics.record_local_count
-        metrics.watch_limiter(lambda: limiter.is_redis_unavailable)
+        limiter.on_local_hit = metrics.counted_locally.inc
+        metrics.limiter_away.set_function(lambda: limiter.is_redis_unavailable)
     return limiter
 
 
@@ -415,5 +397,5 @@ def build_redis_endpoint(address: RedisAddress, settings: Settings) -> "Endpoint
     return Endpoint(**address._asdict(), timeout_seconds=settings.redis_timeout / 1000)
 
 
-def _build_local_limiter(settings: Settings, database_id: str) -> RateLimiter:
-    return MappedLimiter(settings.file, database_id, settings.rate_limit, settings.rate_window)
+def _missing(reason: str, needed: str, remedy: str = "set it") -> Problem:
+    return Problem("invalid_setting", f"{reason}, which needs {needed}: {remedy}")

@@ -123,7 +123,7 @@ def test_the_timer_of_a_list_does_not_forget_the_next_one(harness: Harness) -> N
     ((key, first),) = lists_._shared.items()  # noqa: SLF001
     lists_.clear()
     harness.run(request(harness, alice))
-    lists_._expire(key, first)  # noqa: SLF001
+    lists_._evict(key, first)  # noqa: SLF001
     assert lists_._shared[key] is not first  # noqa: SLF001
 
 

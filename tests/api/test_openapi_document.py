@@ -26,8 +26,9 @@ from listings.api.images import IMAGES_PATH
 from listings.api.routes import ROUTES
 from listings.domain.errors import STATUS
 from listings.domain.faults import FieldError
-from listings.domain.fields import FIELDS, REQUIRED, Choice, Coordinate, Identifier, Images, Money, Text
+from listings.domain.fields import FIELDS, REQUIRED
 from listings.domain.listing_json import OPTIONAL_LISTING_FIELDS, Record
+from listings.domain.rules import Choice, Coordinate, Identifier, Images, Money, Text
 from listings.service import ServiceInfo
 from listings.service.history.change_waits import MAX_WAITS
 from tests.api.described import DOCUMENT, SCHEMAS, build_validator, check_response, get_operation, resolve

@@ -14,10 +14,10 @@ import pytest
 from listings.api import codec, params
 from listings.domain.errors import Problem
 from listings.domain.mail import NewMail
-from listings.domain.model import BUCKETS
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Revisions
 from listings.service.transfer.importer import ImportOptions
-from listings.site.console.upload import ImportReport, Upload
+from listings.site.console.import_report import ImportReport
+from listings.site.console.upload import Upload
 from listings.store.postgres import restored
 from listings.store.sqlite.maintenance import backup, restore
 from tests.api.helpers import LISTINGS

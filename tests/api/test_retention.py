@@ -9,7 +9,8 @@ import pytest
 from listings.domain.history import CONSOLE, OPERATOR
 from listings.domain.model import bucket_of
 from listings.service.transfer import importer
-from listings.site.console.upload import ImportReport, Upload
+from listings.site.console.import_report import ImportReport
+from listings.site.console.upload import Upload
 from tests.api.test_reverts import UndoingSeller
 from tests.harness import Harness
 

@@ -17,7 +17,7 @@ import hiredis
 import httpx2
 import pytest
 
-from listings.cli.checks import run_checks
+from listings.cli.doctor import run_checks
 from listings.ratelimit import redis_inspection
 from listings.settings import resolve_all
 from tests.api.helpers import LISTINGS

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from listings.cli import checks
+from listings.cli import doctor
 from listings.ratelimit.mapped_file import list_log_files
 from listings.store.migrations import UNFINISHED_COPY, shipped_migrations
 from listings.store.sqlite.connections import open_writer
@@ -118,7 +118,7 @@ def test_a_running_service_is_ok(alice: Data, cli: Cli, program: Program, monkey
         outcome = program.run("doctor", "--json", "--offline")  # with another port
         assert outcome.code == 0, outcome
         port = service.base_url.rpartition(":")[2]
-        monkeypatch.setattr(checks, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
+        monkeypatch.setattr(doctor, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
         monkeypatch.setenv("LISTINGS_PORT", port)
         found = run_doctor(cli)
     assert found["service"]["found"] == f"Ready at 127.0.0.1:{port}"
@@ -363,6 +363,12 @@ def test_an_unprocessed_journal(cli: Cli, database: Path, suffix: str) -> None:
             *("fault", "trigger foreign_one is not part of it", "DROP TRIGGER foreign_one"),
         ),
         ("CREATE INDEX extra ON listings (title)", "warning", "index extra is not part of it", "DROP INDEX extra"),
+        # Litestream, for example, adds two tables.
+        ("CREATE TABLE other (id INTEGER)", "warning", "table other is not part of it", "DROP TABLE other"),
+        (
+            "CREATE TABLE other (id INTEGER REFERENCES accounts)",
+            *("fault", "table other is not part of it", "DROP TABLE other"),
+        ),
         ("ANALYZE", "ok", "", ""),
     ],
 )
@@ -590,7 +596,7 @@ def test_rate_limit_files_are_ignored_without_a_limit(cli: Cli, limits: Path, mo
 def test_responses_of_the_service(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, status: int, body: bytes, verdict: str, expected: str
 ) -> None:
-    monkeypatch.setattr(checks, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
+    monkeypatch.setattr(doctor, "_RESPONSE_TIMEOUT_SECONDS", DEADLINE)
     with responding(status, body) as port:
         monkeypatch.setenv("LISTINGS_PORT", port)
         monkeypatch.setenv("LISTINGS_HOST", "0.0.0.0")  # noqa: S104 - nothing listens

@@ -201,7 +201,7 @@ class Shop(Reverts):
         async def write_between(store: SmallSteps, revert: Revert) -> None:
             part = await self.read_new()
             handled.update(one.listing_id for one in part)
-            handled.update(key for key, one in store.scanned.items() if revert.position.has_passed(*one[:2]))
+            handled.update(key for key, one in store.scanned.items() if one.position >= revert.position)
             found = await self.store.page_revert_conflicts(revert.key, 0, 1000)
             handled.update(one.listing_id for one in found)
             if revert.finished_at is None:

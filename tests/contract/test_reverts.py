@@ -18,8 +18,8 @@ from listings.domain.reverts import (
     RevertConflict,
     RevertCounts,
     RevertKey,
-    RevertOverlay,
     RevertPosition,
+    RevertPreview,
     RevertRequest,
     RevertStep,
 )
@@ -430,12 +430,13 @@ def test_a_preview_says_what_the_revert_would_do(reverts: Reverts) -> None:
     reverts.change(listing_id, BOT, title="Bot", price_cents=1)
     reverts.change(listing_id, OWNER, price_cents=2)
     scope, step = reverts.scan(ALL_OF_BOT)
-    preview = reverts.run(reverts.store.preview_revert(*reverts.partition, scope, step, NOW, RevertOverlay()))
+    preview = RevertPreview()
+    done = reverts.run(reverts.store.preview_revert(*reverts.partition, scope, step, NOW, preview))
     assert [(it.listing_id, it.before, it.after) for it in preview.changes] == [
         (listing_id, {"title": "Bot"}, {"title": "Lamp"})
     ]
     assert describe(preview.conflicts) == [(listing_id, "changed_later", ["price_cents"], 3)]
-    assert (preview.counts, preview.done) == (RevertCounts(0, 0, 1), 1)
+    assert (preview.counts, done) == (RevertCounts(0, 0, 1), 1)
     assert (reverts.last, reverts.get(listing_id).title) == (3, "Bot")
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from listings.domain import fields
+from listings.domain.faults import preview
 from tests.domain.test_fields import reject, store
 
 pytestmark = pytest.mark.decision("G3")
@@ -79,7 +79,7 @@ def test_a_url_is_stored_as_sent(url: str) -> None:
 )
 def test_an_invalid_url_is_rejected_with_its_index(url: object, error: str) -> None:
     message = reject("images", ["https://a.example/1.jpg", url])
-    assert message == f"images[1] {error}, got {fields.preview(url)}"
+    assert message == f"images[1] {error}, got {preview(url)}"
 
 
 @pytest.mark.parametrize("start", ["https://a.example/", ""])

@@ -34,9 +34,9 @@ def plan(edits: list[Edit], before: dict[int, dict[str, Any]], *, overwrite: boo
     values = {(number, 0): names for number, names in before.items()}
     scope = replace(SCOPE, overwrite=overwrite)
     fields = read_history(edits, scope)
-    changes, conflicts = plan_revert(replace(LISTING, **now), fields, values, NOW, overwrite=overwrite)
-    return {name: value for name, value in changes.items() if name != "updated_at"}, [
-        (list(one.fields), one.subject) for one in conflicts
+    found = plan_revert(replace(LISTING, **now), fields, values, NOW, overwrite=overwrite)
+    return {name: value for name, value in found.changes.items() if name != "updated_at"}, [
+        (list(one.fields), one.subject) for one in found.conflicts
     ]
 
 

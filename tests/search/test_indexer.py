@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from listings.cli.machine_checks import check_search_index
+from listings.cli.shared_checks import check_search_index
 from listings.domain.errors import Unavailable
 from listings.domain.model import MarketQuery
 from listings.search import comparison, folders, indexer, writer

@@ -1,5 +1,6 @@
 """How the rows of an import create and change listings, and the errors of invalid rows."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem
+from listings.domain.model import Listing, ListingChange
 from listings.service.transfer.row_changes import build_imported_listing, build_listing_change
 from tests.examples import build_listing
 from tests.harness import START
@@ -21,8 +23,12 @@ LISTING = build_listing(category="Sport", price_cents=5, view_count=3, created_a
 DELETED = msgspec.structs.replace(LISTING, is_active=False, deleted_at=START - 50)
 
 
+def find_change(row: Mapping[str, object], listing: Listing) -> ListingChange:
+    return build_listing_change(row, listing, START, {}, may_restore=True)
+
+
 def import_row(**row: Any) -> list[Any]:
-    listing = build_imported_listing(NEW | row, START)
+    listing = build_imported_listing(NEW | row, START, {})
     return [listing.view_count, listing.created_at, listing.updated_at, listing.deleted_at, listing.new.is_active]
 
 
@@ -62,28 +68,28 @@ def test_a_new_listing_keeps_its_creation_and_views_and_is_updated_now() -> None
 )
 def test_an_invalid_new_row_is_rejected_with_all_its_errors(row: dict[str, Any], message: str) -> None:
     with pytest.raises(Problem) as caught:
-        build_imported_listing(NEW | row, START)
+        build_imported_listing(NEW | row, START, {})
     assert caught.value.message == message
 
 
 def test_a_row_changes_the_fields_that_it_has() -> None:
-    assert build_listing_change({"id": 1025, "price": 7}, LISTING, START) == {"price_cents": 700, "updated_at": NOW}
-    assert build_listing_change({"category": None}, LISTING, START) == {"category": "", "updated_at": NOW}
+    assert find_change({"id": 1025, "price": 7}, LISTING) == {"price_cents": 700, "updated_at": NOW}
+    assert find_change({"category": None}, LISTING) == {"category": "", "updated_at": NOW}
 
 
 def test_an_existing_listing_keeps_its_timestamps_and_views() -> None:
-    assert build_listing_change({"view_count": -9, "created_at": "x", "updated_at": LATER}, LISTING, START) == {}
+    assert find_change({"view_count": -9, "created_at": "x", "updated_at": LATER}, LISTING) == {}
 
 
 def test_a_row_without_differences_changes_nothing() -> None:
-    assert build_listing_change(NEW | {"is_active": True, "deleted_at": None, "price": 0.05}, LISTING, START) == {}
+    assert find_change(NEW | {"is_active": True, "deleted_at": None, "price": 0.05}, LISTING) == {}
 
 
 def test_a_deletion_time_closes_and_its_absence_restores() -> None:
     closing: dict[str, Any] = {"is_active": False, "deleted_at": START - 50, "updated_at": NOW}
-    assert build_listing_change({"deleted_at": timestamps.format_timestamp(START - 50)}, LISTING, START) == closing
-    assert build_listing_change({"deleted_at": None}, DELETED, START) == {"deleted_at": None, "updated_at": NOW}
-    assert build_listing_change({"deleted_at": None, "is_active": True}, DELETED, START) == {
+    assert find_change({"deleted_at": timestamps.format_timestamp(START - 50)}, LISTING) == closing
+    assert find_change({"deleted_at": None}, DELETED) == {"deleted_at": None, "updated_at": NOW}
+    assert find_change({"deleted_at": None, "is_active": True}, DELETED) == {
         "deleted_at": None,
         "is_active": True,
         "updated_at": NOW,
@@ -91,14 +97,14 @@ def test_a_deletion_time_closes_and_its_absence_restores() -> None:
 
 
 def test_a_row_without_deleted_at_does_not_restore_a_listing() -> None:
-    assert build_listing_change({"title": "Bike"}, DELETED, START) == {"title": "Bike", "updated_at": NOW}
+    assert find_change({"title": "Bike"}, DELETED) == {"title": "Bike", "updated_at": NOW}
     with pytest.raises(Problem, match="is_active must be false for a deleted listing"):
-        build_listing_change({"is_active": True}, DELETED, START)
+        find_change({"is_active": True}, DELETED)
 
 
 def test_updated_at_never_decreases() -> None:
     ahead = msgspec.structs.replace(LISTING, updated_at=LATER)
-    assert build_listing_change({"title": "Bike"}, ahead, START) == {"title": "Bike", "updated_at": LATER}
+    assert find_change({"title": "Bike"}, ahead) == {"title": "Bike", "updated_at": LATER}
 
 
 @pytest.mark.parametrize(
@@ -111,5 +117,5 @@ def test_updated_at_never_decreases() -> None:
 )
 def test_an_invalid_change_is_rejected(row: dict[str, Any], message: str) -> None:
     with pytest.raises(Problem) as caught:
-        build_listing_change(row, LISTING, START)
+        find_change(row, LISTING)
     assert caught.value.message.endswith(message)

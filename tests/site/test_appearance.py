@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from listings.cli.demo_market import read_sellers
+from listings.cli.demo import read_sellers
 from listings.domain import fields
 from listings.site import assets
 from tests.harness import Harness

@@ -6,7 +6,8 @@ from starlette.datastructures import FormData
 
 from listings.domain import fields
 from listings.domain.faults import InvalidFieldsError
-from listings.domain.fields import Choice, Field
+from listings.domain.fields import Field
+from listings.domain.rules import Choice
 from listings.site import pages
 from listings.site.console.listings import form as listing_form
 from listings.site.context import Brand

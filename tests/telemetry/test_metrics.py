@@ -24,7 +24,7 @@ from listings.http.limits import ConnectionLimits
 from listings.service import Services
 from listings.site.market import ROUTES as MARKET
 from listings.store.sqlite.maintenance.backup import back_up
-from listings.telemetry.metrics import Metrics
+from listings.telemetry.metrics import Listener, Metrics
 from tests.cli.commands import DEADLINE, Program, Serving
 from tests.harness import Cast, RunningService
 from tests.http.raw import Connection, request
@@ -402,11 +402,10 @@ def test_the_metrics_address_can_be_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", LOOPBACKS)
 def test_the_url_of_the_listener_has_brackets_around_ipv6(tmp_path: Path, host: str) -> None:
-    metrics = Metrics(tmp_path / "listings.db")
-    metrics.listen(host, 0)
-    assert re.fullmatch(rf"http://({re.escape(host)}|\[::1\]):\d+/metrics", metrics.url)
-    assert Scrape(metrics.url).samples
-    metrics.close()
+    listener = Listener(Metrics(tmp_path / "listings.db").registry, host, 0)
+    assert re.fullmatch(rf"http://({re.escape(host)}|\[::1\]):\d+/metrics", listener.url)
+    assert Scrape(listener.url).samples
+    listener.close()
 
 
 def test_metrics_and_the_service_have_different_ports(program: Program) -> None:
@@ -438,7 +437,7 @@ def test_the_port_of_the_service_cannot_be_used_for_metrics(tmp_path: Path) -> N
 def test_an_invalid_metrics_host_is_reported(tmp_path: Path) -> None:
     for host in ("no-such-host.invalid", "x" * 70):
         with pytest.raises(Problem, match="LISTINGS_METRICS_ADDRESS"):
-            Metrics(tmp_path / "listings.db").listen(host, 0)
+            Listener(Metrics(tmp_path / "listings.db").registry, host, 0)
 
 
 def test_stopping_the_service_closes_the_listener(program: Program) -> None:
@@ -454,11 +453,10 @@ def test_stopping_the_service_closes_the_listener(program: Program) -> None:
 
 def test_a_closed_listener_frees_its_port_and_thread(tmp_path: Path) -> None:
     before = threading.active_count()
-    metrics = Metrics(tmp_path / "listings.db")
-    metrics.listen("127.0.0.1", 0)
-    port = httpx2.URL(metrics.url).port or 0
-    Scrape(metrics.url)
-    metrics.close()
+    listener = Listener(Metrics(tmp_path / "listings.db").registry, "127.0.0.1", 0)
+    port = httpx2.URL(listener.url).port or 0
+    Scrape(listener.url)
+    listener.close()
     deadline = time.monotonic() + DEADLINE
     while threading.active_count() > before:  # the thread of the scrape ends after its response
         assert time.monotonic() < deadline

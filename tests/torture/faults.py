@@ -11,7 +11,7 @@ from typing import Any, cast
 import apsw
 
 from listings import wiring
-from listings.api.request import Request
+from listings.api import request
 from listings.domain.history import Actor
 from listings.domain.listings import Decide
 from listings.domain.model import Caller, Listing
@@ -22,20 +22,17 @@ from listings.http.byte_budget import ByteBudget
 from listings.http.connection import parser
 from listings.http.connection.exchange import HttpExchange
 from listings.http.large_bodies import LargeBodies, ReceivedBody
-from listings.ratelimit.mapped_file import MachineClock, _read_boot_id
+from listings.ratelimit.mapped_file import MachineClock
 from listings.ratelimit.memory import MemoryLimiter
 from listings.service.access import Access
 from listings.service.members.passwords import Passwords
-from listings.settings import Settings
 from listings.site.context import CostlyPages
 from listings.store import migrations
 from listings.store.postgres import writes
-from listings.store.reverts import writes as revert_writes
 from listings.store.reverts.plans import PlanOptions, plan_step
 from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts import batches, listings
 from listings.store.scripts.changes import ChangeSet
-from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Transaction
 from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.file_identity import OpenFiles
@@ -133,17 +130,17 @@ def store_progress_before_changes() -> None:
     ) -> Revert | None:
         revert = await advance(self, key, step._replace(candidates=[]), worker, now)
         if revert is not None:
-            await self._run_script(lambda tx: _write_late(tx, self.engine, revert, step, now))
+            await self._run_script(lambda tx: _write_late(self, tx, revert, step, now))
         return revert
 
     ScriptedRevertStore.advance_revert = advance_revert  # type: ignore[method-assign]  # the injected fault
 
 
-async def _write_late(tx: Transaction, engine: Engine, revert: Revert, step: RevertStep, now: int) -> None:
-    partition, options = revert.key[:2], PlanOptions(revert.scope, engine.limits, now)
+async def _write_late(store: ScriptedRevertStore, tx: Transaction, revert: Revert, step: RevertStep, now: int) -> None:
+    partition, options = revert.key[:2], PlanOptions(revert.scope, store.engine.limits, now)
     plans = await plan_step(tx, partition, step, options)
     change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=plans.edit_revision + 1)
-    await revert_writes._write(tx, engine, partition, plans, change_set)
+    await store._write_plans(tx, partition, plans, change_set)
 
 
 def leak_memory_on_read() -> None:
@@ -221,12 +218,7 @@ def accept_any_body() -> None:
     """Read bodies of any size and with any framing into memory, which is limited."""
     limit_memory()
     parser._MAX_FRAMING_BYTES = 1 << 40  # the injected fault
-    read_body = Request.read_body
-
-    async def read(self: Request, max_bytes: int, large_bodies: LargeBodies) -> None:
-        await read_body(self, max_bytes << 20, large_bodies)
-
-    Request.read_body = cast("Any", read)  # type: ignore[method-assign]  # the injected fault
+    request.MAX_BODY_BYTES <<= 20
 
 
 def check_passwords_in_the_event_loop() -> None:
@@ -243,7 +235,7 @@ def step_wall_clock() -> None:
     """Let the wall clock jump an hour forward or back with every hundredth reading; the service must not care."""
     wall, readings = time.time, itertools.count(1)
     time.time = lambda: wall() + _CLOCK_STEPS_SECONDS[next(readings) // 100 % len(_CLOCK_STEPS_SECONDS)]
-    MachineClock.__new__.__defaults__ = (_read_boot_id, MachineClock().since_boot, time.time)
+    MachineClock.__new__.__defaults__ = (MachineClock().boot_id, MachineClock().since_boot, time.time)
     opened: Any = wiring.open_services
     opened.__wrapped__.__kwdefaults__["clock"] = time.time
 
@@ -251,16 +243,16 @@ def step_wall_clock() -> None:
 def count_by_wall_clock() -> None:
     """Count requests by the wall clock, which jumps."""
     step_wall_clock()
-    MachineClock.__new__.__defaults__ = (_read_boot_id, time.time, lambda: 0.0)
+    MachineClock.__new__.__defaults__ = (MachineClock().boot_id, time.time, lambda: 0.0)
 
 
 def count_per_process() -> None:
     """Give each process its own rate limit."""
 
-    def limiter(settings: Settings, database_id: str) -> RateLimiter:  # noqa: ARG001 - not needed
-        return MemoryLimiter(settings.rate_limit, settings.rate_window)
+    def limiter(_file: Path, _database_id: str, limit: int, window: int) -> RateLimiter:
+        return MemoryLimiter(limit, window)
 
-    wiring._build_local_limiter = limiter
+    cast("Any", wiring).MappedLimiter = limiter
 
 
 def log_api_keys() -> None:

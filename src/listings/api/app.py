@@ -15,7 +15,7 @@ from listings.api.compression import Compressor
 from listings.api.endpoints import Endpoint
 from listings.api.lists import Lists
 from listings.api.rate_limit_headers import RateLimitHeaders
-from listings.api.request import MAX_BODY_BYTES, Request, RequestIds
+from listings.api.request import Request, RequestIds
 from listings.api.response_cache import ResponseCache
 from listings.api.routes import remove_prefix, route
 from listings.domain.errors import Problem, Unavailable
@@ -38,7 +38,6 @@ from listings.http.uvicorn_base import STATUS_LINE
 from listings.queues import FairQueue
 from listings.service import Services
 from listings.service.access import InactiveKeyError, require_write_access
-from listings.service.pictures import MAX_PICTURE_BYTES
 from listings.telemetry.logs import RequestLine, RequestLog
 
 OnResponse: TypeAlias = Callable[[RequestLine], None]
@@ -58,11 +57,10 @@ _log = logging.getLogger(__name__)
 
 
 class Options(NamedTuple):
-    """What the operator configures. The callbacks must not block."""
+    """The operator's configuration. The callbacks must not block."""
 
     cors_origins: Collection[str] = ()  # origins whose web pages may call the API; "*" allows all
-    max_body_bytes: int = MAX_BODY_BYTES  # of a request
-    max_cache_bytes: int = response_cache.MAX_BYTES  # of the whole response cache
+    max_cache_bytes: int = response_cache.MAX_BYTES
     list_folder: BodyFolder | None = None  # for large lists; None: in the system's folder of temporary files
     body_folder: BodyFolder | None = None  # for large request bodies
     upload_folder: BodyFolder | None = None  # for pictures that are being received
@@ -84,7 +82,6 @@ class Application:
         self._cors_origins = options.cors_origins
         self._vary = cors.format_vary(options.cors_origins, compressible=True)
         self._error_vary = cors.format_vary(options.cors_origins, compressible=False)
-        self._max_body_bytes = options.max_body_bytes
         self._request_log = options.request_log
         self._on_response = options.on_response
         self._trace = options.trace
@@ -101,8 +98,7 @@ class Application:
         services.revisions.on_reset(self._clear_response_cache)
 
     def _clear_response_cache(self) -> None:
-        """Discard all cached responses, including those that running requests are about to cache."""
-        self._response_cache.close()
+        self._response_cache.close()  # running requests may be about to cache responses in it
         self._lists.clear()
         self._response_cache = ResponseCache(self._services, self._max_cache_bytes)
 
@@ -174,7 +170,6 @@ class Application:
             return self._accept(request, exchange, endpoint, response)
 
     def _accept(self, request: Request, exchange: Exchange, endpoint: Endpoint, response: Response) -> Response:
-        """Count a response in the usage of its key. Return 503 instead of a large one if too many bytes are unread."""
         if response.is_shared:
             exchange.set_owner(SHARED)
         size = len(response.body) if response.file is None else LARGE_RESPONSE_BYTES
@@ -199,11 +194,10 @@ class Application:
     def _record_rejection(
         self, request: Request, response: Response, problem: Problem, caller: Caller | None = None
     ) -> Response:
-        """Record the rejected request so that the key's owner sees it in the console."""
         caller = caller if caller is not None else getattr(request, "caller", None)
         if caller is not None:
             self._services.usage.record_response(caller, response.status)
-            self._services.usage.record_rejection(
+            self._services.usage.record_rejection(  # the key's owner sees it in the console
                 caller, problem, response.status, request.method, request.path, request.id
             )
         return response
@@ -219,7 +213,7 @@ class Application:
             file.release()
 
     async def _serve_page(self, request: Request, exchange: Exchange) -> Response | None:
-        """Let the pages handle the request. Return the response to log, or None if there is no such page."""
+        # Returns the response to log, or None if there is no such page.
         if self._pages is None or request.path in {"", "/api"} or request.path.startswith("/api/"):
             return None
         scope = exchange.scope
@@ -235,7 +229,7 @@ class Application:
             scope.clear()  # it is part of reference cycles, and its state holds what the page has read
 
     async def _check(self, request: Request, exchange: Exchange, endpoint: Endpoint) -> None:
-        """Check the key (401), its rate limit (429), plan and access (403), and the body (415, 413), in this order."""
+        # In this order: key (401), rate limit (429), plan and access (403), body (415, 413).
         if endpoint.needs_key:
             services = self._services
             request.caller = caller = await services.access.authenticate(request.read_key())
@@ -251,11 +245,11 @@ class Application:
             if request.method not in _READING:
                 require_write_access(caller)
         if endpoint.takes_upload:
-            has_waited = await request.receive_upload(MAX_PICTURE_BYTES, self._uploads)
+            has_waited = await request.receive_upload(self._uploads)
         elif endpoint.takes_body:
-            has_waited = await request.read_body(self._max_body_bytes, self._large_bodies)
+            has_waited = await request.read_body(self._large_bodies)
         else:
-            has_waited = await request.skip_body(self._max_body_bytes)
+            has_waited = await request.skip_body()
         if has_waited and endpoint.needs_key:  # the key may have been revoked while the body arrived
             request.caller = await self._services.access.authenticate(request.read_key())
             self._services.access.require_plan(request.caller)
@@ -291,7 +285,9 @@ class Application:
             response.code,
         )
         if self._trace is not None:
-            line.trace_id = self._trace(line, _trace_context(request)) or UNSET
+            # Repeated headers are joined, so that two traceparent headers are invalid.
+            context = {name: ",".join(request.header_values(name.encode())) for name in _TRACE_CONTEXT}
+            line.trace_id = self._trace(line, context) or UNSET
         self._emit(line)
 
     def _emit(self, line: RequestLine) -> None:
@@ -308,7 +304,6 @@ def _explain(failure: Exception) -> Problem:
 
 
 def _explain_key(request: Request, problem: Problem) -> None:
-    """Say which of two keys is invalid."""
     if problem.code == "invalid_api_key" and request.has_two_keys:
         problem.message += " in X-API-Key, which counts before Authorization"
 
@@ -324,8 +319,3 @@ def _name_ignored_parameters(request: Request, endpoint: Endpoint, response: Res
 
 def _body(method: str, response: Response) -> bytes:
     return b"" if method == "HEAD" else response.body
-
-
-def _trace_context(request: Request) -> dict[str, str]:
-    """Return the trace headers. Repeated ones are joined, so that two traceparent headers are invalid."""
-    return {name: ",".join(request.header_values(name.encode())) for name in _TRACE_CONTEXT}

@@ -20,12 +20,13 @@ from listings.domain.faults import (
     FieldError,
     InvalidFieldsError,
     find_misspelled,
+    json_type,
+    preview,
     raise_faults,
     reject,
 )
-from listings.domain.fields import json_type, preview
 from listings.domain.listings import BatchOutcome, ChangeStep, Preview, PutStep, Step, StepResult
-from listings.domain.model import Caller, Listing, ListingChange, NewListing
+from listings.domain.model import Caller, ListingChange, NewListing
 from listings.service import Services
 from listings.service.listings.steps import DEFAULT_WRITE_OPTIONS, WriteOptions
 
@@ -34,7 +35,7 @@ MAX_REF_LENGTH = 255
 MAX_TAGS_LENGTH = 4096
 _SMALL_BODY_BYTES = 128 * 1024  # decoded and parsed in less than 2 ms
 _LARGE_RESULT_BYTES = 32 * 1024  # a result of the largest listing takes 1 ms to encode
-_OPERATIONS_PER_STEP = 20  # of a larger body: 2 MiB take 1 to 4 ms to decode, and then 1 to 2 ms a step
+_OPERATIONS_PER_STEP = 20  # in a larger body: 2 MiB take 1 to 4 ms to decode, and then 1 to 2 ms a step
 
 _ANY = "*"  # if_match of any version
 
@@ -47,9 +48,9 @@ class Operation(NamedTuple):
     verb: str  # the participle, for the messages
     step: Callable[[Services, Caller], Step]
     ignored: Sequence[str] = ()  # names of its unknown or read-only fields
-    parent: str = ""  # of its fields, as errors name them
+    parent: str = ""  # precedes the names of its fields in errors
     ref: object = None  # the client's name for it, None if absent
-    is_put: bool = False  # its result says what it did
+    is_put: bool = False  # its result has the field op
 
 
 _Parser: TypeAlias = Callable[..., Operation]
@@ -102,7 +103,11 @@ class BatchRequest(NamedTuple):
     ) -> Iterator[bytes]:
         """Encode the outcome for `build_response`, one result at a time."""
         results, edit_revision = outcome
-        undone = _find_failure(results) if self.atomic else None
+        undone = None  # the result of the operations that did not fail
+        if self.atomic:
+            failed = next((index for index, result in enumerate(results) if isinstance(result, Problem)), None)
+            if failed is not None:
+                undone = Problem("dependency_failed", f"Not applied: operations[{failed}] failed")
         if edit_revision is not None:
             yield f"{codec.format_state_tag(caller.account_id, edit_revision, restore_id)}\n".encode()
         separator = b'{"results":['
@@ -128,12 +133,6 @@ def build_response(encoded: bytes, headers: bytes) -> Response:
     """Return the response to a batch. Its tag, if it had an If-Match, and its body are lines of `encoded`."""
     tag, _, body = encoded.rpartition(b"\n")
     return Response(200, body, headers, tag=tag.decode())
-
-
-def _find_failure(results: Sequence[StepResult]) -> Problem | None:
-    """Return the result of the other operations if one failed."""
-    failed = next((index for index, result in enumerate(results) if isinstance(result, Problem)), None)
-    return None if failed is None else Problem("dependency_failed", f"Not applied: operations[{failed}] failed")
 
 
 async def parse(body: bytes, *, strict: bool, must_be_atomic: bool = False) -> BatchRequest:
@@ -173,7 +172,7 @@ async def parse(body: bytes, *, strict: bool, must_be_atomic: bool = False) -> B
 
 
 def _parse_typed(body: bytes, *, strict: bool, must_be_atomic: bool) -> BatchRequest | None:
-    """Parse creates, updates and puts in less than half the time, or return None if anything needs a closer look."""
+    # Creates, updates and puts take less than half the time. None: something needs a closer look.
     try:
         content = _decode_typed(body)
         parsed = [_build_operation(operation, strict=strict) for operation in content.operations]
@@ -185,7 +184,7 @@ def _parse_typed(body: bytes, *, strict: bool, must_be_atomic: bool) -> BatchReq
 
 
 def _build_operation(content: _Create | _Update, *, strict: bool) -> Operation:
-    """Return an operation. Raises an exception if `_parse_operation` has to report something."""
+    # An exception: `_parse_operation` has to report something.
     if content.ref is not None and not _is_ref(content.ref):
         raise ValueError
     if isinstance(content, _Update):
@@ -224,7 +223,6 @@ def _parse_operation(content: object, *, strict: bool) -> Operation:
 def _check_unknown(
     unknown: list[str], known: Sequence[str], given: Mapping[str, Any], kind: str, *, strict: bool
 ) -> None:
-    """Raise InvalidFieldsError for unknown fields that are misspelled, or for the first one if `strict`."""
     if not unknown:
         return
     raise_faults(find_misspelled(unknown, known, given, kind))
@@ -237,8 +235,7 @@ def _is_ref(ref: object) -> bool:
 
 
 def _parse_create(content: Mapping[str, Any], *, strict: bool) -> Operation:
-    body = _parse_object(content, "listing")
-    return _build_create(*_parse_fields(fields.parse_new_listing, body, "listing", strict=strict))
+    return _build_create(*_parse_fields(fields.parse_new_listing, content, "listing", strict=strict))
 
 
 def _build_create(new: NewListing, ignored: Sequence[str], ref: object = None) -> Operation:
@@ -247,7 +244,7 @@ def _build_create(new: NewListing, ignored: Sequence[str], ref: object = None) -
 
 def _parse_update(content: Mapping[str, Any], *, strict: bool) -> Operation:
     locate, options = _parse_target(content), _parse_options(content.get("if_match", _ANY))
-    return _build_update(locate, *_parse_change(content, strict=strict), options)
+    return _build_update(locate, *_try_fields(fields.parse_listing_change, content, "changes", strict=strict), options)
 
 
 def _build_update(
@@ -269,11 +266,15 @@ def _parse_delete(content: Mapping[str, Any], **_strict: bool) -> Operation:
 def _parse_put(content: Mapping[str, Any], *, strict: bool) -> Operation:
     body = _parse_object(content, "listing")
     _parse_options(content.get("if_match", _ANY))
-    new, ignored = _try_fields(fields.parse_new_listing, body, "listing", strict=strict)
+    new, ignored = _try_fields(fields.parse_new_listing, content, "listing", strict=strict)
     if isinstance(new, NewListing) and new.external_id is not None and None not in body.values():
         return _build_put(new.external_id, new, fields.list_given(body, new), content.get("if_match", UNSET), ignored)
-    external_id = _parse_external_id(body)
-    change, ignored_by_update = _try_fields(fields.parse_listing_change, body, "listing", strict=strict)
+    if body.get("external_id") is None:
+        reject("listing.external_id", "required", "listing.external_id is required")
+    given = {"listing": {"external_id": body["external_id"]}}
+    checked, _ = _parse_fields(fields.parse_listing_change, given, "listing", strict=False)
+    external_id = str(checked["external_id"])
+    change, ignored_by_update = _try_fields(fields.parse_listing_change, content, "listing", strict=strict)
     return _build_put(external_id, new, change, content.get("if_match", UNSET), ignored or ignored_by_update)
 
 
@@ -313,19 +314,10 @@ _PARSERS: Mapping[str, tuple[_Parser, tuple[str, ...]]] = {
 """The parser and the fields of each operation."""
 
 
-def _parse_change(content: Mapping[str, Any], *, strict: bool) -> tuple[ListingChange | Problem, list[str]]:
-    """Parse the changes. Errors are returned, because the listing is checked first (decision G21)."""
-    try:
-        body = _parse_object(content, "changes")
-    except Problem as problem:
-        return problem, []
-    return _try_fields(fields.parse_listing_change, body, "changes", strict=strict)
-
-
 def _parse_fields(
-    parse_body: Callable[..., tuple[T, list[str]]], body: Mapping[str, object], name: str, *, strict: bool
+    parse_body: Callable[..., tuple[T, list[str]]], content: Mapping[str, Any], name: str, *, strict: bool
 ) -> tuple[T, list[str]]:
-    """Parse the fields of a listing, which is the field `name` of an operation. Raises InvalidFieldsError."""
+    body = _parse_object(content, name)
     try:
         return parse_body(body, strict=strict)
     except InvalidFieldsError as error:
@@ -333,22 +325,12 @@ def _parse_fields(
 
 
 def _try_fields(
-    parse_body: Callable[..., tuple[T, list[str]]], body: Mapping[str, object], name: str, *, strict: bool
+    parse_body: Callable[..., tuple[T, list[str]]], content: Mapping[str, Any], name: str, *, strict: bool
 ) -> tuple[T | Problem, list[str]]:
-    """Parse the fields of a listing. Errors are returned."""
     try:
-        return _parse_fields(parse_body, body, name, strict=strict)
-    except Problem as problem:
+        return _parse_fields(parse_body, content, name, strict=strict)
+    except Problem as problem:  # returned, because the listing is checked first (decision G21)
         return problem, []
-
-
-def _parse_external_id(body: Mapping[str, object]) -> str:
-    """Return the external id, which a put needs. Raises Problem("invalid_request")."""
-    if body.get("external_id") is None:
-        reject("listing.external_id", "required", "listing.external_id is required")
-    given = {"external_id": body["external_id"]}
-    change, _ = _parse_fields(fields.parse_listing_change, given, "listing", strict=False)
-    return str(change["external_id"])
 
 
 def _parse_object(content: Mapping[str, Any], name: str) -> Mapping[str, object]:
@@ -363,7 +345,6 @@ def _locate(listing_id: int) -> _Locate:
 
 
 def _parse_target(content: Mapping[str, Any]) -> _Locate:
-    """Return a function that builds the step for the listing that an operation names by its id or external id."""
     if "external_id" not in content:
         return _locate(_parse_id(content))
     if "id" in content:
@@ -411,7 +392,6 @@ def _failing(ref: object, problem: Problem) -> Operation:
 def _report(
     operation: Operation, result: StepResult, restore_id: str, *, dry_run: bool, detailed: bool
 ) -> dict[str, object]:
-    """Build the result of one operation: the status, the code or entity tag, and the body of a single response."""
     report: dict[str, object] = {} if operation.ref is None else {"ref": operation.ref}
     if isinstance(result, Problem):
         parent = f"{operation.parent}." if operation.parent and result.code == "external_id_taken" else ""
@@ -421,8 +401,10 @@ def _report(
     if isinstance(result, Preview):
         before = None if result.before is None else format_values(result.before)
         values, result = {"before": before, "after": format_values(result.after)}, result.result
-    if operation.is_put:
-        report |= _report_put(result, dry_run=dry_run)
+    if operation.is_put and not isinstance(result, int):
+        report |= {"op": "update", "id": result.id}
+    elif operation.is_put:
+        report |= {"op": "create"} if dry_run else {"op": "create", "id": result}
     if dry_run:
         verb = "created" if isinstance(result, int) else operation.verb
         return report | {"status": 200, "body": {"message": f"listing would be {verb}"}} | values
@@ -434,10 +416,3 @@ def _report(
         }
     body = {"message": f"listing {operation.verb}"}
     return report | {"status": 200, "etag": codec.format_etag(result, restore_id), "body": body}
-
-
-def _report_put(result: int | Listing, *, dry_run: bool) -> dict[str, object]:
-    """Return what a put did, and the id of its listing."""
-    if isinstance(result, int):
-        return {"op": "create"} if dry_run else {"op": "create", "id": result}
-    return {"op": "update", "id": result.id}

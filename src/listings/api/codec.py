@@ -161,11 +161,6 @@ def format_total(total: int, *, is_exact: bool = False) -> bytes:
     return f"x-total-count: {total if is_exact or total <= MAX_COUNTED else f'{MAX_COUNTED}+'}\r\n".encode()
 
 
-def build_not_modified_response(tag: str) -> Response:
-    """Return a 304: the client's copy is current (RFC 9110, 15.4.5)."""
-    return Response(304, b"", tag=tag)
-
-
 def build_created_response(
     added: AddResult, headers: bytes, base_url: str, restore_id: str, listing: Listing | None = None
 ) -> Response:
@@ -289,7 +284,7 @@ def match_etag(values: list[str], tags: list[str]) -> str:
 
 
 def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[Version] | None:
-    """Return the versions that If-Match allows, or None for any. Unknown tags allow none (decision G54).
+    """Return the versions that a header names, or None for any. Unknown tags name none (decision G54).
 
     Weak tags count as strong ones, because proxies that compress make tags weak. Raises Problem("invalid_request").
     """
@@ -298,11 +293,6 @@ def parse_if_match(values: list[str], name: str = "If-Match") -> frozenset[Versi
         return None
     matches = (_VERSION.fullmatch(tag) for tag in tags)
     return frozenset(Version(match[1], int(match[2])) for match in matches if match is not None)
-
-
-def parse_if_none_match(values: list[str]) -> frozenset[Version] | None:
-    """Return the versions at which If-None-Match rejects a write, or None for all. See `parse_if_match`."""
-    return parse_if_match(values, "If-None-Match") if values else frozenset()
 
 
 def require_match(values: list[str], tag: str) -> None:
@@ -329,11 +319,11 @@ def parse_state_condition(values: list[str], account_id: int, restore_id: str) -
 
 
 def _parse_tags(values: list[str], name: str) -> list[str] | None:
-    """Return the tags in a header, or None if it is `*`. Raises InvalidFieldsError."""
     for value in values:
         if _TAGS.fullmatch(value) is None or (value == "*" and len(values) > 1):
             message = f'{name} must be one or more ETags, each in double quotes as in "v2.0", or *'
             reject(name, "invalid_format", message)
+    # None: any
     return None if values == ["*"] else [tag for value in values for tag in _TAG.findall(value)]
 
 
@@ -371,12 +361,7 @@ def parse_listing_change(body: bytes, *, strict: bool) -> tuple[ListingChange | 
         return problem, b""
 
 
-def _parse(
-    read: Callable[..., tuple[T, list[str]]],
-    body: bytes,
-    *,
-    strict: bool,
-) -> tuple[T, bytes]:
+def _parse(read: Callable[..., tuple[T, list[str]]], body: bytes, *, strict: bool) -> tuple[T, bytes]:
     content, ignored = read(decode_body(body), strict=strict)
     return content, build_preference_headers(ignored, strict=strict)
 

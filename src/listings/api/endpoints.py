@@ -18,7 +18,7 @@ class Endpoint(NamedTuple):
     operation: Operation | None = None  # None: not in the OpenAPI document
     needs_key: bool = True
     takes_body: bool = False
-    takes_upload: bool = False  # of a picture, which goes to a file
+    takes_upload: bool = False  # a picture, which goes to a file
     counts: bool = True  # towards the rate limit of the key
 
 

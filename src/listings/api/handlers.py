@@ -10,6 +10,7 @@ from listings.api.codec import Response
 from listings.api.request import Request
 from listings.api.response_cache import WHOLE_LIST
 from listings.domain.errors import Problem
+from listings.domain.listing_json import NO_EXTRA_FIELDS
 from listings.domain.model import Listing
 from listings.http.asgi import ASKING_BYTES
 from listings.service import Services
@@ -23,7 +24,7 @@ async def list_listings(services: Services, request: Request) -> Response:
     revision, tag = revisions.revision, wanted.format_etag(request.caller.account_id, revisions)
     current = request.find_current_tag(tag)
     if current:
-        return codec.build_not_modified_response(current)
+        return Response(304, b"", tag=current)
     cached = None if wanted.pairs else request.cache.find(request.caller.account_id, revision, WHOLE_LIST)
     if cached is not None:
         return cached
@@ -49,11 +50,13 @@ async def get_listing(services: Services, request: Request) -> Response:
         if response is None:
             response = await _read_plain_listing(services, request)
     else:
-        include = params.parse_include(request.query, strict=request.strict)
-        response = codec.build_listing_response(await _get_listing(services, request), services.restore_id, include)
+        wanted = params.parse(request.query, params.LISTING_PARAMETERS, strict=request.strict)
+        listing = await services.listings.get(request.caller, codec.parse_listing_id(request.segment))
+        include = wanted.get("include", NO_EXTRA_FIELDS)
+        response = codec.build_listing_response(listing, services.restore_id, include)
     request.require_match(response.tag)
     current = request.find_current_tag(response.tag)
-    return codec.build_not_modified_response(current) if current else response
+    return Response(304, b"", tag=current) if current else response
 
 
 async def update_listing(services: Services, request: Request) -> Response:
@@ -174,15 +177,10 @@ async def get_readiness(services: Services, _request: Request) -> Response:
 
 
 async def _read_plain_listing(services: Services, request: Request) -> Response:
-    """Return a listing without parameters, and cache the response."""
     listing_id = codec.parse_listing_id(request.segment)
     listing, revision = await services.listings.get_with_revision(request.caller, listing_id)
     response = codec.with_head(codec.build_listing_response(listing, services.restore_id))
     return request.cache.store(request.caller.account_id, revision, request.segment, response)
-
-
-async def _get_listing(services: Services, request: Request) -> Listing:
-    return await services.listings.get(request.caller, codec.parse_listing_id(request.segment))
 
 
 def parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions:
@@ -195,7 +193,8 @@ def parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions
     group = codec.parse_change_group(request.header_values(b"x-change-group"))
     if not idempotent:
         versions = codec.parse_if_match(request.header_values(b"if-match"))
-        excluded = codec.parse_if_none_match(request.header_values(b"if-none-match"))
+        none_match = request.header_values(b"if-none-match")
+        excluded = codec.parse_if_match(none_match, "If-None-Match") if none_match else frozenset()
         return WriteOptions(versions, dry_run, excluded=excluded, group=group)
     key = codec.parse_idempotency_key(request.header_values(b"idempotency-key"))
     if key is None:
@@ -205,10 +204,9 @@ def parse_options(request: Request, *, idempotent: bool = False) -> WriteOptions
 
 
 async def _find_created(services: Services, request: Request, listing_id: int) -> Listing | None:
-    """Return the listing that a create stored, or None if it can't be sent: the write has happened."""
     try:
         listing = await services.listings.get(request.caller, listing_id)
-    except Problem:
+    except Problem:  # the write has happened, so the response is a success all the same
         return None
     return listing if request.has_room(listing) else None
 

@@ -39,7 +39,8 @@ async def upload(services: Services, request: Request) -> Response:
 
 async def list_images(services: Services, request: Request) -> Response:
     """GET /api/v1/images."""
-    before, count = params.parse_images(request.query, strict=request.strict)
+    wanted = params.parse(request.query, params.IMAGE_PARAMETERS, strict=request.strict)
+    before, count = wanted.get("cursor"), wanted.get("limit")
     found = await services.pictures.page(request.caller.account_id, before, (count or _DEFAULT_COUNT) + 1)
     page, headers = found[: count or _DEFAULT_COUNT], b""
     if len(found) > len(page):
@@ -61,7 +62,8 @@ async def list_images(services: Services, request: Request) -> Response:
 
 async def delete(services: Services, request: Request) -> Response:
     """DELETE /api/v1/images/{id}."""
-    force, dry_run = params.parse_image_deletion(request.query, strict=request.strict)
+    wanted = params.parse(request.query, params.IMAGE_DELETION_PARAMETERS, strict=request.strict)
+    force, dry_run = wanted.get("force", False), wanted.get("dry_run", False)
     name = request.segment.removesuffix(".jpg")
     listings = await services.pictures.delete(request.caller.account_id, name, force=force, dry_run=dry_run)
     message = "picture would be deleted" if dry_run else "picture deleted"
@@ -90,16 +92,13 @@ class MediaFile:
     """The file of a picture, which a response reads at the client's pace."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take the descriptor, which `release` closes."""
-        self._descriptor = descriptor
+        self._descriptor = descriptor  # closed by `release`
         self.size = os.fstat(descriptor).st_size
 
     async def read(self, offset: int, count: int) -> bytes:
-        """Return at most `count` bytes, and at least one."""
         return await read_at(self._descriptor, offset, count)
 
     def release(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
 

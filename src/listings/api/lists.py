@@ -24,23 +24,17 @@ _MAX_PENDING = 64  # large lists that are read or wait for it
 _MAX_PENDING_PER_ACCOUNT = 16
 _KEEP_SECONDS = 30.0  # for the next client that requests the same list
 
-_Pairs: TypeAlias = tuple[tuple[str, str], ...]
-
 Cursor: TypeAlias = tuple[str | int, int]
 
 
-class _Key(NamedTuple):
-    """What the clients of a list have in common, with the parameters as they were sent. The tag has the revision."""
-
+class _Key(NamedTuple):  # equal for all clients of a list
     account_id: int
-    tag: str
-    pairs: _Pairs
+    tag: str  # has the revision
+    pairs: tuple[tuple[str, str], ...]  # the parameters as they were sent
     is_gzip: bool
 
 
 class _SharedList:
-    """A large list that is written once for all clients that request it while it is written, or soon after."""
-
     def __init__(self, file: BodyFile) -> None:
         self.is_waiting = True  # to be read from the database: it will be current for clients that come until then
         self.file = file
@@ -48,13 +42,11 @@ class _SharedList:
 
     @property
     def is_in_file(self) -> bool:
-        """Whether it is complete and has a file. Otherwise it failed, or is small."""
-        task = self.task
+        task = self.task  # without a file, it failed, or is small
         return not task.cancelled() and task.exception() is None and task.result().file is not None
 
     async def read(self) -> Response:
-        """Wait until it is complete. The caller must release the response's file."""
-        self.file.acquire()
+        self.file.acquire()  # for the caller, who must release the response's file
         try:
             response = await asyncio.shield(self.task)
         except BaseException:
@@ -65,7 +57,6 @@ class _SharedList:
         return response
 
     def release(self) -> None:
-        """Release the file, once it is written."""
         if self.task.done():
             self.file.release()
         else:
@@ -121,8 +112,8 @@ class Lists:
 
     def clear(self) -> None:
         """Evict all lists, so that later requests read them again."""
-        for key in list(self._shared):
-            self._evict(key)
+        for key, shared in list(self._shared.items()):
+            self._evict(key, shared)
 
     async def _get_small(
         self, cache: ResponseCache, caller: Caller, wanted: ListRequest, revision: int, tag: str
@@ -139,8 +130,7 @@ class Lists:
         return cache.store(caller.account_id, revision, WHOLE_LIST, response)
 
     def _find(self, key: _Key) -> _SharedList | None:
-        """Return the same list, or one that is not being read yet and so will be at least as new."""
-        waiting = (
+        waiting = (  # they are not being read yet and so will be at least as new
             shared for other, shared in self._shared.items() if shared.is_waiting and other._replace(tag=key.tag) == key
         )
         return self._shared.get(key) or next(waiting, None)
@@ -155,25 +145,20 @@ class Lists:
         return shared
 
     def _keep(self, key: _Key, shared: _SharedList) -> None:
-        """Evict a list that is finished: after a while if it has a file."""
-        asyncio.get_running_loop().call_later(_KEEP_SECONDS if shared.is_in_file else 0, self._expire, key, shared)
+        asyncio.get_running_loop().call_later(_KEEP_SECONDS if shared.is_in_file else 0, self._evict, key, shared)
 
-    def _expire(self, key: _Key, shared: _SharedList) -> None:
-        """Evict a list after its time, unless it was evicted earlier and another one has its place."""
-        if self._shared.get(key) is shared:
-            self._evict(key)
-
-    def _evict_finished(self, account_id: int) -> None:
-        """Evict finished lists if their files are many or large: all lists, or those of the account."""
+    def _evict_finished(self, account_id: int) -> None:  # if their files are many or large
         is_half_full = self._folder.is_half_full
         if not is_half_full and not self._folder.is_half_full_for(account_id):
             return
-        for key in [key for key, shared in self._shared.items() if shared.task.done()]:
-            if is_half_full or key.account_id == account_id:
-                self._evict(key)
+        for key, shared in list(self._shared.items()):
+            if shared.task.done() and (is_half_full or key.account_id == account_id):
+                self._evict(key, shared)
 
-    def _evict(self, key: _Key) -> None:
-        self._shared.pop(key).release()
+    def _evict(self, key: _Key, shared: _SharedList) -> None:
+        if self._shared.get(key) is shared:  # otherwise it was evicted earlier, and another one may have its place
+            del self._shared[key]
+            shared.release()
 
     async def _build(self, shared: _SharedList, caller: Caller, wanted: ListRequest, tag: str) -> Response:
         file = shared.file
@@ -192,7 +177,6 @@ class Lists:
         return codec.with_head(response)
 
     async def _write(self, file: BodyFile, caller: Caller, wanted: ListRequest) -> LargePage:
-        """Write the list. Return its page, which has been read to its end."""
         separator = b""
         await file.write(codec.LIST_BEGIN)
         async with self._services.listings.read(caller, wanted.query) as page:
@@ -205,8 +189,8 @@ class Lists:
     async def _write_changes(
         self, file: BodyFile, caller: Caller, after: int, count: int, end: int | None
     ) -> tuple[int, int]:
-        """Write the elements of the array. Return the last change set in it, and the last one up to `end`."""
-        changes, last, current = self._services.changes, after, after
+        changes = self._services.changes
+        last = current = after  # the last change set that is written, and the last one up to `end`
         encoder = ChangeEncoder(await changes.list_actors(caller.account_id))
         await file.write(CHANGES_BEGIN)
         async for page in changes.read(caller, after, count, end):

@@ -6,27 +6,19 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, NamedTuple, TypeAlias, cast, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
 from listings.api import codec
 from listings.domain import timestamps, tokenizer
-from listings.domain.faults import Fault, FieldError, fold_name, raise_faults, reject
-from listings.domain.fields import (
-    FIELDS,
-    MAX_PRICE_CENTS,
-    Choice,
-    Money,
-    Schema,
-    parse_id,
-    preview,
-)
+from listings.domain.faults import Fault, FieldError, fold_name, preview, raise_faults, reject
+from listings.domain.fields import FIELDS, MAX_PRICE_CENTS, parse_id
 from listings.domain.listing_json import INCLUDABLE_FIELDS
-from listings.domain.model import MAX_ID, ListingQuery, SortKey, Status
+from listings.domain.model import MAX_ID, ListingQuery, Revisions, SortKey, Status
 from listings.domain.pictures import Picture
-from listings.domain.revisions import Revisions
+from listings.domain.rules import Choice, Money, Schema
 from listings.service.history.change_waits import MAX_WAIT_SECONDS, Poll
 
 INCLUDE_ALL_FIELDS = ("district", "latitude", "longitude")
@@ -170,7 +162,10 @@ def check_cursor_length(text: str) -> str:
 
 STATUS: Choice = Choice("ListingStatus", get_args(Status))
 
-LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
+Rules: TypeAlias = Mapping[str, Callable[[str], Any]]
+"""Query parameters, each with its rule."""
+
+LIST_PARAMETERS: Rules = {
     "limit": Count(1, _MAX_LIMIT),
     "cursor": check_cursor_length,
     "status": STATUS,
@@ -187,15 +182,9 @@ LIST_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "include": NameSet(INCLUDABLE_FIELDS, INCLUDE_ALL_FIELDS),
     "count": parse_bool,
 }
-"""The parameters of a list, each with its rule."""
-
-LISTING_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"include": LIST_PARAMETERS["include"]}
-"""The parameters of a single listing."""
-
-WRITE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"dry_run": parse_bool}
-"""The parameters of every write."""
-
-CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
+LISTING_PARAMETERS: Rules = {"include": LIST_PARAMETERS["include"]}
+WRITE_PARAMETERS: Rules = {"dry_run": parse_bool}
+CHANGE_PARAMETERS: Rules = {  # for the feed of change sets
     "after": Count(0, MAX_INTEGER),
     "limit": Count(0, _MAX_LIMIT),
     "timeout": Count(0, MAX_WAIT_SECONDS),
@@ -203,25 +192,13 @@ CHANGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
     "since": parse_timestamp,
     "until": parse_timestamp,
 }
-"""The parameters of the feed of change sets."""
-
-HISTORY_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
-    "before": Count(1, MAX_INTEGER),
-    "limit": Count(1, _MAX_LIMIT),
-}
-"""The parameters of the history of a listing."""
-
-CONFLICT_PARAMETERS: Mapping[str, Callable[[str], Any]] = {
-    "after": Count(0, MAX_INTEGER),
-    "limit": Count(0, _MAX_LIMIT),
-}
-"""The parameters of the conflicts of a revert."""
+HISTORY_PARAMETERS: Rules = {"before": Count(1, MAX_INTEGER), "limit": Count(1, _MAX_LIMIT)}  # for a listing
+CONFLICT_PARAMETERS: Rules = {"after": Count(0, MAX_INTEGER), "limit": Count(0, _MAX_LIMIT)}  # for a revert
 
 _DEFAULT_CHANGE_SETS = 100
 DEFAULT_CONFLICTS = 100
 
-_ATTRIBUTES = {"q": "words"}
-_SPECIAL = {"sort", "include", "cursor", "external_id", "ids"}  # not copied to the ListingQuery as they are
+_SPECIAL = {"q", "sort", "include", "cursor", "external_id", "ids"}  # not copied to the ListingQuery as they are
 _REPEATABLE = {"include", "external_id", "ids"}
 
 
@@ -269,7 +246,7 @@ def parse_list(query_string: bytes, restore_id: str, *, strict: bool) -> ListReq
     if len(ids) > MAX_IDS:
         reject("ids", "too_many", f"ids must be at most {MAX_IDS} listing ids, got {len(ids)}")
     sort, descending = values.get("sort", ("id", True))
-    wanted = {_ATTRIBUTES.get(name, name): value for name, value in values.items() if name not in _SPECIAL}
+    wanted = {name: value for name, value in values.items() if name not in _SPECIAL} | {"words": values.get("q", ())}
     external_ids = tuple(sorted(values["external_id"])) if "external_id" in values else None
     query = ListingQuery(sort=sort, descending=descending, external_ids=external_ids, ids=ids, **wanted)
     if "cursor" in values:
@@ -278,14 +255,9 @@ def parse_list(query_string: bytes, restore_id: str, *, strict: bool) -> ListReq
     return ListRequest(query, values.get("include", frozenset()), known, restore_id)
 
 
-def parse_include(query_string: bytes, *, strict: bool) -> frozenset[str]:
-    """Parse the fields to add to a single record. Raises like `parse_list`."""
-    if not query_string:
-        return frozenset()
-    included: frozenset[str] = _parse(_split(query_string), LISTING_PARAMETERS, strict=strict).get(
-        "include", frozenset()
-    )
-    return included
+def parse(query_string: bytes, rules: Rules, *, strict: bool) -> dict[str, Any]:
+    """Return the values of the given parameters by name. Raises like `parse_list`."""
+    return _parse(_split(query_string), rules, strict=strict)
 
 
 def find_unknown(query_string: bytes, known: Collection[str]) -> list[str]:
@@ -301,19 +273,11 @@ def _split(query_string: bytes) -> list[tuple[str, str]]:
     return parse_qsl(text, keep_blank_values=True, errors="surrogateescape")
 
 
-def _check_unicode(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise FieldError("must be percent-encoded UTF-8", "invalid_characters") from None
-    return text
-
-
 def _replace_surrogates(name: str) -> str:
     return name.encode(errors="replace").decode()
 
 
-def _parse(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any]], *, strict: bool) -> dict[str, Any]:
+def _parse(pairs: list[tuple[str, str]], rules: Rules, *, strict: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
     faults: list[Fault] = []
     for name, text in pairs:
@@ -324,8 +288,11 @@ def _parse(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any
             faults.append(Fault(name, "repeated", f"{name} may be given only once"))
         else:
             try:
-                value = rules[name](_check_unicode(text))
+                text.encode()
+                value = rules[name](text)
                 values[name] = values[name] | value if name in values else value
+            except UnicodeEncodeError:
+                faults.append(FieldError("must be percent-encoded UTF-8", "invalid_characters").locate(name))
             except FieldError as error:
                 faults.append(error.locate(name))
     raise_faults(faults)
@@ -333,7 +300,6 @@ def _parse(pairs: list[tuple[str, str]], rules: Mapping[str, Callable[[str], Any
 
 
 def _check_unknown(name: str, text: str, rules: Iterable[str], *, strict: bool) -> Fault | None:
-    """Return the fault of an unknown parameter: it is `strict`, or the parameter is probably one of another name."""
     message, folded = f"{preview(name)} is not a known parameter", fold_name(name)
     meant = {fold_name(rule): rule for rule in rules}
     if "dryrun" in meant:
@@ -357,7 +323,6 @@ _decode_content = msgspec.json.Decoder(tuple[int, str, str | _Integer, _Integer]
 
 
 def _decode_cursor(cursor: str, query: ListingQuery, restore_id: str) -> tuple[str | int, int]:
-    """Return the sort value and id. Raises Problem("invalid_request") if the cursor is not one of this query."""
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars="-_", validate=True)
         version, fingerprint, value, listing_id = _decode_content(data[_CHECKSUM_BYTES:])
@@ -380,16 +345,13 @@ _DEFAULTS = tuple((field.name, field.default) for field in msgspec.structs.field
 
 
 def _fingerprint(query: ListingQuery) -> str:
-    """Return a digest that is equal for all pages of a query."""
     unpaged = msgspec.structs.replace(query, limit=None, after=None, count=False)
     return sha256(msgspec.json.encode(_changed_fields(unpaged))).hexdigest()[:_FINGERPRINT_LENGTH]
 
 
 def _changed_fields(query: ListingQuery) -> dict[str, object]:
-    """Return the fields that differ from their default, so that a new filter does not change existing digests.
-
-    Their names are part of the digests: renaming a field of `ListingQuery` invalidates cursors and entity tags.
-    """
+    # Without those that have their default, so that a new filter does not change existing digests. The names are part
+    # of the digests: renaming a field of `ListingQuery` invalidates cursors and entity tags.
     return {name: value for name, default in _DEFAULTS if (value := getattr(query, name)) != default}
 
 
@@ -406,7 +368,7 @@ class ChangesRequest(NamedTuple):
 
 def parse_changes(query_string: bytes, *, strict: bool) -> ChangesRequest:
     """Parse the query string of the changes. Raises like `parse_list`."""
-    values = _parse(_split(query_string), CHANGE_PARAMETERS, strict=strict)
+    values = parse(query_string, CHANGE_PARAMETERS, strict=strict)
     since, until = (timestamps.parse_timestamp(values[name]) if name in values else None for name in ("since", "until"))
     poll = Poll(
         after=values.get("after", 0),
@@ -419,14 +381,8 @@ def parse_changes(query_string: bytes, *, strict: bool) -> ChangesRequest:
 
 def parse_history(query_string: bytes, *, strict: bool) -> tuple[int, int]:
     """Return the id below which change sets are requested, and their maximum number. Raises like `parse_list`."""
-    values = _parse(_split(query_string), HISTORY_PARAMETERS, strict=strict)
+    values = parse(query_string, HISTORY_PARAMETERS, strict=strict)
     return values.get("before", MAX_ID), values.get("limit", _DEFAULT_CHANGE_SETS)
-
-
-def parse_conflicts(query_string: bytes, *, strict: bool) -> tuple[int, int]:
-    """Return the conflict to start after, and the maximum number of conflicts. Raises like `parse_list`."""
-    values = _parse(_split(query_string), CONFLICT_PARAMETERS, strict=strict)
-    return values.get("after", 0), values.get("limit", DEFAULT_CONFLICTS)
 
 
 # Pictures
@@ -445,23 +401,8 @@ def format_image_cursor(last: Picture) -> str:
     return f"{last.created_at}-{last.name}"
 
 
-IMAGE_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"limit": Count(1, _MAX_LIMIT), "cursor": check_image_cursor}
-"""The parameters of the list of pictures."""
-
-IMAGE_DELETION_PARAMETERS: Mapping[str, Callable[[str], Any]] = {"force": parse_bool, "dry_run": parse_bool}
-"""The parameters of the deletion of a picture."""
-
-
-def parse_images(query_string: bytes, *, strict: bool) -> tuple[tuple[int, str] | None, int | None]:
-    """Return the position after which pictures are requested, and their maximum number. Raises like `parse_list`."""
-    values = _parse(_split(query_string), IMAGE_PARAMETERS, strict=strict)
-    return values.get("cursor"), values.get("limit")
-
-
-def parse_image_deletion(query_string: bytes, *, strict: bool) -> tuple[bool, bool]:
-    """Return whether `force=true` and `dry_run=true` are set. Raises like `parse_list`."""
-    values = _parse(_split(query_string), IMAGE_DELETION_PARAMETERS, strict=strict)
-    return values.get("force", False), values.get("dry_run", False)
+IMAGE_PARAMETERS: Rules = {"limit": Count(1, _MAX_LIMIT), "cursor": check_image_cursor}
+IMAGE_DELETION_PARAMETERS: Rules = {"force": parse_bool, "dry_run": parse_bool}
 
 
 # Writes
@@ -471,4 +412,4 @@ def parse_dry_run(query_string: bytes, *, strict: bool) -> bool:
     """Return whether `dry_run=true` is set. Raises like `parse_list`."""
     if not query_string:
         return False
-    return bool(_parse(_split(query_string), WRITE_PARAMETERS, strict=strict).get("dry_run", False))
+    return bool(parse(query_string, WRITE_PARAMETERS, strict=strict).get("dry_run", False))

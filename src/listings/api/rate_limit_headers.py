@@ -36,7 +36,6 @@ class RateLimitHeaders:
         return self._lines % (remaining, ceil(reset), remaining, ceil(self._clock() + reset))
 
     def build_problem(self, decision: RateLimitDecision) -> Problem:
-        """Return the error for a request that exceeds the limit."""
         limit, wait = _format_count(self._limit, "request"), _format_count(ceil(decision.reset), "second")
         window = "hour" if self._window == HOUR_SECONDS else _format_count(self._window, "second")
         hint = "a batch of up to 100 writes counts as one request"
@@ -44,7 +43,7 @@ class RateLimitHeaders:
 
 
 def _format_count(number: int, unit: str) -> str:
-    """Return a count such as "1000 requests". Unlike on pages, digits have no separators."""
+    # Unlike on pages, digits have no separators.
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 

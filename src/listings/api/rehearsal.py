@@ -26,10 +26,8 @@ _KEY_HEADERS = (b"x-api-key", b"authorization")
 
 
 class _Fault(NamedTuple):
-    """A fault and the key and token with which it happens once."""
-
     name: str
-    key: bytes
+    key: bytes  # with key and token, it happens once
     token: str
 
 
@@ -45,7 +43,6 @@ class Rehearsal:
         self._ids = RequestIds()
 
     async def serve(self, exchange: Exchange) -> None:
-        """Serve one request, or cause its fault."""
         try:
             fault = self._find_fault(exchange.headers)
         except Problem as problem:
@@ -61,7 +58,6 @@ class Rehearsal:
             cast("Any", exchange).response_started = True  # so the connection is reset instead of a 500
 
     def _find_fault(self, headers: Headers) -> str:
-        """Return the fault to cause now, or "". Raises Problem("invalid_request")."""
         sent = dict(headers)
         key = next((sent[name] for name in _KEY_HEADERS if name in sent), b"")
         if HEADER not in sent or not key:
@@ -84,8 +80,6 @@ class Rehearsal:
 
 
 class _Lost:
-    """An exchange whose response is not sent."""
-
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 

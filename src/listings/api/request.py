@@ -16,9 +16,10 @@ from listings.http.accept_encoding import Encodings
 from listings.http.asgi import LARGE_RESPONSE_BYTES, ClientDisconnectedError, Exchange
 from listings.http.large_bodies import LARGE_BODY_BYTES, LargeBodies, ReceivedBody, Upload
 from listings.queues import FairQueue
+from listings.service.pictures import MAX_PICTURE_BYTES
 
 MAX_BODY_BYTES = 2 * 1024 * 1024
-_MAX_ESCAPED_BYTES = 6  # of a code point in JSON
+_MAX_ESCAPED_BYTES = 6  # for a code point in JSON
 _MAX_DIGITS = 15  # a longer Content-Length exceeds every limit
 _PREFERENCE = re.compile(r'(?:[^,"]|"[^"]*")+')
 _KEY_IN_QUERY = re.compile(rb"(?:^|&)(?:x[-_])?(?:api[-_]?key|access[-_]token|token|key)=", re.IGNORECASE)
@@ -34,33 +35,11 @@ class RequestIds:
         self._numbers = count(1)
 
     def next(self) -> str:
-        """Return a new id."""
         return self._prefix + next(self._numbers).to_bytes(5).hex()  # formatting takes twice as long
 
 
 class Request:
     """The parts of a request that checks and handlers need, and their intermediate results."""
-
-    __slots__ = (
-        "_exchange",
-        "_headers",
-        "_received",
-        "_repeated",
-        "body",
-        "cache",
-        "caller",
-        "decision",
-        "dry_runs",
-        "id",
-        "is_test",
-        "lists",
-        "method",
-        "path",
-        "query",
-        "route",
-        "segment",
-        "upload",
-    )
 
     caller: Caller  # set by the checks, if the endpoint needs a key
 
@@ -85,12 +64,8 @@ class Request:
         self._exchange = exchange
         self._headers = dict(headers)
         self._repeated = headers if len(self._headers) != len(headers) else None
-        self.id = self._sent_id() or ids.next()
-
-    def _sent_id(self) -> str | None:
-        """Return the client's own request id, if it is valid: 1 to 128 visible ASCII characters."""
-        value = self._headers.get(b"x-request-id")
-        return value.decode("latin-1") if value is not None and _REQUEST_ID.fullmatch(value) else None
+        sent = self._headers.get(b"x-request-id")
+        self.id = sent.decode("latin-1") if sent is not None and _REQUEST_ID.fullmatch(sent) else ids.next()
 
     def header(self, name: bytes) -> str:
         """Return the value of a header without surrounding space; of repeated ones the last, "" if it is missing."""
@@ -136,12 +111,10 @@ class Request:
 
     @property
     def names_encodings(self) -> bool:
-        """Whether Accept-Encoding is set."""
         return b"accept-encoding" in self._headers
 
     @property
     def encodings(self) -> Encodings:
-        """The encodings of a body that the client accepts."""
         if not self.names_encodings:
             return accept_encoding.PLAIN
         return accept_encoding.parse_accept_encoding(",".join(self.header_values(b"accept-encoding")))
@@ -158,28 +131,27 @@ class Request:
 
     @property
     def strict(self) -> bool:
-        """Whether `Prefer: handling=strict` is set."""
         return self._prefers("handling", "strict")
 
     @property
     def wants_representation(self) -> bool:
-        """Whether `Prefer: return=representation` is set."""
         return self._prefers("return", "representation")
 
     @property
     def wants_details(self) -> bool:
-        """Whether `Prefer: errors=detailed` is set."""
         return self._prefers("errors", "detailed")
 
     def _prefers(self, name: str, value: str) -> bool:
-        """Return whether the first preference of this name has this value (RFC 7240, 2)."""
         if b"prefer" not in self._headers:
             return False
-        preferences = map(_normalize, _PREFERENCE.findall(",".join(self.header_values(b"prefer"))))
-        return next((each for each in preferences if each.startswith(f"{name}=")), "") == f"{name}={value}"
+        for preference in _PREFERENCE.findall(",".join(self.header_values(b"prefer"))):
+            named = preference.partition(";")[0].replace(" ", "").replace("\t", "").replace('"', "").lower()
+            if named.startswith(f"{name}="):  # the first one counts (RFC 7240, 2)
+                return bool(named == f"{name}={value}")
+        return False
 
-    async def read_body(self, max_bytes: int, large_bodies: LargeBodies) -> bool:
-        """Read the whole body, of at most `max_bytes`, into `body`. Return whether the request had to wait for it.
+    async def read_body(self, large_bodies: LargeBodies) -> bool:
+        """Read the whole body into `body`. Return whether the request had to wait for it.
 
         Call `release_body` when the request is processed.
 
@@ -187,50 +159,50 @@ class Request:
         """
         self._require_uncompressed()
         part = self._exchange.take_body()
-        if not part[1] and len(part[0]) <= max_bytes and len(part[0]) <= LARGE_BODY_BYTES:
+        if not part[1] and len(part[0]) <= LARGE_BODY_BYTES:
             self.body = part[0]
             return False
-        self._check_length(max_bytes)
-        received = self._received = ReceivedBody(large_bodies, self.caller.account_id, part)
+        self._check_length(MAX_BODY_BYTES)
+        received = ReceivedBody(large_bodies, self.caller.account_id, part)
         part = b"", True  # it must not stay in memory while the client stalls
-        received.set_limit(max_bytes, _too_large(max_bytes))
-        while await received.needs_more():
-            received.add(await self._receive_chunk())
+        await self._receive(received, MAX_BODY_BYTES)
         self.body = await large_bodies.read(received)
         return True
 
-    async def receive_upload(self, max_bytes: int, uploads: LargeBodies) -> bool:
-        """Write the whole body, of at most `max_bytes`, to the file `upload`. Otherwise like `read_body`."""
+    async def receive_upload(self, uploads: LargeBodies) -> bool:
+        """Write the whole body to the file `upload`. Otherwise like `read_body`."""
         self._require_uncompressed()
-        self._check_length(max_bytes)
-        received = self._received = Upload(uploads, self.caller.account_id, self._exchange.take_body())
+        self._check_length(MAX_PICTURE_BYTES)
+        received = Upload(uploads, self.caller.account_id, self._exchange.take_body())
+        await self._receive(received, MAX_PICTURE_BYTES)
+        self.upload = await received.finish_upload()
+        return True
+
+    async def _receive(self, received: ReceivedBody, max_bytes: int) -> None:
+        self._received = received
         received.set_limit(max_bytes, _too_large(max_bytes))
         while await received.needs_more():
             received.add(await self._receive_chunk())
-        self.upload = await received.finish_upload()
-        return True
 
     def _require_uncompressed(self) -> None:
         if any(value.lower() != "identity" for value in self.header_values(b"content-encoding")):
             raise Problem("unsupported_encoding", "Content-Encoding must be identity: send the body uncompressed")
 
     def _check_length(self, max_bytes: int) -> None:
-        """Raise Problem("body_too_large") if Content-Length is too large."""
         declared = self.header(b"content-length").lstrip("0")
         if len(declared) > _MAX_DIGITS or (declared and int(declared) > max_bytes):
             raise _too_large(max_bytes)
 
     def release_body(self) -> None:
-        """Release a large body, and its memory."""
         if self._received is not None:
             self._received.release()
             self._received = self.upload = None
             self.body = b""
 
-    async def skip_body(self, max_bytes: int) -> bool:
+    async def skip_body(self) -> bool:
         """Discard a body that the endpoint does not use. Return whether there was one. Raises ClientDisconnectedError.
 
-        For GET and HEAD, the connection discards the rest above `max_bytes`. For a write, raises
+        For GET and HEAD, the connection discards the rest of one that is too large. For a write, raises
         Problem("body_too_large"): a request that may be incomplete must change nothing.
         """
         more = self.header(b"content-length") not in {"", "0"} or b"transfer-encoding" in self._headers
@@ -238,13 +210,13 @@ class Request:
             return False
         is_write = self.method not in {"GET", "HEAD"}
         if is_write:
-            self._check_length(max_bytes)
+            self._check_length(MAX_BODY_BYTES)
         size = 0
-        while more and size <= max_bytes:
+        while more and size <= MAX_BODY_BYTES:
             chunk, more = await self._receive_chunk()
             size += len(chunk)
-        if is_write and size > max_bytes:
-            raise _too_large(max_bytes)
+        if is_write and size > MAX_BODY_BYTES:
+            raise _too_large(MAX_BODY_BYTES)
         return True
 
     def has_room(self, listing: Listing) -> bool:
@@ -277,8 +249,3 @@ class Request:
 
 def _too_large(max_bytes: int) -> Problem:
     return Problem("body_too_large", f"The body must be at most {max_bytes} bytes")
-
-
-def _normalize(preference: str) -> str:
-    """Remove parameters, space and quotes, and lowercase."""
-    return preference.partition(";")[0].replace(" ", "").replace("\t", "").replace('"', "").lower()

@@ -14,12 +14,10 @@ WHOLE_LIST = ""
 
 
 class _Account:
-    """The cached responses of one account, each with the revision at which its content was read."""
-
     __slots__ = ("bytes", "responses")
 
     def __init__(self) -> None:
-        self.responses: dict[str, tuple[int, Response]] = {}
+        self.responses: dict[str, tuple[int, Response]] = {}  # with the revision at which the content was read
         self.bytes = 0
 
 
@@ -42,7 +40,8 @@ class ResponseCache:
         """Return the response with a listing (`name`: its id) unless a listing of the account has changed since."""
         account_id = caller.account_id
         last_change = self._revisions.get_cached_last_change_revision(caller.bucket, account_id)
-        if last_change is None and self._has(account_id, name):
+        account = self._accounts.get(account_id)
+        if last_change is None and account is not None and name in account.responses:
             last_change = await self._revisions.get_last_change_revision(caller.bucket, account_id)
         return self.find(account_id, last_change, name) if last_change is not None else None
 
@@ -54,10 +53,6 @@ class ResponseCache:
         self._accounts.move_to_end(account_id)
         revision, response = account.responses.get(name, (-1, None))
         return response if revision >= since else None
-
-    def _has(self, account_id: int, name: str) -> bool:
-        account = self._accounts.get(account_id)
-        return account is not None and name in account.responses
 
     def store(self, account_id: int, revision: int, name: str, response: Response) -> Response:
         """Cache a response whose content was read at `revision` or later. Return it with its key."""

@@ -1,7 +1,6 @@
 """The routes: path and method to endpoint."""
 
 import re
-from collections.abc import Mapping
 
 from listings.api import handlers, images, own_key, reverts
 from listings.api.codec import LISTINGS_PATH, REVERTS_PATH, MethodNotAllowed
@@ -62,20 +61,6 @@ def route(request: Request, prefix: str) -> Endpoint:
 
     Raises Problem: path_not_found, method_not_allowed.
     """
-    methods = _find_methods(request, prefix)
-    endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
-    if endpoint is None:
-        raise MethodNotAllowed(request.method, _format_allow(methods))
-    return endpoint
-
-
-def _format_allow(methods: Mapping[str, Endpoint]) -> str:
-    """Return the value of the Allow header."""
-    readable = ["GET", "HEAD"] if "GET" in methods else []
-    return ", ".join([*readable, *(method for method in methods if method != "GET")])
-
-
-def _find_methods(request: Request, prefix: str) -> Mapping[str, Endpoint]:
     if prefix:
         request.path = remove_prefix(request.path, prefix)
     path = request.path
@@ -84,7 +69,13 @@ def _find_methods(request: Request, prefix: str) -> Mapping[str, Endpoint]:
     if path not in ROUTES:
         path = _match_pattern(request, prefix)
     request.route = path
-    return ROUTES[path]
+    methods = ROUTES[path]
+    endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
+    if endpoint is None:
+        readable = ["GET", "HEAD"] if "GET" in methods else []
+        allowed = ", ".join([*readable, *(method for method in methods if method != "GET")])
+        raise MethodNotAllowed(request.method, allowed)
+    return endpoint
 
 
 def remove_prefix(path: str, prefix: str) -> str:

@@ -17,30 +17,30 @@ EXIT_ERROR = 1
 
 _COMMANDS = {
     "account": "listings.cli.accounts:account",
-    "backup": "listings.cli.backup:backup",
-    "compact": "listings.cli.backup:compact",
+    "backup": "listings.cli.database:backup",
+    "compact": "listings.cli.database:compact",
     "completion": "listings.cli.completion:completion",
-    "copy": "listings.cli.copy:copy",
-    "delete": "listings.cli.listing:delete",
+    "copy": "listings.cli.database:copy",
+    "delete": "listings.cli.moderation:delete",
     "doctor": "listings.cli.doctor:doctor",
     "export": "listings.cli.transfer:export",
-    "inbox": "listings.cli.inbox:inbox",
+    "inbox": "listings.cli.moderation:inbox",
     "import": "listings.cli.transfer:import_",
     "key": "listings.cli.keys:key",
-    "list": "listings.cli.listing:list_listings",
+    "list": "listings.cli.moderation:list_listings",
     "market": "listings.cli.market:market",
-    "migrate": "listings.cli.migrate:migrate",
+    "migrate": "listings.cli.database:migrate",
     "operator": "listings.cli.operators:operator",
-    "picture": "listings.cli.pictures:picture",
+    "picture": "listings.cli.moderation:picture",
     "reload": "listings.cli.reload:reload",
     "report": "listings.cli.report:report",
-    "restore": "listings.cli.backup:restore",
-    "restored": "listings.cli.backup:restored",
+    "restore": "listings.cli.database:restore",
+    "restored": "listings.cli.database:restored",
     "serve": "listings.cli.serve:serve",
     "settings": "listings.cli.settings:settings",
-    "show": "listings.cli.listing:show_listing",
-    "takedown": "listings.cli.takedowns:takedown",
-    "undelete": "listings.cli.listing:undelete",
+    "show": "listings.cli.moderation:show_listing",
+    "takedown": "listings.cli.moderation:takedown",
+    "undelete": "listings.cli.moderation:undelete",
 }
 _SYNONYMS = {
     "check": "doctor",
@@ -88,7 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code: 0 on success, 1 on failure, 2 on wrong usage."""
     _prepare_streams()
     code = _run(arguments)
-    _discard_unwritten_output()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # discard the rest, or the interpreter's last flush fails, with exit code 120
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
 
@@ -116,13 +120,9 @@ def describe_output_error(error: OSError) -> str:
 
 
 def _prepare_streams() -> None:
-    """Open streams that were closed before the program started: writing to stdout then fails, stderr is discarded.
-
-    With PYTHONUNBUFFERED, give stdout a buffer: `_describe` recognises a failed write by the output that remains.
-    """
-    if sys.stdout is None:
+    if sys.stdout is None:  # it was closed before the program started: writing then fails
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):  # PYTHONUNBUFFERED: `_describe` needs a buffer
         sys.stdout = os.fdopen(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
@@ -135,15 +135,6 @@ def _describe(error: Exception) -> str:
         except OSError:
             return describe_output_error(error)
     return f"Unexpected error, please report it: {type(error).__name__}: {error}"
-
-
-def _discard_unwritten_output() -> None:
-    """Discard output that can't be written. Otherwise the interpreter's last flush fails, with exit code 120."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _print_error(message: str) -> int:

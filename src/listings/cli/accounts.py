@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from listings.cli import changes, members
-from listings.cli.group import SuggestingGroup
+from listings.cli.group import SuggestingGroup, example
 from listings.cli.output import (
     Data,
     account_data,
@@ -56,17 +56,14 @@ for command in (members.invite, members.erase, members.export, changes.changes, 
 
 
 @account.command(short_help="Create an account.")
+@example('listings account create --name "Alice\'s Attic" --email alice@example.com --months 12')
 @click.option("--name", required=True, help="The name of the account.")
 @click.option("--email", required=True, help="Its email address, unique among accounts.")
 @click.option("--months", type=_MONTHS, metavar="N", help="Start a Business plan that lasts N calendar months.")
 @click.option("--until", type=DATE, metavar="DATE", help="Start a Business plan that ends on DATE.")
 @json_option
 def create(name: str, email: str, months: int | None, until: int | None) -> None:
-    """Create an account, without a plan unless you give --months or --until.
-
-    \b
-    Example: listings account create --name "Alice's Attic" --email alice@example.com --months 12
-    """
+    """Create an account, without a plan unless you give --months or --until."""
     if months is not None and until is not None:
         raise click.UsageError("Give --months or --until, not both.")
 
@@ -78,6 +75,7 @@ def create(name: str, email: str, months: int | None, until: int | None) -> None
 
 
 @account.command(short_help="Start, extend or end an account's Business plan.")
+@example("listings account plan alice@example.com --months 1")
 @click.argument("account")
 @click.option("--months", type=_MONTHS, metavar="N", help="Extend the plan by N months, from its end or from now.")
 @click.option("--until", type=DATE, metavar="DATE", help="End the plan on DATE, which may be in the past.")
@@ -86,21 +84,12 @@ def create(name: str, email: str, months: int | None, until: int | None) -> None
 @click.option("--trial", is_flag=True, help="Start the trial of test mode now, for LISTINGS_TRIAL_DAYS.")
 @json_option
 def plan(
-    account: str,
-    months: int | None,
-    until: int | None,
-    decline: str | None,
-    *,
-    expire: bool,
-    trial: bool,
+    account: str, months: int | None, until: int | None, decline: str | None, *, expire: bool, trial: bool
 ) -> None:
     """Start, extend or end the Business plan of ACCOUNT, or decline the seller's request for it.
 
     A later end of the plan closes the seller's open request. The seller gets an email, if mail is on, and sees the
     answer on the plan page.
-
-    \b
-    Example: listings account plan alice@example.com --months 1
     """
     if [months is not None, until is not None, decline is not None, expire, trial].count(True) != 1:
         raise click.UsageError("Give exactly one of --months, --until, --decline, --expire and --trial.")
@@ -124,6 +113,7 @@ def plan(
 
 
 @account.command(name="list", short_help="List accounts.")
+@example("listings account list --search alice")
 @click.option("--search", default="", metavar="TEXT", help="List those whose name or email contains TEXT.")
 @click.option("--expired", is_flag=True, help="List those whose plan has ended.")
 @click.option("--largest", is_flag=True, help="List the ten that store most, with their bytes.")
@@ -133,9 +123,6 @@ def list_accounts(*, search: str, expired: bool, largest: bool, requests: bool) 
     """List all accounts, or only some of them.
 
     Answer a request with `listings account plan`: --months or --until grants it, --decline declines it.
-
-    \b
-    Example: listings account list --search alice
     """
     if largest + requests + bool(search or expired) > 1:
         raise click.UsageError("Give --largest, --requests, or --search and --expired.")
@@ -180,14 +167,11 @@ async def _list_requests(services: Services) -> list[Data]:
 
 
 @account.command(name="show", short_help="Show an account.")
+@example("listings account show alice@example.com")
 @click.argument("account")
 @json_option
 def show_account(account: str) -> None:
-    """Show ACCOUNT, its listings, keys, open request for the plan, requests of 24 hours, and what it stores.
-
-    \b
-    Example: listings account show alice@example.com
-    """
+    """Show ACCOUNT, its listings, keys, open request for the plan, requests of 24 hours, and what it stores."""
 
     async def use(services: Services) -> Data:
         owner = await services.accounts.find(account)
@@ -224,6 +208,7 @@ async def _describe_size(services: Services, owner: Account) -> Data:
 
 
 @account.command(short_help="Set an account's own limits.")
+@example("listings account limits alice@example.com --listings 500000 --bytes 5000000000")
 @click.argument("account")
 @click.option("--listings", type=_LIMIT, metavar="N", help="Instead of LISTINGS_MAX_ACCOUNT_LISTINGS.")
 @click.option("--bytes", "text_bytes", type=_LIMIT, metavar="N", help="Instead of LISTINGS_MAX_ACCOUNT_BYTES.")
@@ -236,9 +221,6 @@ def limits(
     """Set the limits of ACCOUNT that differ from the settings. 0 means the same as in the setting.
 
     Limits that are not given are those of the settings.
-
-    \b
-    Example: listings account limits alice@example.com --listings 500000 --bytes 5000000000
     """
     own = (UNLIMITED if listings == 0 else listings, UNLIMITED if text_bytes == 0 else text_bytes, stored)
 
@@ -252,6 +234,7 @@ def limits(
 
 
 @account.command(short_help="Disable an account.")
+@example("listings account disable alice@example.com")
 @click.argument("account")
 @json_option
 def disable(account: str) -> None:
@@ -260,20 +243,14 @@ def disable(account: str) -> None:
     Nothing is deleted.
 
     `listings account enable` reverses this.
-
-    \b
-    Example: listings account disable alice@example.com
     """
     show(status_data(with_service(lambda services: services.accounts.disable(account))))
 
 
 @account.command(short_help="Enable a disabled account.")
+@example("listings account enable alice@example.com")
 @click.argument("account")
 @json_option
 def enable(account: str) -> None:
-    """Enable the disabled ACCOUNT, so that its keys work again.
-
-    \b
-    Example: listings account enable alice@example.com
-    """
+    """Enable the disabled ACCOUNT, so that its keys work again."""
     show(status_data(with_service(lambda services: services.accounts.enable(account))))

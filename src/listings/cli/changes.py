@@ -5,6 +5,7 @@ from itertools import groupby
 
 import click
 
+from listings.cli.group import example
 from listings.cli.output import (
     ACTOR_NAMES,
     Data,
@@ -21,9 +22,8 @@ from listings.domain import timestamps
 from listings.domain.changes import Change, get_name
 from listings.domain.history import OPERATOR
 from listings.domain.number_text import format_count
-from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertRequest
+from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertPreview, RevertRequest
 from listings.service import Services
-from listings.service.history.reverts import Preview
 
 _MAX_SHOWN = 20  # conflicts
 _REASONS = {
@@ -35,6 +35,7 @@ _REASONS = {
 
 
 @click.command(short_help="List the last change sets of an account's listings.")
+@example("listings account changes alice@example.com --last 50")
 @click.argument("account")
 @click.option("--last", "count", type=Integer(1, 1000), default=20, metavar="N", help="How many. Default: 20")
 @json_option
@@ -42,9 +43,6 @@ def changes(account: str, count: int) -> None:
     """List the last change sets of ACCOUNT, oldest first: what each write of its listings changed.
 
     "part of" is the id of the import or the revert that a change set belongs to, which `listings account undo` takes.
-
-    \b
-    Example: listings account changes alice@example.com --last 50
     """
 
     async def use(services: Services) -> list[Data]:
@@ -70,6 +68,7 @@ def _describe_set(group: Sequence[Change], names: dict[int, str]) -> Data:
 
 
 @click.command(short_help="Undo changes of an account's listings.")
+@example('listings account undo alice@example.com --key 7 --since "2026-11-20 22:00:00" --dry-run')
 @click.argument("account")
 @click.option("--change", type=ID, metavar="ID", help="Undo one change set.")
 @click.option("--import", "import_id", type=ID, metavar="ID", help="Undo an import: the id of its first change set.")
@@ -94,15 +93,11 @@ def undo(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Undo changes of the listings of ACCOUNT. Fields that were changed later are reported and stay as they are.
-
-    \b
-    Example: listings account undo alice@example.com --key 7 --since "2026-11-20 22:00:00" --dry-run
-    """
+    """Undo changes of the listings of ACCOUNT. Fields that were changed later are reported and stay as they are."""
     subjects: dict[RevertKind, int | None] = {"change": change, "import": import_id, "revert": revert, "key": key}
     request = _build_request(subjects, since, until)._replace(overwrite=overwrite)
 
-    async def load_preview(services: Services) -> tuple[int, Preview]:
+    async def load_preview(services: Services) -> tuple[int, RevertPreview]:
         owner = await services.accounts.find(account)
         return owner.id, await services.reverts.preview(owner.id, request)
 
@@ -113,16 +108,12 @@ def undo(
         print_dry_run()
         return
     if not yes:
-        click.confirm(_ask(preview), abort=True, err=True)
-    done, conflicts = with_service(lambda services: _undo(services, account_id, request))
+        listings = format_count(preview.counts.reverted, "listing")
+        conflicts = format_count(preview.counts.conflicts, "conflict")
+        click.confirm(f"This changes {listings}, with {conflicts}. Continue?", abort=True, err=True)
+    done, kept = with_service(lambda services: _undo(services, account_id, request))
     show(_build_data(done.key.id, done.counts))
-    _print_conflicts(conflicts)
-
-
-def _ask(preview: Preview) -> str:
-    listings = format_count(preview.counts.reverted, "listing")
-    conflicts = format_count(preview.counts.conflicts, "conflict")
-    return f"This changes {listings}, with {conflicts}. Continue?"
+    _print_conflicts(kept)
 
 
 async def _undo(services: Services, account_id: int, request: RevertRequest) -> tuple[Revert, list[RevertConflict]]:
@@ -147,12 +138,7 @@ def _build_request(subjects: dict[RevertKind, int | None], since: int | None, un
 
 
 def _build_data(revert_id: int | None, counts: RevertCounts) -> dict[str, int | bool | None]:
-    return {
-        "id": revert_id,
-        "reverted": counts.reverted,
-        "unchanged": counts.unchanged,
-        "conflicts": counts.conflicts,
-    }
+    return {"id": revert_id, "reverted": counts.reverted, "unchanged": counts.unchanged, "conflicts": counts.conflicts}
 
 
 def _print_conflicts(conflicts: Sequence[RevertConflict]) -> None:

@@ -5,11 +5,13 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from listings.cli import demo_history, seed
-from listings.cli.demo_market import DemoSeller, read_sellers
 from listings.cli.seed import SeedAccount
 from listings.domain import api_keys, fields
 from listings.domain.errors import Problem
@@ -31,8 +33,6 @@ _PASSWORD_FORMAT = re.compile(r"[A-Za-z0-9_-]{16}")
 
 
 class _Role(NamedTuple):
-    """The key and the plan of one of the first three sellers."""
-
     variable: str  # in demo.env, of the key
     description: str
     plan_end: str
@@ -45,6 +45,15 @@ _ROLES = (
 )
 
 
+class DemoSeller(msgspec.Struct, frozen=True):
+    """A seller with listings as in the body of a create."""
+
+    name: str
+    email: str
+    listings: tuple[dict[str, Any], ...]
+    contact: str = ""
+
+
 class Demo(NamedTuple):
     """The demo's keys by variable, the console's password, and the email address and a listing of the first seller."""
 
@@ -55,6 +64,12 @@ class Demo(NamedTuple):
     rehearses: bool = False  # whether requests may ask for faults
 
 
+def read_sellers() -> tuple[DemoSeller, ...]:
+    """Return the sellers. The first three are Alice, Bob and Charlie, who get a key and a password."""
+    content = files("listings.cli").joinpath("demo_market.json").read_bytes()
+    return msgspec.json.decode(content, type=tuple[DemoSeller, ...])
+
+
 async def prepare(services: Services, folder: Path) -> Demo:
     """Create missing accounts, keys and listings. Keys and password of an earlier run are read from demo.env."""
     saved = _read_environment(folder / "demo.env")
@@ -63,7 +78,8 @@ async def prepare(services: Services, folder: Path) -> Demo:
     password = saved_password if _PASSWORD_FORMAT.fullmatch(saved_password) else secrets.token_urlsafe(12)
     sellers = read_sellers()
     first: list[int | None] = []
-    with closing(_go_back(services)) as earlier:
+    start = services.clock() - (demo_history.USAGE_DAYS + 1) * DAY_SECONDS  # before the first request and listing
+    with closing(Services(services.revisions, None, _stop_clock(start))) as earlier:
         for seller, role in zip(sellers, _ROLES, strict=False):
             then = await _choose_time(services, earlier, seller)
             account = await seed.ensure_account(then, SeedAccount(seller.name, seller.email, role.plan_end))
@@ -76,14 +92,7 @@ async def prepare(services: Services, folder: Path) -> Demo:
     return Demo(keys, password, sellers[0].email, first[0])
 
 
-def _go_back(services: Services) -> Services:
-    """Return services for what happened before the first request and the first listing."""
-    moment = services.clock() - (demo_history.USAGE_DAYS + 1) * DAY_SECONDS
-    return Services(services.revisions, None, _stop_clock(moment))
-
-
 async def _choose_time(services: Services, earlier: Services, seller: DemoSeller) -> Services:
-    """Return the services with which a seller is completed: the earlier ones for a new account."""
     with suppress(Problem):
         await services.accounts.find(seller.email)
         return services
@@ -136,7 +145,6 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
 
 
 async def _ensure_password(services: Services, account: Account, password: str) -> None:
-    """Set the password of an enabled account's owner, unless it is this one already."""
     if account.disabled_at is not None:
         return
     if not await services.sessions.is_password_correct(account, password):
@@ -145,7 +153,6 @@ async def _ensure_password(services: Services, account: Account, password: str) 
 
 
 async def _ensure_key(services: Services, account: Account, saved: str | None) -> tuple[str, Caller]:
-    """Return the saved key if it is usable, or create a key."""
     if saved is not None and api_keys.is_well_formed(saved):
         caller = await services.keys.find(saved)
         if caller is None:
@@ -162,7 +169,6 @@ async def _ensure_key(services: Services, account: Account, saved: str | None) -
 
 
 async def _ensure_seller(services: Services, earlier: Services, seller: DemoSeller) -> None:
-    """Create another seller of the market, with neither a key nor a password."""
     then = await _choose_time(services, earlier, seller)
     account = await seed.ensure_account(then, SeedAccount(seller.name, seller.email, _FUTURE))
     await _ensure_contact(then, account, seller)
@@ -176,10 +182,7 @@ async def _ensure_contact(services: Services, account: Account, seller: DemoSell
 
 
 async def _ensure_listings(services: Services, caller: Caller, listings: Sequence[dict[str, Any]]) -> int | None:
-    """Create the demo's listings if the account never had any.
-
-    Return the id of its oldest active listing, or else of its oldest paused one. None means that all are deleted.
-    """
+    # Returns the id of the oldest active listing, or else of the oldest paused one, or None if all are deleted.
     statuses: tuple[Status, ...] = ("active", "inactive", "deleted")
     for status in statuses:
         query = ListingQuery(status=status, descending=False, limit=1)
@@ -197,7 +200,6 @@ async def _ensure_listings(services: Services, caller: Caller, listings: Sequenc
 
 
 def _stop_clock(moment: float) -> Callable[[], float]:
-    """Return a clock that stands still."""
     return lambda: moment
 
 

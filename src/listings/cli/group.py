@@ -1,10 +1,13 @@
 """Command groups that import commands when they are used, and suggest a command instead of an unknown one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from inspect import cleandoc
+from typing import Any, TypeVar
 
 import click
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 _REPLACING = "restore"  # `restore` replaces the database, so it is suggested only for what begins like it
 
@@ -52,3 +55,13 @@ class LazyGroup(SuggestingGroup):
         module, _, name = self._import_paths[cmd_name].partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command
+
+
+def example(command_line: str) -> Callable[[C], C]:
+    """Add an example to the end of a command's help."""
+
+    def add(command: C) -> C:
+        command.__doc__ = f"{cleandoc(command.__doc__ or '')}\n\n\b\nExample: {command_line}"
+        return command
+
+    return add

@@ -56,21 +56,15 @@ async def _index(settings: Settings) -> None:
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-def _read_line(descriptor: int) -> bytes:
-    """Read a line without what follows it."""
-    line = b""
-    while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
-        line += byte
-    return line
-
-
 def main() -> None:
     """Run the process."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the service handles them, and closes our input
     limit_malloc()
     os.nice(_NICENESS)
-    line = _read_line(sys.stdin.fileno())
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(sys.stdin.fileno(), 1)):  # nothing after the line
+        line += byte
     if not line:
         return  # the service has ended
     try:

@@ -6,7 +6,7 @@ from typing import BinaryIO, get_args
 import click
 
 from listings.cli import describe_output_error
-from listings.cli.group import SuggestingGroup
+from listings.cli.group import SuggestingGroup, example
 from listings.cli.output import Data, json_option, key_data, listed_key_data, print_message, show_json, show_rows
 from listings.cli.parameters import DATE, ID, Integer
 from listings.cli.service import with_service
@@ -30,6 +30,7 @@ def key() -> None:
 
 
 @key.command(short_help="Create a key.")
+@example("listings key create alice@example.com --name warehouse")
 @click.argument("account")
 @click.option("--name", required=True, help="The name of the key, such as the program that uses it.")
 @click.option("--expires", type=DATE, metavar="DATE", help="The date on which the key stops working.")
@@ -53,9 +54,6 @@ def create(
     """Create a key for ACCOUNT and print it. It is shown only once.
 
     The account needs an active Business plan.
-
-    \b
-    Example: listings key create alice@example.com --name warehouse
     """
     if is_test and key_file is not None:
         raise click.UsageError("Give --test or --key-file, not both.")
@@ -67,19 +65,17 @@ def create(
             return await services.test_mode.create_key(owner, name, expires, access=access)
         return await services.keys.create(account, name, expires, secret, access=access)
 
-    _show_issued(_issue(use))
+    _issue(use)
 
 
 @key.command(name="list", short_help="List an account's keys.")
+@example("listings key list alice@example.com")
 @click.argument("account")
 @json_option
 def list_keys(account: str) -> None:
     """List the keys of ACCOUNT, including expired and revoked ones, and those of its test mode.
 
     The time of last use may be up to a minute old.
-
-    \b
-    Example: listings key list alice@example.com
     """
 
     async def use(services: Services) -> list[Data]:
@@ -92,6 +88,7 @@ def list_keys(account: str) -> None:
 
 
 @key.command(short_help="Replace a key with a new one.")
+@example("listings key rotate 7 --grace 48")
 @click.argument("key_id", type=ID)
 @click.option(
     "--grace",
@@ -105,26 +102,19 @@ def rotate(key_id: int, grace: int) -> None:
     """Replace the key KEY_ID with a new one and print that. It is shown only once.
 
     The new key has the name, the access and the expiry date of the old one.
-
-    \b
-    Example: listings key rotate 7 --grace 48
     """
     issued = _issue(lambda services: services.keys.rotate(key_id, grace * 3600))
-    _show_issued(issued)
     if issued.key.expires_at is not None:
         expiry = timestamps.format_timestamp(issued.key.expires_at)
         print_message(f"It expires at {expiry}, as the old key did before the rotation")
 
 
 @key.command(short_help="Revoke a key.")
+@example("listings key revoke 7")
 @click.argument("key_id", type=ID)
 @json_option
 def revoke(key_id: int) -> None:
-    """Revoke the key KEY_ID immediately and permanently.
-
-    \b
-    Example: listings key revoke 7
-    """
+    """Revoke the key KEY_ID immediately and permanently."""
     revoked = with_service(lambda services: services.keys.revoke(key_id))
     show_json(key_data(revoked))
     print_message(f"Revoked key {revoked.id} ({revoked.hint})")
@@ -132,19 +122,17 @@ def revoke(key_id: int) -> None:
 
 def _issue(use: Callable[[Services], Awaitable[IssuedKey]]) -> IssuedKey:
     try:
-        return with_service(use)
+        issued = with_service(use)
     except KeyboardInterrupt:
         advice = "see `listings key list` for a new key that was not shown, and revoke it"
         raise Problem("unavailable", f"Stopped: {advice}") from None
-
-
-def _show_issued(issued: IssuedKey) -> None:
     try:
         if not show_json(key_data(issued.key, issued.secret)):
             click.echo(issued.secret)
     except OSError as error:
         lost = f"key {issued.key.id} was created but could not be printed: run `listings key revoke {issued.key.id}`"
         raise Problem("unavailable", f"{describe_output_error(error)}; {lost}") from None
+    return issued
 
 
 def _read_key(file: BinaryIO) -> str:

@@ -2,6 +2,7 @@
 
 import click
 
+from listings.cli.group import example
 from listings.cli.output import print_message
 from listings.cli.parameters import load_settings
 from listings.domain.errors import Problem
@@ -14,13 +15,11 @@ def market() -> None:
 
 
 @market.command(short_help="Build the search index of this machine again.")
+@example("listings market rebuild")
 def rebuild() -> None:
     """Build the search index of this machine again, from the database.
 
     The running service does so in the background, or the next one does. Until then, searches use the present index.
-
-    \b
-    Example: listings market rebuild
     """
     root = folders.find_root(load_settings().file)
     try:

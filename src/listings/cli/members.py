@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import msgspec
 
+from listings.cli.group import example
 from listings.cli.output import (
     ACTOR_NAMES,
     create_file,
@@ -41,6 +42,7 @@ _PAGE_SIZE = 500
 
 
 @click.command(short_help="Invite an account's owner to the console.")
+@example("listings account invite alice@example.com --base-url https://market.example")
 @click.argument("account")
 @click.option(
     "--base-url",
@@ -55,9 +57,6 @@ def invite(account: str, base_url: str | None) -> None:
 
     The link works once, within 7 days, and invalidates earlier links. Send it only to the owner. An existing password
     works until the owner sets a new one.
-
-    \b
-    Example: listings account invite alice@example.com --base-url https://market.example
     """
     base = base_url or _default_base_url()
 
@@ -85,6 +84,7 @@ def _default_base_url() -> str:
 
 
 @click.command(short_help="Permanently delete an account's personal data.")
+@example("listings account erase alice@example.com --yes")
 @click.argument("account")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
@@ -99,9 +99,6 @@ def erase(account: str, *, yes: bool) -> None:
     These remain: the account id; the ids and dates of the listings, and the ids of the keys that created them; the
     digests, last four characters and dates of the keys; the dates and counts of imports; the dates of payments.
     Backups and logs are not changed.
-
-    \b
-    Example: listings account erase alice@example.com --yes
     """
     found = with_service(lambda services: services.accounts.find(account))
     was_erased = is_erased(found)
@@ -113,6 +110,7 @@ def erase(account: str, *, yes: bool) -> None:
 
 
 @click.command(short_help="Export the data of an account.")
+@example("listings account export alice@example.com alice.json")
 @click.argument("account")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
@@ -128,9 +126,6 @@ def export(account: str, file: Path, *, pictures: Path | None, force: bool) -> N
 
     FILE does not contain queued mail, known browsers, or payments and imports except those in the activity. It contains
     no secrets: no API keys, passwords or session tokens.
-
-    \b
-    Example: listings account export alice@example.com alice.json
     """
     if file == Path("-"):
         raise click.UsageError("FILE must be a file: this command does not write to standard output.")
@@ -149,7 +144,7 @@ def export(account: str, file: Path, *, pictures: Path | None, force: bool) -> N
 
 
 async def _write(services: Services, owner: Account, target: BinaryIO) -> None:
-    """Write each row as it is read, so that memory does not grow with the account."""
+    # Each row is written as it is read, so that memory does not grow with the account.
     target.write(b'{"account":' + msgspec.json.encode(await _account_data(services, owner)))
     for name, rows in _sections(services, owner).items():
         target.write(b',\n"%b":[' % name.encode())

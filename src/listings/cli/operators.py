@@ -2,6 +2,7 @@
 
 import click
 
+from listings.cli.group import example
 from listings.cli.output import Data, json_option, show, show_rows
 from listings.cli.service import with_service
 from listings.domain.model import Account
@@ -15,6 +16,7 @@ def operator() -> None:
 
 
 @operator.command(short_help="Make an account's owner an operator.")
+@example("listings operator add alice@example.com")
 @click.argument("account")
 @json_option
 def add(account: str) -> None:
@@ -22,34 +24,25 @@ def add(account: str) -> None:
 
     Enter the secret or the link in an authenticator app. If the secret is lost, run the command again: the new secret
     replaces it.
-
-    \b
-    Example: listings operator add alice@example.com
     """
     added = with_service(lambda services: services.operators.add(account))
     show({**_data(added.account), "secret": added.secret, "link": added.link})
 
 
 @operator.command(short_help="Remove an operator.")
+@example("listings operator remove alice@example.com")
 @click.argument("account")
 @json_option
 def remove(account: str) -> None:
-    """Remove the operator ACCOUNT immediately. The account itself stays as it is.
-
-    \b
-    Example: listings operator remove alice@example.com
-    """
+    """Remove the operator ACCOUNT immediately. The account itself stays as it is."""
     show(_data(with_service(lambda services: services.operators.remove(account))))
 
 
 @operator.command(name="list", short_help="List the operators.")
+@example("listings operator list")
 @json_option
 def list_operators() -> None:
-    """List the operators, with the time of each second factor.
-
-    \b
-    Example: listings operator list
-    """
+    """List the operators, with the time of each second factor."""
 
     async def use(services: Services) -> list[Data]:
         found = await services.operators.list_all()

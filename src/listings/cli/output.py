@@ -29,6 +29,7 @@ ACTOR_NAMES = {OPERATOR: "operator", CONSOLE: "console"}
 
 _AS_JSON = "listings.cli.as_json"  # in the metadata of click's context
 _MAX_WIDTH = 10_000  # columns of a table that is not printed on a terminal
+_CONTROL = {"Cc", "Cf", "Zl", "Zp"}  # categories of characters
 _JOINER = "\N{ZERO WIDTH JOINER}"  # a control character that is part of many emoji
 
 
@@ -142,15 +143,9 @@ def listing_data(listing: Listing) -> Data:
     return {
         "id": listing.id,
         "account_id": listing.account_id,
-        "state": _state(listing),
+        "state": "deleted" if listing.deleted_at is not None else "active" if listing.is_active else "inactive",
         **{name: record[name] for name in fields},
     }
-
-
-def _state(listing: Listing) -> str:
-    if listing.deleted_at is not None:
-        return "deleted"
-    return "active" if listing.is_active else "inactive"
 
 
 def listed_key_data(key: ApiKey) -> Data:
@@ -182,21 +177,15 @@ def _format(name: str, value: Value) -> str:
 
 
 def _text(value: Value) -> str:
-    """Return printable text, or "-" if there is none.
-
-    Control characters are replaced: those in sellers' text could control the terminal.
-    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
         value = [f"{name} {count}" for name, count in value.items()]
     text = "" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
-    printable = "".join("\N{REPLACEMENT CHARACTER}" if _is_control(letter) else letter for letter in text)
-    return printable or "-"
-
-
-def _is_control(letter: str) -> bool:
-    return unicodedata.category(letter) in {"Cc", "Cf", "Zl", "Zp"} and letter != _JOINER
+    for letter in set(text):  # control characters in sellers' text could control the terminal
+        if unicodedata.category(letter) in _CONTROL and letter != _JOINER:
+            text = text.replace(letter, "\N{REPLACEMENT CHARACTER}")
+    return text or "-"
 
 
 @contextmanager

@@ -8,15 +8,7 @@ import click
 
 from listings.domain import timestamps
 from listings.domain.fields import parse_id
-from listings.settings import (
-    COPY_TARGET,
-    SETTINGS,
-    ResolvedSetting,
-    Settings,
-    load,
-    mask_password,
-    resolve_all,
-)
+from listings.settings import COPY_TARGET, SETTINGS, ResolvedSetting, Settings, load, mask_password, resolve_all
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -5,18 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from listings import maintenance
-from listings.cli.check_result import (
+from listings.cli.shared_checks import (
     CheckResult,
     Finding,
     catch_os_error,
     check_pending,
+    check_pictures,
     check_schema,
+    check_search_index,
     check_stored_times,
     fault,
     ok,
     warning,
 )
-from listings.cli.machine_checks import check_pictures, check_search_index
 from listings.domain.errors import Problem
 from listings.http.body_files import MIN_FREE_BYTES
 from listings.settings import Settings

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from listings.cli.group import example
 from listings.cli.output import print_message
 from listings.cli.parameters import load_settings
 from listings.domain.errors import Problem
@@ -15,15 +16,13 @@ _INTERVAL_SECONDS = 0.1
 
 
 @click.command(short_help="Replace the workers of a running service.")
+@example("listings reload 4711")
 @click.argument("pid", type=click.IntRange(1), metavar="PID")
 def reload(pid: int) -> None:
     """Replace the workers of the service with the process ID PID, one at a time, and wait until they are ready.
 
     The new workers have the program and the secret files of this moment. No request fails. If a new worker can't start,
     the old ones stay, and the exit code is 1. Needs LISTINGS_WORKERS of 2 or more.
-
-    \b
-    Example: listings reload 4711
     """
     path = get_path(load_settings().file.parent, pid)
     before = read_reloads(path)

@@ -20,8 +20,6 @@ from listings.service import Services
 from listings.service.accounts import validate_email, validate_name
 from listings.service.keys import INVALID_KEY_MESSAGE
 
-KEY_NAME = "seed"
-
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +92,7 @@ async def _apply(services: Services, wanted: SeedAccount, account: Account | Non
 
 async def _add_key(services: Services, wanted: SeedAccount, account: Account, key: SeedKey) -> None:
     try:
-        await services.keys.add(account, KEY_NAME, key.key, access=key.access)
+        await services.keys.add(account, "seed", key.key, access=key.access)
     except Problem as problem:
         caller = await services.keys.find(key.key) if problem.code == "key_taken" else None
         if caller is None:
@@ -131,11 +129,7 @@ async def _find(services: Services, email: str) -> Account | None:
 
 
 async def _find_account(services: Services, wanted: SeedAccount) -> tuple[Account | None, str]:
-    """Return the account of the keys, or else the one with the email, or None; and why the entry must be skipped.
-
-    Changes that sellers make must not keep the service from starting. Raises Problem if the keys belong to two
-    accounts, or one has another access.
-    """
+    # Returns why the entry must be skipped, too: changes that sellers make must not keep the service from starting.
     account = None
     for key in wanted.list_keys():
         caller = await services.keys.find(key.key)
@@ -153,7 +147,6 @@ async def _find_account(services: Services, wanted: SeedAccount) -> tuple[Accoun
 
 
 def _require_same_key(wanted: SeedAccount, account: Account, key: SeedKey, caller: Caller) -> None:
-    """Raise Problem if an existing key belongs to another account or has another access."""
     name = f"The key {api_keys.mask(key.key)} of the seed file"
     if caller.account_id != account.id:
         raise Problem("key_taken", f"{name} does not belong to the account of the other keys of {wanted.email}")
@@ -163,7 +156,6 @@ def _require_same_key(wanted: SeedAccount, account: Account, key: SeedKey, calle
 
 
 def _validate(seed: Seed) -> None:
-    """Raises ValueError or Problem for errors that msgspec's types do not detect."""
     emails = [validate_email(wanted.email) for wanted in seed.accounts]
     secrets = [key.key for wanted in seed.accounts for key in wanted.list_keys()]
     if len(set(emails)) < len(emails):

@@ -23,8 +23,9 @@ import uvloop
 from listings import maintenance, wiring
 from listings.cli import demo as demonstration
 from listings.cli import seed as seeding
+from listings.cli.database import report_backup
+from listings.cli.group import example
 from listings.cli.memory_tuning import limit_malloc, tune_garbage_collector
-from listings.cli.migrate import report_backup
 from listings.cli.output import print_message
 from listings.cli.parameters import load_settings, setting_option
 from listings.cli.service import configure_logs
@@ -54,6 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 @click.command(short_help="Run the service.")
+@example("listings serve --port 8080 --seed accounts.json")
 @setting_option("host", metavar="ADDRESS")
 @setting_option("port", metavar="PORT")
 @setting_option("workers", metavar="N")
@@ -66,11 +68,7 @@ _log = logging.getLogger(__name__)
 @click.option("-v", "--verbose", is_flag=True, help="With --demo on a terminal: log every request.")
 @setting_option("seed_file", metavar="FILE")
 def serve(*, demo: bool, rehearse: bool, verbose: bool, **flags: str | None) -> None:
-    """Run the service: create or update the database, then serve requests until stopped.
-
-    \b
-    Example: listings serve --port 8080 --seed accounts.json
-    """
+    """Run the service: create or update the database, then serve requests until stopped."""
     if rehearse and not demo:
         raise click.UsageError("--rehearse needs --demo: faults are for tests alone")
     if demo and not verbose and sys.stderr.isatty() and "LISTINGS_LOG_LEVEL" not in os.environ:
@@ -107,7 +105,6 @@ def serve(*, demo: bool, rehearse: bool, verbose: bool, **flags: str | None) -> 
 async def _prepare(
     services: Services, settings: Settings, seed: seeding.Seed | None, *, demo: bool, rehearse: bool
 ) -> demonstration.Demo | None:
-    """Apply the seed file and create the demo's accounts."""
     if seed is not None:
         await seeding.apply(services, seed)
     if not demo:
@@ -194,17 +191,15 @@ async def _run_supervisor(
 def _run_indexer(
     settings: Settings, flags: Mapping[str, str | None]
 ) -> AbstractAsyncContextManager[Callable[[], None]]:
-    """Run the process that keeps the search index current, unless there is no market."""
-    if not settings.site:
+    if not settings.site:  # there is no market
         return nullcontext(lambda: None)
     return run_companion(_INDEXER, msgspec.json.encode(flags) + b"\n")
 
 
 def _handle_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> None:
-    """Reload on SIGHUP, or stop if the terminal on which the service was started has closed."""
     on_terminal = sys.stderr.isatty()
 
-    def handle() -> None:
+    def handle() -> None:  # stop if the terminal on which the service was started has closed
         (stop if on_terminal and not sys.stderr.isatty() else reload)()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, handle)
@@ -238,15 +233,8 @@ def limit_connections(settings: Settings) -> Settings:
     limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    _grow_descriptor_table(limit)
-    return replace(settings, max_connections=min(settings.max_connections, count_connections(limit)))
-
-
-def _grow_descriptor_table(size: int) -> None:
-    """Make Linux allocate the table of open files now.
-
-    Otherwise it doubles the table when a connection does not fit in. In a process with threads, this blocks the event
-    loop for 7 to 20 ms each time.
-    """
+    # Let Linux allocate its table of open files now. Otherwise it doubles the table when a connection does not fit in,
+    # which blocks the event loop of a process with threads for 7 to 20 ms each time.
     with Path(os.devnull).open() as file:
-        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, size - 1))
+        os.close(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, limit - 1))
+    return replace(settings, max_connections=min(settings.max_connections, count_connections(limit)))

@@ -34,7 +34,12 @@ def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = 
 
 def get_operator() -> str:
     """Return the name of the operator who runs the command: the setting, or the name of the system user."""
-    return load_settings().operator or _user()
+    if operator := load_settings().operator:
+        return operator
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in many containers
+        return str(os.getuid())
 
 
 def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = None) -> bool:
@@ -45,11 +50,3 @@ def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = 
     as_json = not sys.stderr.isatty()
     logs.configure(logs.open_stderr(), settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
     return as_json
-
-
-def _user() -> str:
-    """Return the name of the system user, or its id if it has no name, as in many containers."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -4,6 +4,7 @@ import os
 
 import click
 
+from listings.cli.group import example
 from listings.cli.output import Data, json_option, print_message, show_rows
 from listings.cli.parameters import survey_settings
 from listings.domain.errors import Problem
@@ -11,15 +12,13 @@ from listings.settings import ResolvedSetting, build_settings, find_removed_vari
 
 
 @click.command(short_help="Show every setting and the source of its value.")
+@example("listings settings")
 @json_option
 def settings() -> None:
     """Show every setting, its value, and its source: the default, an environment variable, a file or a flag.
 
     Passwords are masked. Invalid values are reported, and the exit code is then 1. Unknown variables that begin with
     LISTINGS_ are reported too.
-
-    \b
-    Example: listings settings
     """
     given = survey_settings()
     show_rows(("setting", "value", "from"), map(_row, given))

@@ -12,12 +12,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from listings.cli.group import example
 from listings.cli.output import create_file, is_json_wanted, json_option, print_dry_run, print_message, show
 from listings.cli.parameters import Parsed
 from listings.cli.service import with_service
 from listings.domain.changes import format_pairs
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.imports import ImportProgress, Position, RowOutcome
 from listings.domain.model import Account
 from listings.domain.number_text import format_count
@@ -36,7 +37,6 @@ _NOTICES = {"cp1252": "is not UTF-8: it was read as Windows-1252"}
 
 
 def _parse_file(text: str) -> Path:
-    """Return the path of a file of listings; the end of its name determines the format."""
     try:
         detect_format(Path(text))
     except ValueError as error:
@@ -48,6 +48,7 @@ _FILE = click.argument("file", type=Parsed("file", _parse_file), metavar="FILE.x
 
 
 @click.command(short_help="Export an account's listings to a file.")
+@example("listings export alice@example.com alice.csv")
 @click.argument("account")
 @_FILE
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
@@ -56,9 +57,6 @@ def export(account: str, file: Path, *, force: bool) -> None:
     """Export all listings of ACCOUNT to FILE, including inactive and deleted ones.
 
     ACCOUNT is an account id or an email address. The service may be running.
-
-    \b
-    Example: listings export alice@example.com alice.csv
     """
     file_format = detect_format(file)
 
@@ -80,6 +78,7 @@ def export(account: str, file: Path, *, force: bool) -> None:
 
 
 @click.command(name="import", short_help="Import an account's listings from a file.")
+@example("listings import alice@example.com alice.csv --dry-run")
 @click.argument("account")
 @_FILE
 @click.option("--dry-run", is_flag=True, help="Validate the rows that would be imported, and change nothing.")
@@ -102,27 +101,24 @@ def import_(account: str, file: Path, *, dry_run: bool, again: bool, **chosen: A
     A row updates the listing with its id, or else with its external_id. Otherwise it creates one. Invalid rows are
     reported and skipped, and the exit code is then 1. ACCOUNT is an account id or an email address. The service may be
     running. If the account is full, the import stops. Run the command again to continue an interrupted import.
-
-    \b
-    Example: listings import alice@example.com alice.csv --dry-run
     """
     read_options = ReadOptions(_parse_mapping(chosen["mapping"]), chosen["keep_html"], chosen["skip_variants"])
+    files = sorted(chosen["pictures"].iterdir()) if chosen["pictures"] is not None else []
+    pictures = [one for one in files if one.suffix.lower() in _PICTURE_SUFFIXES]
     ids: importer.IdChoice = chosen["ids"] or "auto"
-    pictures = _list_pictures(chosen["pictures"])
     import_options = importer.ImportOptions(
-        ids=ids,
-        overwrite=chosen["overwrite"],
-        dry_run=dry_run,
-        stops_when_full=True,
-        again=again,
-        name=file.name,
+        ids=ids, overwrite=chosen["overwrite"], dry_run=dry_run, stops_when_full=True, again=again, name=file.name
     )
 
     async def use(services: Services) -> dict[str, Any]:
         owner = await services.accounts.find(account)
         expected = await _upload_pictures(services, owner, pictures, dry_run=dry_run)
         options = import_options._replace(expected_pictures=expected)
-        with _opened(file) as opened, _open_source(opened, read_options) as source, _progress_bar() as progress:
+        with (
+            _opened(file) as opened,
+            closing(ImportFile(opened, detect_format(file), read_options)) as source,
+            _progress_bar() as progress,
+        ):
             if source.encoding in _NOTICES:
                 print_message(f"{file} {_NOTICES[source.encoding]}")
             reporter = _Reporter(file, source.size, progress)
@@ -139,8 +135,7 @@ def import_(account: str, file: Path, *, dry_run: bool, again: bool, **chosen: A
 
 
 async def _upload_pictures(services: Services, owner: Account, files: Sequence[Path], *, dry_run: bool) -> list[str]:
-    """Upload pictures, and report those that are rejected. Return the file names that a dry run takes for uploaded."""
-    accepted = []
+    accepted = []  # the file names that a dry run takes for uploaded
     with _progress_bar() as progress:
         task = progress.add_task("Uploading", total=len(files), unit="pictures")
         for file in files:
@@ -155,17 +150,7 @@ async def _upload_pictures(services: Services, owner: Account, files: Sequence[P
     return accepted if dry_run else []
 
 
-def _list_pictures(folder: Path | None) -> list[Path]:
-    return sorted(it for it in folder.iterdir() if it.suffix.lower() in _PICTURE_SUFFIXES) if folder is not None else []
-
-
-def _open_source(opened: BufferedReader, options: ReadOptions) -> "closing[ImportFile]":
-    """Return the rows of a file. Its copies are deleted at the end of the context."""
-    return closing(ImportFile(opened, detect_format(Path(opened.name)), options))
-
-
 def _parse_mapping(texts: Sequence[str]) -> dict[str, str]:
-    """Return the columns that `--map` assigns. Raises UsageError."""
     pairs = [text.rpartition("=")[::2] for text in texts]
     for name, column in pairs:
         if not name or column not in (*COLUMNS, IGNORED):
@@ -174,8 +159,6 @@ def _parse_mapping(texts: Sequence[str]) -> dict[str, str]:
 
 
 class _Reporter:
-    """Reports the progress and the invalid rows of an import on standard error."""
-
     def __init__(self, path: Path, size: int, progress: Progress) -> None:
         self._path = path
         self._progress = progress
@@ -184,7 +167,6 @@ class _Reporter:
         self._rejected = 0
 
     def close(self) -> None:
-        """Print how many invalid rows were not reported."""
         if self._rejected > _MAX_REPORTED_ROWS:
             print_message(f"{self._path}: {self._rejected - _MAX_REPORTED_ROWS:,} more rows are invalid")
 
@@ -213,7 +195,6 @@ class _Reporter:
 
 
 def _progress_bar() -> Progress:
-    """Return a progress bar that is visible only on a terminal. Each task names its `unit`."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -229,7 +210,6 @@ def _progress_bar() -> Progress:
 
 @contextmanager
 def _suggesting_options() -> Iterator[None]:
-    """Add the options that solve it to the error that the file was imported, or has other ids."""
     try:
         yield
     except IdChoiceRequired as problem:
@@ -242,8 +222,7 @@ def _suggesting_options() -> Iterator[None]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[BufferedReader]:
-    """Open a regular file. The import reads it twice, so a pipe is rejected."""
-    try:
+    try:  # the import reads the file twice, so a pipe is rejected
         if not stat.S_ISREG(file.stat().st_mode):
             raise Problem("invalid_request", f"{file} is not a regular file")
         with file.open("rb") as opened:

@@ -87,7 +87,7 @@ def measure_new(new: NewListing) -> AccountSize:
 def measure_imported(listing: Listing | None, decision: ImportedListing | Mapping[str, Any]) -> AccountSize:
     """Return by how much an imported row enlarges its account.
 
-    `decision` is what the row becomes: a new listing, or changes of `listing`.
+    `decision` is a new listing, or the changes of `listing`.
     """
     if isinstance(decision, ImportedListing):
         new = measure_new(decision.new)
@@ -96,7 +96,7 @@ def measure_imported(listing: Listing | None, decision: ImportedListing | Mappin
 
 
 def measure_growth(listing: Listing, changes: Mapping[str, Any]) -> AccountSize:
-    """Return how much changes of a listing make its account larger; negative if smaller."""
+    """Return by how much changes of a listing enlarge its account; negative if they shrink it."""
     if "deleted_at" not in changes and _TEXT_FIELDS.isdisjoint(changes):
         return NO_GROWTH
     before, after = _measure(listing), _measure(replace(listing, **changes))

@@ -23,7 +23,7 @@ class AccountDay(NamedTuple):
 
 
 class ListingReport(NamedTuple):
-    """What a visitor reported about a listing of an account. `id` is random, `created_at` a Unix time in seconds."""
+    """A visitor's report of a listing of an account. `id` is random, `created_at` a Unix time in seconds."""
 
     id: str
     account_id: int

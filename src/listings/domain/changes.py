@@ -8,8 +8,9 @@ import msgspec
 
 from listings.domain import timestamps
 from listings.domain.errors import Problem
-from listings.domain.fields import FIELDS, Rule
+from listings.domain.fields import FIELDS
 from listings.domain.model import ListingChange, Value
+from listings.domain.rules import Rule
 
 CHANGES_BEGIN = b'{"change_sets":['
 
@@ -50,8 +51,6 @@ class ChangeActor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The part of a change set in front of its changes."""
-
     id: int
     time: str
     actor: ChangeActor

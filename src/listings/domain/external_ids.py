@@ -1,7 +1,7 @@
 """External ids: sellers' own identifiers, unique among an account's listings that are not deleted (decision G43)."""
 
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.model import ImportedListing, Listing, ListingChange
 
 

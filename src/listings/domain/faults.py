@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, NoReturn, TypeAlias
 from listings.domain.errors import Problem
 
 _MAX_LISTED = 20
+_MAX_PREVIEW_LENGTH = 40
 _MAX_REASONS, _MAX_REASON_LENGTH, _MAX_NAME_LENGTH = 3, 120, 40
 _VALUE = re.compile(r",? got .*|\"[^\"]*\"?", re.DOTALL)
 _INDEX = re.compile(r"\[[0-9]+\]")
@@ -51,6 +52,32 @@ FAULTS: Mapping[FaultCode, str] = {
     "misspelled": "It is almost the name of a field or parameter.",
 }
 """When each code occurs."""
+
+
+_TYPE_NAMES: Mapping[type, str] = {
+    bool: "a boolean",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def json_type(value: object) -> str:
+    """Return the name of a value's JSON type, with its article."""
+    return _TYPE_NAMES[type(value)]
+
+
+def preview(value: object) -> str:
+    """Return the value as JSON of at most 40 characters, for a message. Arrays and objects are shown as their type."""
+    if isinstance(value, list | dict):
+        return json_type(value)
+    if isinstance(value, int) and abs(value) >= 10**39:
+        return "a number of 40 digits or more"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_PREVIEW_LENGTH else text[: _MAX_PREVIEW_LENGTH - 3] + "..."
 
 
 class Fault(NamedTuple):

@@ -1,11 +1,11 @@
-"""What an account has done, how it is used, and the operator's report."""
+"""The activity and usage of an account, and the operator's report."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from listings.domain.model import MAX_ID, Account
+from listings.domain.model import MAX_ID, Account, ListingChange
 
 OPERATOR = 0  # the `key_id` of the command line; those of API keys start at 1
 CONSOLE = -1  # the `key_id` of a member
@@ -60,6 +60,13 @@ EventKind: TypeAlias = Literal[
     "listing_taken_down",
     "listing_lifted",
 ]
+
+
+def choose_kind(changes: ListingChange) -> Literal["updated", "restored", "deleted"]:
+    """Return the kind of an edit of one listing."""
+    if "deleted_at" not in changes:
+        return "updated"
+    return "restored" if changes["deleted_at"] is None else "deleted"
 
 
 class ActivityCursor(NamedTuple):

@@ -9,10 +9,10 @@ from listings.domain import timestamps
 from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.changes import format_pairs
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.model import ImportedListing, Listing, ListingChange, Value
 
-_MAX_EDITS = 1_000  # of a listing that are compared with a row
+_MAX_EDITS = 1_000  # that are compared with a row
 
 
 class ImportKey(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class ImportRow(NamedTuple):
     decide: Callable[[Listing | None], ImportedListing | ListingChange]
     external_id: str | None = None
     exported: ExportedVersion | None = None
-    overwrite: bool = False  # what was changed since
+    overwrite: bool = False  # later changes
 
     def count_edits(self, listing: Listing) -> int:
         """Return how many edits of the listing `check` needs, newest first."""
@@ -158,15 +158,6 @@ class ImportRow(NamedTuple):
 
 
 RowOutcome: TypeAlias = Literal["created", "updated", "unchanged", "restored", "deleted"] | Problem
-
-
-def name_change(change: ListingChange) -> RowOutcome:
-    """Return the outcome of a row that changes its listing."""
-    if not change:
-        return "unchanged"
-    if "deleted_at" not in change:
-        return "updated"
-    return "restored" if change["deleted_at"] is None else "deleted"
 
 
 def count_outcomes(outcomes: Sequence[RowOutcome]) -> dict[str, int]:

@@ -101,21 +101,19 @@ def decode_object(text: bytes) -> dict[str, object]:
     except RecursionError:
         reason = "is nested too deeply"
     except msgspec.ValidationError as error:
-        reason = _describe_type_error(error)
+        # "Expected `object`, got `array`", or "Integer value out of range - at `$[...]`"
+        got = re.search(r"got `(\w+)`", str(error))
+        reason = "contains a number that is out of range"
+        if got is not None:
+            reason = f"must be a JSON object, got {_TYPE_NAMES[got[1]]}"
     except msgspec.DecodeError as error:
         is_unpaired = "truncated" in str(error) and _UNPAIRED_SURROGATE.search(text)
         reason = "contains an unpaired surrogate" if is_unpaired else f"is not valid JSON: {_locate(error, text)}"
     raise ValueError(reason)
 
 
-def _describe_type_error(error: msgspec.ValidationError) -> str:
-    """Reword msgspec's "Expected `object`, got `array`" and "Integer value out of range - at `$[...]`"."""
-    got = re.search(r"got `(\w+)`", str(error))
-    return f"must be a JSON object, got {_TYPE_NAMES[got[1]]}" if got else "contains a number that is out of range"
-
-
 def _locate(error: msgspec.DecodeError, text: bytes) -> str:
-    """Return where the error is, or how the text begins if it is no JSON object, for example a submitted form."""
+    # Anything but an object, such as a submitted form, is shown by its beginning.
     start = text.removeprefix(BYTE_ORDER_MARK).lstrip()[:_PREVIEW_BYTES]
     if not start or start.startswith(b"{"):
         return str(error).removeprefix("JSON is malformed: ").removeprefix("Input data was ")

@@ -5,8 +5,7 @@ from typing import NamedTuple, TypeAlias
 
 from listings.domain.account_limits import AccountSize
 from listings.domain.errors import Problem
-from listings.domain.model import Listing, ListingChange, NewListing
-from listings.domain.revisions import Revisions
+from listings.domain.model import Listing, ListingChange, NewListing, Revisions
 
 Decide: TypeAlias = Callable[[Listing | None], ListingChange]
 """Receives a listing, or None, inside the transaction. Returns the changes to write, or raises a Problem.

@@ -227,6 +227,16 @@ class ApiKey(msgspec.Struct, frozen=True):
     access: KeyAccess
 
 
+class Revisions(NamedTuple):
+    """The revision of an account, and its edit revision: the id of its last change set.
+
+    Views of its listings raise only the former.
+    """
+
+    revision: int
+    edit_revision: int
+
+
 class ListingCounts(msgspec.Struct, frozen=True):
     """The number of an account's listings in each state, and the bytes of the text of those that are not deleted.
 

@@ -12,8 +12,6 @@ import msgspec
 
 WIDTHS: Final = (400, 800, 1600)
 """The WebP variants, by longest side in pixels. A smaller picture is not enlarged."""
-MAX_SIDE: Final = 1600
-"""The maximum length of a side of the JPEG, in pixels."""
 
 CACHE_CONTROL: Final = "public, max-age=31536000, s-maxage=86400, immutable"
 """The header of files."""

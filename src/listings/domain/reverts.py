@@ -3,6 +3,7 @@
 An edit and the revert that undid it cancel each other, field by field. If that revert was undone, the edit counts.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -11,13 +12,27 @@ import msgspec
 from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, AccountSize
 from listings.domain.changes import Change
+from listings.domain.external_ids import find_claimed
 from listings.domain.model import MAX_ID, Listing, ListingChange, Value
 
+EditKey: TypeAlias = tuple[int, int]
 RevertKind: TypeAlias = Literal["change", "import", "revert", "group", "key"]
 ConflictReason: TypeAlias = Literal["changed_later", "external_id_taken", "account_full", "too_many_changes"]
 
 CREATION_FIELDS = ("deleted_at", "is_active")
 """The fields by which the revert of a create deletes the listing."""
+
+MAX_FIRST_LISTINGS = 200
+"""Maximum number of listings in a revert's first transaction, the same as in a batch of an import."""
+
+MAX_STEP_LISTINGS = 300
+"""Maximum number of listings in each further transaction, and of those that pass on external ids in any.
+
+On PostgreSQL, a revert of 100,000 listings takes 9 s (15 s in steps of 100).
+"""
+
+_MAX_SHOWN = 100  # changes and conflicts of a preview
+_MAX_SHOWN_CHARACTERS = 256 * 1024  # of the values of these changes
 
 _GROUPED_KINDS: Mapping[str, RevertKind] = {"import": "import", "reverted": "revert"}  # others have the kind "group"
 
@@ -61,7 +76,7 @@ class RevertScope(msgspec.Struct, frozen=True):
 
 
 class Edit(NamedTuple):
-    """A change of a listing without its values. A create has the `CREATION_FIELDS`, and the number 0.
+    """A change of a listing. A create has the `CREATION_FIELDS`, and the number 0.
 
     `undoes`: what the earlier revert undoes that wrote it, if a revert did.
     """
@@ -70,16 +85,14 @@ class Edit(NamedTuple):
     number: int
     fields: Sequence[str]
     size: int = 0  # bytes of its values
+    detail: str | None = None  # the values, if they are short
     is_creation: bool = False
     undoes: RevertScope | None = None
 
     @property
-    def key(self) -> "EditKey":
+    def key(self) -> EditKey:
         """The change set and the number, which identify it."""
         return self.source.edit_revision, self.number
-
-
-EditKey: TypeAlias = tuple[int, int]
 
 
 class FieldHistory(msgspec.Struct):
@@ -109,10 +122,53 @@ class Conflict(NamedTuple):
 
 
 class RevertPlan(NamedTuple):
-    """The changes of one listing, which may be none, and the fields that it keeps."""
+    """The changes of one listing, which may be none, and the fields that it keeps.
 
+    `size` is that of the listing's texts and its edits in memory. If `is_ahead`, it is not its turn, and the plan only
+    frees its external id. `was_ahead`: this was done before.
+    """
+
+    listing: Listing
     changes: ListingChange
     conflicts: Sequence[Conflict] = ()
+    size: int = 0
+    was_ahead: bool = False
+    is_ahead: bool = False
+
+    @property
+    def claimed(self) -> str | None:
+        """The external id that the changes take."""
+        return find_claimed(self.listing, self.changes)
+
+    @property
+    def held(self) -> str | None:
+        """The external id that the listing has, unless it is deleted."""
+        return None if self.listing.deleted_at is not None else self.listing.external_id
+
+    @property
+    def frees(self) -> bool:
+        """Whether the changes free that external id."""
+        return self.changes.get("deleted_at") is not None or self.changes.get("external_id", self.held) != self.held
+
+    def leave_external_id(self, holder: int, now: float) -> "RevertPlan":
+        """Return the plan without the external id, which another listing has, and without the restore that needs it."""
+        left = ["external_id"] if "external_id" in self.changes else []
+        was_deleted = self.listing.deleted_at
+        if self.changes.get("deleted_at", was_deleted) is None and was_deleted is not None:
+            left += [name for name in CREATION_FIELDS if name in self.changes]
+        changes = {name: value for name, value in self.changes.items() if name not in {*left, "updated_at"}}
+        conflict = Conflict("external_id_taken", left, holder)
+        return self._replace(changes=_complete(self.listing, changes, now), conflicts=[*self.conflicts, conflict])
+
+    def leave_all(self, reason: ConflictReason) -> "RevertPlan":
+        """Return a plan that changes nothing. The fields that this one would change become a conflict."""
+        names = [name for name in self.changes if name != "updated_at"]
+        return self._replace(changes={}, conflicts=[*self.conflicts, Conflict(reason, names)])
+
+    def free_external_id(self, now: float) -> "RevertPlan":
+        """Return a plan that only takes the external id from the listing, ahead of its turn."""
+        changes = _complete(self.listing, {"external_id": None}, now)
+        return self._replace(changes=changes, conflicts=(), is_ahead=True)
 
 
 def read_history(edits: Sequence[Edit], scope: RevertScope) -> dict[str, FieldHistory]:
@@ -121,13 +177,14 @@ def read_history(edits: Sequence[Edit], scope: RevertScope) -> dict[str, FieldHi
     for edit in edits:
         for name in edit.fields:
             by_field.setdefault(name, []).append(edit)
-    if not any(edit.undoes for edit in edits):
-        return {name: _read_field(found, scope, {}) for name, found in by_field.items()}
-    return {name: _read_field(found, scope, _find_undone(found)) for name, found in by_field.items()}
+    has_reverts = any(edit.undoes for edit in edits)
+    return {
+        name: _read_field(found, scope, _find_undone(found) if has_reverts else {}) for name, found in by_field.items()
+    }
 
 
 def _find_undone(edits: Sequence[Edit]) -> Mapping[EditKey, frozenset[EditKey]]:
-    """Return, for each earlier revert of a field, the edits that it undid: at its time, all that counted."""
+    # The edits that each earlier revert of a field undid: at its time, all that counted.
     undone: dict[EditKey, frozenset[EditKey]] = {}
     for position in reversed(range(len(edits))):
         edit = edits[position]
@@ -148,11 +205,8 @@ def _find_undone(edits: Sequence[Edit]) -> Mapping[EditKey, frozenset[EditKey]]:
 def _read_field(
     edits: Iterable[Edit], scope: RevertScope, undone: Mapping[EditKey, frozenset[EditKey]]
 ) -> FieldHistory:
-    """Return what a revert finds in the edits of one field, newest first.
-
-    `origin` is the oldest edit after the last one that counts and comes before those that are undone. The restore of a
-    listing whose create was undone is its own origin: the value from before the create would have the wrong time.
-    """
+    # `origin` is the oldest edit after the last one that counts and comes before those that are undone. The restore of
+    # a listing whose create was undone is its own origin: the value from before the create would have the wrong time.
     found = FieldHistory()
     hidden: set[EditKey] = set()
     ends = False
@@ -192,9 +246,8 @@ def plan_revert(
     """Return what to write to a listing.
 
     `fields` is what `read_history` returns for its edits since the first one that is reverted, and `values` has the
-    values from before each edit in `list_needed`. A field that another edit changed later is a conflict, unless
-    `overwrite` is set. If this revert would delete the listing, any later edit of any field is a conflict, with the
-    same exception.
+    values from before each edit in `list_needed`. Unless `overwrite` is set, a field that another edit changed later is
+    a conflict. So is a later edit of any field, if this revert would delete the listing.
     """
     changes: dict[str, Value] = {}
     kept: dict[str, Edit] = {}
@@ -202,11 +255,14 @@ def plan_revert(
         if field.origin is None:
             continue
         value = _get_value(name, field.origin, values, now)
-        if _is_same(listing, name, value, field.origin):
+        is_deleted = field.origin.is_creation and name == "deleted_at" and listing.deleted_at is not None
+        if is_deleted or getattr(listing, name) == value:
             continue
         later = field.later[0] if field.later else None
         if name == "deleted_at" and value is not None:
-            later = _find_later(fields.values(), field.start or field.origin)
+            start = (field.start or field.origin).key
+            newest = [one.newest for one in fields.values() if one.newest is not None and one.newest.key > start]
+            later = max(newest, key=lambda edit: edit.key, default=None)
         if later is None or overwrite:
             changes[name] = value
         else:
@@ -216,28 +272,9 @@ def plan_revert(
             changes.clear()
             kept = {"deleted_at": kept["deleted_at"]}
         changes.pop("is_active", None)
-    return RevertPlan(_complete(listing, changes, now), _build_conflicts(kept))
-
-
-def leave_external_id(plan: RevertPlan, listing: Listing, holder: int, now: float) -> RevertPlan:
-    """Return the plan without the external id, which another listing has, and without the restore that needs it."""
-    left = ["external_id"] if "external_id" in plan.changes else []
-    if plan.changes.get("deleted_at", listing.deleted_at) is None and listing.deleted_at is not None:
-        left += [name for name in CREATION_FIELDS if name in plan.changes]
-    changes = {name: value for name, value in plan.changes.items() if name not in {*left, "updated_at"}}
-    conflict = Conflict("external_id_taken", left, holder)
-    return RevertPlan(_complete(listing, changes, now), [*plan.conflicts, conflict])
-
-
-def leave_all(plan: RevertPlan, reason: ConflictReason) -> RevertPlan:
-    """Return a plan that changes nothing. The fields that `plan` would change become a conflict."""
-    names = [name for name in plan.changes if name != "updated_at"]
-    return RevertPlan({}, [*plan.conflicts, Conflict(reason, names)])
-
-
-def free_external_id(listing: Listing, now: float) -> RevertPlan:
-    """Return a plan that only takes the external id from a listing."""
-    return RevertPlan(_complete(listing, {"external_id": None}, now))
+    last = max((edit.source.edit_revision for edit in kept.values()), default=0)
+    conflicts = [Conflict("changed_later", sorted(kept), last)] if kept else []
+    return RevertPlan(listing, _complete(listing, changes, now), conflicts)
 
 
 def _get_value(name: str, origin: Edit, values: Mapping[EditKey, ListingChange], now: float) -> Value:
@@ -246,44 +283,14 @@ def _get_value(name: str, origin: Edit, values: Mapping[EditKey, ListingChange],
     return values[origin.key][name]
 
 
-def _is_same(listing: Listing, name: str, value: Value, origin: Edit) -> bool:
-    if origin.is_creation and name == "deleted_at":
-        return listing.deleted_at is not None
-    return bool(getattr(listing, name) == value)
-
-
-def _find_later(fields: Iterable[FieldHistory], start: Edit) -> Edit | None:
-    """Return the last edit of any field after `start` that counts and that the revert does not undo."""
-    newest = [field.newest for field in fields if field.newest is not None and field.newest.key > start.key]
-    return max(newest, key=lambda edit: edit.key, default=None)
-
-
 def _complete(listing: Listing, changes: dict[str, Value], now: float) -> ListingChange:
-    """Make a deleted listing inactive (decision G11), and add the time of the update."""
-    if changes.get("deleted_at", listing.deleted_at) is not None:
+    if changes.get("deleted_at", listing.deleted_at) is not None:  # a deleted listing is inactive (decision G11)
         changes.pop("is_active", None)
         if listing.is_active:
             changes["is_active"] = False
     if changes:
         changes["updated_at"] = max(timestamps.format_timestamp(now), listing.updated_at)
     return changes
-
-
-def _build_conflicts(kept: Mapping[str, Edit]) -> list[Conflict]:
-    if not kept:
-        return []
-    last = max(edit.source.edit_revision for edit in kept.values())
-    return [Conflict("changed_later", sorted(kept), last)]
-
-
-MAX_FIRST_LISTINGS = 200
-"""Maximum number of listings in a revert's first transaction, the same as in a batch of an import."""
-
-MAX_STEP_LISTINGS = 300
-"""Maximum number of listings in each further transaction, and of those that pass on external ids in any.
-
-On PostgreSQL, a revert of 100,000 listings takes 9 s (15 s in steps of 100).
-"""
 
 
 FoundScope: TypeAlias = tuple[RevertScope, tuple[int, int] | None]
@@ -312,6 +319,16 @@ class RevertKey(NamedTuple):
     id: int
 
 
+class RevertPosition(NamedTuple):
+    """How far a revert has come: it continues with the changes of a change set that have lower numbers.
+
+    It goes from the newest change to the oldest, so what remains is less than the position.
+    """
+
+    edit_revision: int
+    number: int = MAX_ID
+
+
 class Candidate(NamedTuple):
     """A listing that a revert may change, and the newest change of it that is undone: its change set and number.
 
@@ -322,16 +339,10 @@ class Candidate(NamedTuple):
     number: int
     listing_id: int
 
-
-class RevertPosition(NamedTuple):
-    """How far a revert has come: it continues with the changes of a change set that have lower numbers."""
-
-    edit_revision: int
-    number: int = MAX_ID
-
-    def has_passed(self, edit_revision: int, number: int) -> bool:
-        """Return whether a change comes before this position, which goes from the newest change to the oldest."""
-        return (edit_revision, number) >= self
+    @property
+    def position(self) -> RevertPosition:
+        """The position after this listing."""
+        return RevertPosition(self.edit_revision, self.number)
 
 
 class RevertStep(NamedTuple):
@@ -341,6 +352,20 @@ class RevertStep(NamedTuple):
     candidates: Sequence[Candidate]
     end: RevertPosition
     is_last: bool
+
+    def cut(self, start: RevertPosition, count: int) -> "RevertStep":
+        """Return the part of the step from a position on, with at most `count` listings."""
+        first = bisect_left(self.candidates, 1, key=lambda one: one.position < start)
+        step = self._replace(start=start, candidates=self.candidates[first : first + count])
+        if first + count >= len(self.candidates):
+            return step
+        return step._replace(end=step.candidates[-1].position, is_last=False)
+
+    def find_end(self, done: int) -> tuple[RevertPosition, bool]:
+        """Return the position after the first `done` listings, and whether the revert ends there."""
+        if done == len(self.candidates):
+            return self.end, self.is_last
+        return self.candidates[done - 1].position, False
 
 
 class RevertCounts(msgspec.Struct, frozen=True):
@@ -352,6 +377,14 @@ class RevertCounts(msgspec.Struct, frozen=True):
     reverted: int = 0
     unchanged: int = 0
     conflicts: int = 0
+
+    def add(self, plans: Iterable[RevertPlan]) -> "RevertCounts":
+        """Return the counts with those of further plans."""
+        own = [one for one in plans if not one.is_ahead]
+        reverted = sum(bool(one.changes) for one in own if not one.conflicts)
+        unchanged = sum(not (one.changes or one.conflicts) for one in own)
+        conflicts = sum(len(one.conflicts) for one in own)
+        return RevertCounts(self.reverted + reverted, self.unchanged + unchanged, self.conflicts + conflicts)
 
 
 class RevertConflict(msgspec.Struct, frozen=True):
@@ -390,23 +423,47 @@ class Revert(msgspec.Struct, frozen=True):
         return round((last - edit_revision + (number < MAX_ID)) / (last + 1 - first), 3)
 
 
-class RevertOverlay(msgspec.Struct):
-    """What the parts of a preview before this one would have done.
+class RevertPreview(msgspec.Struct):
+    """The effect of a revert, added up part by part: its first changes and conflicts, and the numbers of all.
 
-    They plan the listings `handled`, take external ids (`taken`: the listing by id) from others (`freed`), and make the
-    account larger.
+    `times` are those of the first and the last change set to revert, if they are a group (Unix times in seconds). The
+    parts so far have planned the listings `handled`, take external ids (`taken`: the listing by id) from others
+    (`freed`), and enlarge the account by `growth`.
     """
 
+    times: tuple[int, int] | None = None
+    changes: list[Change] = []
+    conflicts: list[RevertConflict] = []
+    counts: RevertCounts = RevertCounts()
+    characters: int = 0  # of `changes`; once they are too many, all later changes are left out
     handled: set[int] = set()
     taken: dict[str, int] = {}
     freed: set[int] = set()
     growth: AccountSize = NO_GROWTH
 
+    def add(self, plans: Sequence[RevertPlan], growth: AccountSize, now: int) -> None:
+        """Add a part, and its growth of the account."""
+        self.counts = self.counts.add(plans)
+        self.growth = self.growth.add(growth)
+        for plan in plans:
+            listing, claimed = plan.listing, plan.claimed
+            if plan.frees:
+                self.freed.add(listing.id)
+            if claimed is not None:
+                self.taken[claimed] = listing.id
+            if not plan.is_ahead:
+                self.handled.add(listing.id)
+                self._show(plan, now)
 
-class RevertPreview(NamedTuple):
-    """What a revert would do to some candidates: its changes and conflicts. `done`: how many candidates were read."""
-
-    changes: Sequence[Change]
-    conflicts: Sequence[RevertConflict]
-    counts: RevertCounts
-    done: int
+    def _show(self, plan: RevertPlan, now: int) -> None:
+        listing = plan.listing
+        after = {name: value for name, value in plan.changes.items() if name != "updated_at"}
+        if after and len(self.changes) < _MAX_SHOWN:
+            before = {name: getattr(listing, name) for name in after}
+            self.characters += sum(len(str(value)) for values in (before, after) for value in values.values())
+            if self.characters <= _MAX_SHOWN_CHARACTERS:
+                source = (now, 0, "reverted", None, None)
+                self.changes.append(Change(0, 0, listing.id, *source, listing.external_id, before, after))
+        for conflict in plan.conflicts[: _MAX_SHOWN - len(self.conflicts)]:
+            number = len(self.conflicts) + 1
+            self.conflicts.append(RevertConflict(number, listing.id, listing.external_id, *conflict))

@@ -61,7 +61,7 @@ def _is_same_number(stored: str, cell: str) -> bool:
 
 
 def _read_date(text: str) -> list[int] | None:
-    """Return the numbers in a date, or None if it is not one. Names of months count as their numbers."""
+    # Names of months count as their numbers.
     if _DATE.fullmatch(text.strip()) is None:
         return None
     months = 0
@@ -77,7 +77,7 @@ def _read_date(text: str) -> list[int] | None:
 
 
 def _is_same_date(stored: list[int], cell: str) -> bool:
-    """Return whether a cell has the numbers of a date in any order, and its hours and minutes."""
+    # The numbers may be in any order.
     shown = _read_date(cell)
     if shown is None:
         return False

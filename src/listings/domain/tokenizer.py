@@ -48,6 +48,6 @@ def _contains(folded: str, word: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _compile_word(word: str) -> re.Pattern[str]:
-    """Compile a pattern that finds a whole word in one pass, even if the text has it many times within other words."""
+    # One pass, even if the text has it many times within other words.
     end = "" if len(word) == _MAX_WORD_LENGTH else r"(?![^\W_])"
     return re.compile(rf"(?<![^\W_]){re.escape(word)}{end}")

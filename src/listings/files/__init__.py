@@ -49,12 +49,11 @@ def replace_file(
 
 
 def _rename_to_absent(path: Path, target: Path) -> None:
-    """Rename a file. A link detects that the target exists, but some file systems have no links."""
     try:
-        os.link(path, target)
+        os.link(path, target)  # detects that the target exists
     except FileExistsError:
         raise
-    except OSError:
+    except OSError:  # some file systems have no links
         path.replace(target)
     else:
         path.unlink()

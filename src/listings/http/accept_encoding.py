@@ -31,7 +31,7 @@ PLAIN = Encodings(("",), None)
 def parse_accept_encoding(value: str) -> Encodings:
     """Parse Accept-Encoding (RFC 9110, 12.5.3). If it is invalid or permits nothing, bodies are not compressed."""
     weights: dict[str, float] = {}
-    for part in filter(None, map(_strip, value.lower().split(","))):
+    for part in filter(None, (part.strip(" \t") for part in value.lower().split(","))):
         match = _CODING.fullmatch(part)
         if match is None:
             return PLAIN
@@ -43,7 +43,3 @@ def parse_accept_encoding(value: str) -> Encodings:
     if plain == 0:
         return Encodings((GZIP_TAG_SUFFIX,), 0)
     return Encodings(("", GZIP_TAG_SUFFIX), _MIN_BYTES if plain is None or plain <= gzip else None)
-
-
-def _strip(part: str) -> str:
-    return part.strip(" \t")

@@ -106,7 +106,6 @@ def drop_new_connections(listener: socket.socket) -> bool:
 
 
 def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
-    """Yield the connections in the kernel's queue."""
     try:
         while True:
             yield listener.accept()[0]

@@ -139,7 +139,7 @@ class AsgiExchange:
         pass
 
     def reserve(self, size: int, *, is_admitted: bool = False, is_immediate: bool = False) -> None:
-        pass  # the server limits what it buffers
+        pass  # the server limits its own buffers
 
     async def respond(self, status: int, head: bytes, body: bytes) -> None:
         headers = [line.split(b": ", 1) for line in head.split(b"\r\n")[:-1]]

@@ -86,15 +86,12 @@ class BodyFolder:
 
     @property
     def is_half_full(self) -> bool:
-        """Whether half of the room for all files is in use."""
         return self.total.is_half_of(self._limits.all)
 
     def is_half_full_for(self, owner: Owner) -> bool:
-        """Whether an owner uses half of its share."""
         return self._owners.get(owner, Usage()).is_half_of(self._limits.owner)
 
     def create(self) -> IO[bytes]:
-        """Create a file without a name."""
         return tempfile.TemporaryFile(dir=self._path, buffering=0)
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -121,18 +118,15 @@ class BodyFolder:
         limits, total = self._limits, self.total.add(size, files)
         own = self._owners.get(owner, Usage()).add(size, files)
         is_full = total.exceeds(limits.all) or own.exceeds(limits.owner)
-        if is_full or not self._has_free_space():
+        try:
+            is_full = is_full or shutil.disk_usage(self._path).free < MIN_FREE_BYTES
+        except OSError as error:  # the folder is missing
+            raise Unavailable(f"A temporary file can't be written: {error.strerror}") from error
+        if is_full:
             raise Unavailable(limits.message, retry_after=limits.retry_after)
         self.total, self._owners[owner] = total, own
 
-    def _has_free_space(self) -> bool:
-        try:
-            return shutil.disk_usage(self._path).free >= MIN_FREE_BYTES
-        except OSError as error:  # the folder is missing
-            raise Unavailable(f"A temporary file can't be written: {error.strerror}") from error
-
     def release(self, owner: Owner, size: int, files: int) -> None:
-        """Undo `reserve`."""
         self.total = self.total.add(-size, -files)
         left = self._owners.pop(owner, Usage()).add(-size, -files)
         if left.size or left.files:

@@ -24,7 +24,6 @@ class ByteBudget:
         self._by_owner: dict[Owner, int] = {}
 
     def change(self, owner: Owner, difference: int) -> None:
-        """Add to the count, or subtract from it."""
         before = self._by_owner.pop(owner, 0)
         count = before + difference
         if count:

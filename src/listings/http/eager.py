@@ -35,13 +35,12 @@ def _resume(coroutine: RequestCoroutine, start_task: Callable[[RequestCoroutine]
 
 
 async def _continue_in_task(coroutine: RequestCoroutine, awaited: Awaited) -> None:
-    """Wrap the generator in a coroutine, because tasks accept no generators since Python 3.12."""
+    # A coroutine, because tasks accept no generators since Python 3.12.
     await _delegate(coroutine, awaited)
 
 
 @types.coroutine
 def _delegate(coroutine: RequestCoroutine, awaited: Awaited) -> Generator[Any, Any, None]:
-    """Pass what the coroutine awaits to the task, and the results back to the coroutine."""
     while True:
         try:
             result = yield awaited

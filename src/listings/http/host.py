@@ -24,12 +24,10 @@ def is_host(value: bytes) -> bool:
     match = _HOST.fullmatch(value.strip(b" \t"))
     if match is None or int(match["port"] or 0) > _MAX_PORT:
         return False
-    return len(match["name"]) <= _MAX_NAME_LENGTH if match["ipv6"] is None else _is_ipv6(match["ipv6"])
-
-
-def _is_ipv6(text: bytes) -> bool:
+    if match["ipv6"] is None:
+        return len(match["name"]) <= _MAX_NAME_LENGTH
     try:
-        IPv6Address(text.decode("ascii"))
+        IPv6Address(match["ipv6"].decode("ascii"))
     except AddressValueError:
         return False
     return True

@@ -13,7 +13,7 @@ from listings.http.byte_budget import ByteBudget, Owner
 from listings.queues import FairQueue
 
 LARGE_BODY_BYTES = 64 * 1024
-"""A body of at most this size is decoded within 2 ms, whatever it contains."""
+"""Any body of at most this size is decoded within 2 ms."""
 MAX_VALUES = 20_000
 """The limit for a large body. Without it, 2 MiB can hold a million values, which take up to 100 ms to decode."""
 
@@ -47,7 +47,6 @@ class LargeBodies:
             self._released = asyncio.Event()
 
     async def wait_for_room(self, owner: Owner, size: int) -> None:
-        """Wait until an owner may use this much more memory, and reserve it."""
         while not self.has_room(owner, size):
             await self._released.wait()
         self.reserve(owner, size)
@@ -83,7 +82,6 @@ class ReceivedBody(BodyFile):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the body has arrived."""
         return not self._more
 
     def set_limit(self, max_bytes: int, too_large: Problem) -> None:
@@ -146,7 +144,6 @@ class ReceivedBody(BodyFile):
         self._reserved += size
 
     def release(self) -> None:
-        """Release file and memory."""
         super().release()
         self._count(0)
         self.release_memory()
@@ -179,8 +176,7 @@ class Upload(ReceivedBody):
 
 
 def _has_many_separators(body: bytes) -> bool:
-    """Return whether a body may have too many values. Separators in strings are counted, too."""
-    count = 0
+    count = 0  # with those in strings
     for start in range(0, len(body), PIECE_BYTES):
         count += _count_separators(body[start : start + PIECE_BYTES])
         if count >= MAX_VALUES:
@@ -189,8 +185,8 @@ def _has_many_separators(body: bytes) -> bool:
 
 
 async def _check_values(body: bytes) -> None:
-    """Count the separators outside of strings, in pieces."""
     await asyncio.sleep(0)
+    # Without escaped quotes, each quote begins or ends a string.
     text = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
     count = depth = in_string = 0
     for start in range(0, len(text), PIECE_BYTES):
@@ -207,8 +203,5 @@ async def _check_values(body: bytes) -> None:
 
 
 def _count_separators(text: bytes) -> int:
-    """Count opening brackets and braces, and commas.
-
-    This is the number of array elements and object fields, and one more for each empty array or object.
-    """
+    # The number of array elements and object fields, and one more for each empty array or object.
     return text.count(b"[") + text.count(b"{") + text.count(b",")

@@ -33,10 +33,8 @@ _MAX_KERNEL_BYTES = 64 * 1024  # of responses that the kernel buffers per connec
 
 
 class _ShutdownTimeouts(NamedTuple):
-    """Seconds for the last requests to finish, and for an idle client to send another request."""
-
-    drain: float
-    idle: float
+    drain: float  # seconds for the last requests to finish
+    idle: float  # seconds for an idle client to send another request
 
 
 _DRAIN_SECONDS = 10.0
@@ -126,10 +124,8 @@ class Server(UvicornServer):
             connection.stop()
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Close the sockets. First accept the connections in the kernel's queue, which would otherwise be reset.
-
-        After `retire`, the other processes that listen on the sockets accept these connections.
-        """
+        # Before a socket is closed, the connections in the kernel's queue are accepted, which would otherwise be reset.
+        # After `retire`, the other processes that listen on the sockets accept them.
         if self._sole_process and self._timeouts is _STOPPING and all(map(drop_new_connections, sockets)):
             await asyncio.sleep(HANDSHAKE_SECONDS)
         for server in self.servers:
@@ -214,11 +210,8 @@ class Server(UvicornServer):
 
 
 async def _return_memory() -> None:
-    """Return the memory of connections that have ended to the system.
-
-    The pages of a thousand of them leave 90,000 objects in reference cycles, because full collections are rare, and
-    malloc would keep the freed memory.
-    """
+    # The pages of a thousand connections leave 90,000 objects in reference cycles, because full collections are rare,
+    # and malloc would keep the freed memory.
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # missing in musl
     if trim is not None:

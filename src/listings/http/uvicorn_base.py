@@ -11,13 +11,7 @@ from uvicorn import Server as UvicornServer
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-__all__ = (
-    "STATUS_LINE",
-    "Config",
-    "FlowControl",
-    "HttpToolsProtocol",
-    "UvicornServer",
-)  # re-exported
+__all__ = ("STATUS_LINE", "Config", "FlowControl", "HttpToolsProtocol", "UvicornServer")  # re-exported
 
 
 class BaseExchange(RequestResponseCycle):

@@ -25,7 +25,7 @@ class FairQueue:
         max_total: float = math.inf,
         seconds: float | None = None,
     ) -> None:
-        """Unless `pause` is None, the event loop runs before each caller; one that had to wait sleeps so many seconds.
+        """Unless `pause` is None, the event loop runs before each caller; one that waited sleeps for `pause` seconds.
 
         At most `slots` callers have their turn at the same time, and `slots_of_owner` of an owner. An owner may have
         `max_callers` callers, and all owners `max_total`. Each waits at most `seconds` for its turn.
@@ -36,7 +36,7 @@ class FairQueue:
         self._max_total = max_total
         self._seconds = seconds
         self._slots = asyncio.Semaphore(slots)
-        self._locks: dict[Hashable, asyncio.Semaphore] = {}  # of each owner, the callers whose turn is next have it
+        self._locks: dict[Hashable, asyncio.Semaphore] = {}  # by owner: the callers whose turn is next have it
         self._callers: Counter[Hashable] = Counter()
         self._total = 0
 
@@ -64,11 +64,9 @@ class FairQueue:
 
 
 class _Slot:
-    """Acquires a semaphore, for which it waits until a deadline, which is a time of the event loop."""
-
     def __init__(self, semaphore: asyncio.Semaphore, deadline: float | None) -> None:
         self._semaphore = semaphore
-        self._deadline = deadline
+        self._deadline = deadline  # on the event loop's clock
 
     async def __aenter__(self) -> None:
         if self._deadline is None or not self._semaphore.locked():

@@ -2,9 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from listings.domain.errors import Unavailable
 from listings.domain.rate_limiter import REDIS_UNAVAILABLE, RateLimitDecision, RateLimiter
@@ -23,13 +22,7 @@ class FallbackLimiter:
 
     is_distributed = True
 
-    def __init__(
-        self,
-        shared: RedisLimiter,
-        local: RateLimiter,
-        *,
-        required: bool = False,
-    ) -> None:
+    def __init__(self, shared: RedisLimiter, local: RateLimiter, *, required: bool = False) -> None:
         """Both limiters have the same limit and window."""
         self.limit = shared.limit
         self.window = shared.window
@@ -59,7 +52,11 @@ class FallbackLimiter:
             self.on_local_hit()
             return await self._local.hit(key_id)
         if decision.accepted:
-            _count_without_waiting(self._local.hit(key_id))
+            counting = self._local.hit(key_id)
+            # If it has to wait for another process, it is cancelled: the count matters only if Redis fails later.
+            with suppress(StopIteration, Unavailable):
+                counting.send(None)
+            counting.close()
         return decision
 
     async def peek(self, key_id: int) -> RateLimitDecision:
@@ -91,8 +88,10 @@ class FallbackLimiter:
     def _record_change(self, error: str | None) -> None:
         if error is not None:
             self._unavailable_since = time.monotonic()
-            level = logging.ERROR if self._required else logging.WARNING
-            _log.log(level, "Redis is unavailable: %s. Until it is back, %s", error, self._consequence())
+            level, consequence = logging.WARNING, f"only the requests of {self._local.scope} are counted"
+            if self._required:
+                level, consequence = logging.ERROR, "requests fail with 503, because LISTINGS_REDIS_REQUIRED is on"
+            _log.log(level, "Redis is unavailable: %s. Until it is back, %s", error, consequence)
             return
         unavailable_since, self._unavailable_since = self._unavailable_since, None
         if unavailable_since is None:
@@ -100,15 +99,3 @@ class FallbackLimiter:
         else:
             seconds = time.monotonic() - unavailable_since
             _log.warning("Redis is back after %.0f s: counting the requests of %s", seconds, self._shared.scope)
-
-    def _consequence(self) -> str:
-        if self._required:
-            return "requests fail with 503, because LISTINGS_REDIS_REQUIRED is on"
-        return f"only the requests of {self._local.scope} are counted"
-
-
-def _count_without_waiting(counting: Coroutine[Any, Any, RateLimitDecision]) -> None:
-    """Count a request, unless that has to wait for another process: the count matters only if Redis fails later."""
-    with suppress(StopIteration, Unavailable):
-        counting.send(None)
-    counting.close()

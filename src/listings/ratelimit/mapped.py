@@ -54,7 +54,6 @@ class MappedLimiter:
         self._database_id = database_id
         self._clock = clock or MachineClock()
         self._files: dict[int, MappedFile] = {}
-        self._paths: dict[int, Path] = {}  # of the files: to build one 20 times a second takes longer than to check it
         self._failed: set[int] = set()  # numbers of files whose last maintenance failed
         self._unsaved = MemoryLimiter(limit, window, self._clock.since_boot)  # keys for which the disk has no room
 
@@ -97,28 +96,26 @@ class MappedLimiter:
             raise _NoRoomError(error.strerror) from error
 
     def _drop(self, file_number: int) -> None:
-        """Close a file that was replaced, truncated or removed."""
-        file, path = self._files.pop(file_number), self._path(file_number)
+        file = self._files.pop(file_number)  # it was replaced, truncated or removed
         try:
             if file.is_truncated():
                 lock_header(file.descriptor)  # the process that replaces the file holds this lock too
-                if has_name(file.descriptor, path):
-                    _log.error("The rate limit starts empty: %s was truncated while in use", path)
-                    path.unlink()
-            elif not path.exists():
-                _log.error("The rate limit starts empty: %s was removed while in use", path)
+                if has_name(file.descriptor, file.path):
+                    _log.error("The rate limit starts empty: %s was truncated while in use", file.path)
+                    file.path.unlink()
+            elif not file.path.exists():
+                _log.error("The rate limit starts empty: %s was removed while in use", file.path)
         finally:
             file.close()
 
     def _save(self) -> None:
-        """Move logs from memory to the files, as long as there is room."""
         unsaved = self._unsaved
         try:
             for key_id in list(unsaved.logs):
                 # Other processes may have counted other requests of this key in the file.
                 self._import_history(key_id, unsaved.list_ages(key_id), adds=True)
                 del unsaved.logs[key_id]
-        except OSError:  # try again later
+        except OSError:  # there is still no room; try again later
             return
         _log.warning("Requests of all keys are counted in files again")
 
@@ -128,7 +125,6 @@ class MappedLimiter:
             self._drop(file_number)
 
     async def _wait_to_join(self, file_number: int) -> None:
-        """Open a file, waiting for another process to leave exclusive mode. Raises Unavailable."""
         deadline = time.monotonic() + _JOIN_TIMEOUT_SECONDS
         while True:
             try:
@@ -156,7 +152,7 @@ class MappedLimiter:
     def _for_each_file(self, act: Callable[[MappedFile], None]) -> None:
         for file_number, file in list(self._files.items()):
             try:
-                if file.is_truncated() or not has_name(file.descriptor, self._path(file_number)):
+                if file.is_truncated() or not has_name(file.descriptor, file.path):
                     self._drop(file_number)
                 else:
                     act(file)
@@ -164,7 +160,7 @@ class MappedLimiter:
             except OSError as error:
                 if file_number not in self._failed:
                     self._failed.add(file_number)
-                    _log.warning("The rate limit file %s can't be used: %s", self._path(file_number), error.strerror)
+                    _log.warning("The rate limit file %s can't be used: %s", file.path, error.strerror)
 
     async def list_keys(self) -> list[int]:
         """Return the keys that have a log in the existing files of this database. Raises Unavailable."""
@@ -208,16 +204,9 @@ class MappedLimiter:
     def _file(self, file_number: int) -> MappedFile:
         file = self._files.get(file_number)
         if file is None:
-            path = self._path(file_number)
+            path = self._database.with_name(f"{self._database.name}.limits-{file_number:04}")
             file = self._files[file_number] = open_file(path, self._database_id, self.limit + 1, self._clock)
         return file
-
-    def _path(self, file_number: int) -> Path:
-        path = self._paths.get(file_number)
-        if path is None:
-            name = f"{self._database.name}.limits-{file_number:04}"
-            path = self._paths[file_number] = self._database.with_name(name)
-        return path
 
 
 def _unavailable(error: OSError) -> Unavailable:

@@ -55,7 +55,7 @@ _HEADER_AND_KEYS_BYTES = (0, 1 + KEYS_PER_FILE)
 _USERS_BYTE = (1 + KEYS_PER_FILE, 1)
 # Polls to skip after leaving exclusive mode: the newcomer may still be retrying, and others may follow.
 _SHARED_POLLS = 20
-_MAX_STEPS = 8  # of the linear search
+_MAX_STEPS = 8  # in the linear search
 _fcntl = fcntl.fcntl  # aliases save each hit an attribute lookup
 _lseek = os.lseek
 _SET_LOCK_WAIT = fcntl.F_OFD_SETLKW
@@ -63,14 +63,10 @@ _SET_LOCK_WAIT = fcntl.F_OFD_SETLKW
 _log = logging.getLogger(__name__)
 
 
-def _read_boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-
-
 class MachineClock(NamedTuple):
     """The clocks of this machine in seconds, and the ID of its current boot."""
 
-    boot_id: Callable[[], str] = _read_boot_id
+    boot_id: Callable[[], str] = lambda: Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     since_boot: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
     wall: Callable[[], float] = time.time
 
@@ -85,18 +81,14 @@ class _Header(NamedTuple):
 
 
 class _Slot:
-    """A key's slot: the offset of its count in words of 8 bytes, and the structs that lock and unlock the key's byte.
-
-    `first` is the index, among all logged requests, of the first one in the window at the last hit. At the next hit, it
-    is usually the same or slightly higher.
-    """
-
     __slots__ = ("count_offset", "first", "lock", "unlock")
 
     def __init__(self, count_offset: int, lock: bytes, unlock: bytes) -> None:
-        self.count_offset = count_offset
-        self.lock = lock
+        self.count_offset = count_offset  # to the key's count, in words of 8 bytes
+        self.lock = lock  # the structs that lock and unlock the key's byte
         self.unlock = unlock
+        # The index, among all logged requests, of the first one in the window at the last hit. At the next hit, it is
+        # usually the same or slightly higher.
         self.first = 0
 
 
@@ -113,15 +105,22 @@ def list_log_files(database: Path) -> list[LogFile]:
     """Return the log files next to a database. Raises OSError if one cannot be read."""
     resolved = database.resolve()
     suffix = re.compile(r"\.limits-([0-9]{4}|[1-9][0-9]{4,})")
-    paths = sorted(resolved.parent.glob(f"{escape(resolved.name)}.limits-*"))
-    matches = [(path, suffix.fullmatch(path.name, len(resolved.name))) for path in paths]
-    return [_inspect(path, int(match[1])) for path, match in matches if match is not None]
+    found = []
+    for path in sorted(resolved.parent.glob(f"{escape(resolved.name)}.limits-*")):
+        match = suffix.fullmatch(path.name, len(resolved.name))
+        if match is not None:
+            with path.open("rb") as file:
+                header = _read_header(file.fileno())
+                is_valid = header.magic == _MAGIC and os.fstat(file.fileno()).st_size == _size(header.capacity)
+            found.append(LogFile(path, int(match[1]), header.database_id.decode("ascii", "replace"), is_valid))
+    return found
 
 
 class MappedFile:
     """One mapped file. Create it with `open_file`, which keeps the header locked until the file is ready."""
 
-    def __init__(self, descriptor: int, clock: MachineClock) -> None:
+    def __init__(self, path: Path, descriptor: int, clock: MachineClock) -> None:
+        self.path = path
         self.descriptor = descriptor
         self.map = mmap.mmap(descriptor, 0)
         self.header = _Header(*_HEADER.unpack_from(self.map))
@@ -174,7 +173,6 @@ class MappedFile:
             try_lock(self.descriptor, fcntl.F_RDLCK, *_USERS_BYTE)
 
     def list_used_slots(self) -> list[int]:
-        """Return the slots whose counter is not zero."""
         if self.is_truncated():
             return []
         return [slot for slot in range(KEYS_PER_FILE) if self._words[self._count_offset(slot)]]
@@ -207,14 +205,11 @@ class MappedFile:
             elif len(counted) >= len(imported):
                 return True
             self._words[count_offset] = 0
-            for offset, moment in enumerate(imported, count_offset + 1):
-                self._times[offset] = moment
-            self._words[count_offset] = len(imported)
+            self.write_log(slot, imported)
             return True
 
     @contextmanager
-    def _locked_slot(self, slot: int) -> Iterator[int | None]:
-        """Lock a key. Yields the offset of its count in words, or None if the file was replaced or truncated."""
+    def _locked_slot(self, slot: int) -> Iterator[int | None]:  # None: the file was replaced or truncated
         entry = self._slots.get(slot) or self._allocate(slot)
         _fcntl(self.descriptor, _SET_LOCK_WAIT, entry.lock)
         try:
@@ -227,7 +222,6 @@ class MappedFile:
         return self._since_boot() + self._anchor
 
     def _times_after(self, count_offset: int, limit: int, start: float) -> list[float]:
-        """Return the times of a key that are after `start`, oldest first."""
         count, ring = self._words[count_offset], count_offset + 1
         first = self._first_after(start, ring, max(0, count - limit), count)
         return [self._times[ring + number % self.header.capacity] for number in range(first, count)]
@@ -246,7 +240,6 @@ class MappedFile:
         return RateLimitDecision(accepted, limit - (count - first), oldest - start)
 
     def _first_after(self, start: float, ring: int, low: int, high: int) -> int:
-        """Return the number of the first request after `start`, from `low` to `high`, by binary search."""
         times, capacity = self._times, self._capacity
         while low < high:
             middle = (low + high) // 2
@@ -257,7 +250,7 @@ class MappedFile:
         return low
 
     def _first_after_guess(self, guess: int, start: float, ring: int, numbers: tuple[int, int]) -> int:
-        """Like `_first_after`, but faster if the result is the guess or one of the next numbers."""
+        # Faster than a binary search if the result is the guess or one of the next numbers.
         (low, high), times, capacity = numbers, self._times, self._capacity
         first = max(guess, low)
         if first > high or (first > low and times[ring + (first - 1) % capacity] > start):
@@ -269,7 +262,6 @@ class MappedFile:
         return self._first_after(start, ring, first, high)
 
     def newest_time(self) -> float:
-        """Return the newest time of all keys."""
         capacity = self.header.capacity
         offsets = map(self._count_offset, range(KEYS_PER_FILE))
         counts = ((offset, self._words[offset]) for offset in offsets)
@@ -290,17 +282,14 @@ class MappedFile:
         self._words[count_offset] = len(times)
 
     def mark_replaced(self) -> None:
-        """Mark the file as replaced, so that other processes reopen it."""
         self._words[_STATE_WORD] = _REPLACED
 
     def write_header(self, header: _Header) -> None:
-        """Write the header."""
         _HEADER.pack_into(self.map, 0, *header)
         self.header = header
         self._capacity, self._anchor = header.capacity, header.anchor
 
     def close(self) -> None:
-        """Unmap and close the file. The kernel writes the pages to disk."""
         self.unmap()
         os.close(self.descriptor)
 
@@ -314,8 +303,8 @@ class MappedFile:
         return _HEADER_SIZE // 8 + slot * (self.header.capacity + 1)
 
     def _allocate(self, slot: int) -> _Slot:
-        """Allocate disk space. Writing to a hole of a mapped file would kill the process if the disk is full."""
         count_offset = self._count_offset(slot)
+        # Writing to a hole of a mapped file would kill the process if the disk is full.
         os.posix_fallocate(self.descriptor, 8 * count_offset, 8 * (self.header.capacity + 1))
         locks = pack_lock(fcntl.F_WRLCK, 1 + slot, 1), pack_lock(fcntl.F_UNLCK, 1 + slot, 1)
         entry = self._slots[slot] = _Slot(count_offset, *locks)
@@ -359,21 +348,13 @@ def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) 
             return file
 
 
-def _inspect(path: Path, number: int) -> LogFile:
-    with path.open("rb") as file:
-        header = _read_header(file.fileno())
-        is_valid = header.magic == _MAGIC and os.fstat(file.fileno()).st_size == _size(header.capacity)
-    return LogFile(path, number, header.database_id.decode("ascii", "replace"), is_valid)
-
-
 def _read_header(descriptor: int) -> _Header:
     return _Header(*_HEADER.unpack(os.pread(descriptor, _HEADER.size, 0).ljust(_HEADER.size, b"\0")))
 
 
 def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: MachineClock) -> MappedFile | None:
-    """Return the locked file if it is usable. Otherwise replace it and return None."""
     if os.fstat(descriptor).st_size == 0:
-        return _format(descriptor, new_header, clock)
+        return _format(path, descriptor, new_header, clock)
     header = _read_header(descriptor)
     is_own = (header.magic, header.database_id) == (_MAGIC, new_header.database_id)
     if not is_own or os.fstat(descriptor).st_size != _size(header.capacity):
@@ -382,7 +363,7 @@ def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: Mac
         if is_own:  # it has the wrong length, but other processes may count in it
             os.pwrite(descriptor, _STATE.pack(_REPLACED), _STATE_WORD * _STATE.size)
         return None
-    file = MappedFile(descriptor, clock)
+    file = MappedFile(path, descriptor, clock)
     is_usable = False
     try:
         if header.boot_id != new_header.boot_id:
@@ -399,9 +380,8 @@ def _use_or_replace(path: Path, descriptor: int, new_header: _Header, clock: Mac
 
 
 def _replace(path: Path, header: _Header, old: MappedFile | None, clock: MachineClock) -> None:
-    """Replace the file with a new one that contains the logs of `old`, if any."""
     with replace_file(path) as new:
-        file = _format(new.fileno(), header, clock)
+        file = _format(path, new.fileno(), header, clock)
         try:
             if old is not None:
                 for slot in old.list_used_slots():
@@ -410,12 +390,11 @@ def _replace(path: Path, header: _Header, old: MappedFile | None, clock: Machine
             file.unmap()
 
 
-def _format(descriptor: int, header: _Header, clock: MachineClock) -> MappedFile:
-    """Write the header of a new, empty file. The caller closes the descriptor."""
+def _format(path: Path, descriptor: int, header: _Header, clock: MachineClock) -> MappedFile:
     os.posix_fallocate(descriptor, 0, _HEADER_SIZE)
     os.pwrite(descriptor, _HEADER.pack(*header), 0)
     os.ftruncate(descriptor, _size(header.capacity))
-    return MappedFile(descriptor, clock)
+    return MappedFile(path, descriptor, clock)
 
 
 def _size(capacity: int) -> int:

@@ -115,12 +115,7 @@ class RedisLimiter:
     scope = "all machines that use this Redis"
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        database_id: str,
-        limit: int,
-        window: int,
-        clock: Callable[[], float] | None = None,
+        self, endpoint: Endpoint, database_id: str, limit: int, window: int, clock: Callable[[], float] | None = None
     ) -> None:
         """`database_id` identifies the database whose keys are counted. `clock` replaces Redis's clock in tests."""
         self.limit = limit
@@ -171,22 +166,19 @@ class RedisLimiter:
 
     async def _decide(self, key_id: int, increment: int) -> RateLimitDecision:
         connection = self._connection or await self._wait_for_connection()
-        arguments = self._arguments(key_id, increment)
+        keys = 1, f"{self._prefix}{key_id}"  # their number, and the key itself
+        arguments: tuple[str | int, ...] = (*keys, self.limit, self._window_microseconds, increment)
+        if self._clock is not None:
+            arguments = (*arguments, round(self._clock() * _MICROSECONDS_PER_SECOND))
         reply = await connection.call("EVALSHA", _DIGEST, *arguments)
         if isinstance(reply, ErrorReply) and str(reply).startswith("NOSCRIPT"):
             reply = await connection.call("EVAL", _SCRIPT, *arguments)
         accepted, remaining, reset = _parse_reply(connection, reply)
         return RateLimitDecision(accepted == 1, remaining, reset / _MICROSECONDS_PER_SECOND)
 
-    def _arguments(self, key_id: int, increment: int) -> tuple[str | int, ...]:
-        """Return the number of the script's keys, its key and its arguments."""
-        arguments = (1, f"{self._prefix}{key_id}", self.limit, self._window_microseconds, increment)
-        return arguments if self._clock is None else (*arguments, round(self._clock() * _MICROSECONDS_PER_SECOND))
-
     # Connection
 
     async def _wait_for_connection(self) -> Connection:
-        """Return the connection after the first attempt to connect. Raises Unavailable if there is none."""
         if self._connect_task is None:
             self._connect_task = asyncio.create_task(self._keep_connected())
         await self._attempted.wait()
@@ -206,8 +198,7 @@ class RedisLimiter:
                 self._set_error(error)
             await asyncio.sleep(started + _RETRY_SECONDS - loop.time())
 
-    async def _connect(self) -> str | None:
-        """Connect and return None, or the error."""
+    async def _connect(self) -> str | None:  # the error
         timeout = max(MIN_CONNECT_TIMEOUT_SECONDS, self._endpoint.timeout_seconds)
         try:
             async with asyncio.timeout(timeout):
@@ -230,7 +221,7 @@ class RedisLimiter:
         return None
 
     def _probe(self, connection: Connection) -> asyncio.Future[Any]:
-        """Count a request of a separate key, because a Redis that responds may still reject all writes."""
+        # Count a request of a separate key, because a Redis that responds may still reject all writes.
         arguments = (1, f"{self._prefix}probe", _PROBE_LIMIT, _PROBE_WINDOW_MICROSECONDS, 1)
         return connection.call("EVAL", _SCRIPT, *arguments)
 
@@ -250,7 +241,6 @@ class RedisLimiter:
 
 
 def _parse_reply(connection: Connection, reply: Reply) -> list[int]:
-    """Return the script's result. Raises Unavailable and disconnects if the reply is something else."""
     if isinstance(reply, ErrorReply):
         connection.close(_format_error(reply))
         raise Unavailable(_format_error(reply))
@@ -261,5 +251,4 @@ def _parse_reply(connection: Connection, reply: Reply) -> list[int]:
 
 
 def _format_error(error: ErrorReply) -> str:
-    """Return the message without the location in the script."""
     return _SCRIPT_ERROR.sub("", _OLD_SCRIPT_ERROR.sub("", str(error)))

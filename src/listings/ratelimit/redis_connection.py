@@ -28,7 +28,7 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
-    path: str  # of a Unix socket, instead of host and port; "" for TCP
+    path: str  # the Unix socket's, instead of host and port; "" for TCP
     tls: bool
     user: str
     password: str

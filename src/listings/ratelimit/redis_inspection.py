@@ -38,9 +38,11 @@ async def _inspect(endpoint: Endpoint) -> RedisReport:
             before = time.time()
             seconds, microseconds = require_success(await connection.call("TIME"))
             now = (before + time.time()) / 2
-            info = _parse_info(require_success(await connection.call("INFO")))
+            reply: bytes = require_success(await connection.call("INFO"))
         finally:
             connection.close("the inspection is complete")
+    pairs = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines() if ":" in line)
+    info = {name: value for name, _, value in pairs}
     is_valkey = "valkey_version" in info
     return RedisReport(
         name=f"Valkey {info['valkey_version']}" if is_valkey else f"Redis {info.get('redis_version', '?')}",
@@ -50,8 +52,3 @@ async def _inspect(endpoint: Endpoint) -> RedisReport:
         is_cluster=info.get("cluster_enabled") == "1",
         clock_ahead_seconds=int(seconds) + int(microseconds) / 1_000_000 - now,
     )
-
-
-def _parse_info(reply: bytes) -> dict[str, str]:
-    pairs = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines() if ":" in line)
-    return {name: value for name, _, value in pairs}

@@ -65,7 +65,7 @@ def list_title_terms(title: str) -> set[str]:
 
 
 def mark_terms(mark: str, text: str) -> set[str]:
-    """Return the terms of a text with a mark, which classes of synonyms in the title don't need."""
+    """Return the terms with a mark, which classes of synonyms in the title don't need."""
     return {
         term if term[0] == "=" and mark == "~" else mark + term for terms in list_terms(text) for term in terms.split()
     }
@@ -121,7 +121,7 @@ def fold_category(name: str) -> str:
 
 
 def find_positions(text: str, searched: Sequence[Word]) -> list[tuple[int, int]]:
-    """Return where a text has one of the words of a search: the start and the end of each, in their order."""
+    """Return the positions of the searched words: the start and the end of each, in their order."""
     wanted = {term for word in searched for term in (word.stem, *word.classes, *(it.stem for it in word.parts))}
     wanted.update(find_stem(it) for word in searched for it in word.joined)
     starts = tuple(word.text for word in searched if len(word.text) >= _MIN_START)
@@ -152,8 +152,7 @@ def _read_chunk(chunk: str) -> Iterator[Word]:
 
 
 class _Terms(dict[str, str]):
-    """The terms of each word, separated by spaces. A common word is looked up without a call of Python code."""
-
+    # A common word is looked up without a call of Python code.
     def __missing__(self, word: str) -> str:
         stem = find_stem(word)
         terms = sys.intern(" ".join((stem, *IN_LISTINGS.words.get(stem, ()))))

@@ -56,7 +56,6 @@ async def compare(store: ScriptedMarketStore, root: Path) -> Comparison | None:
 
 
 async def _advances(folder: Folder, position: Position | None) -> bool:
-    """Return whether an index leaves a position within some seconds, or is replaced."""
     end = time.monotonic() + _WAIT_SECONDS
     while folder.is_usable and read_position(Index.open(str(folder.path)).searcher()) == position:
         if time.monotonic() > end:

@@ -35,11 +35,9 @@ _log = logging.getLogger(__name__)
 
 
 class _Waiting(NamedTuple):
-    """Changes that wait for a commit: since when, the last sequence, and since when there is none after it."""
-
     since: float
-    sequence: int
-    quiet_since: float
+    sequence: int  # the last one
+    quiet_since: float  # when it was noticed
 
 
 class Indexer:
@@ -117,7 +115,6 @@ class Indexer:
                 index.close()
 
     def _open(self, state: MarketState, origin: int) -> None:
-        """Open the folder that serves, and create another one if that can't be followed or should be replaced."""
         self._indexes = [it for it in self._indexes if it.folder.path.exists()]
         if not self._indexes:
             self._indexes = self._open_existing(state, origin)
@@ -130,7 +127,6 @@ class Indexer:
             self._indexes.append(OpenIndex(folders.create_folder(self._root), start))
 
     def _open_existing(self, state: MarketState, origin: int) -> list[OpenIndex]:
-        """Open the index that serves, and the next one if it was being built."""
         serving = folders.choose_folder(self._root)
         building = [it for it in folders.list_folders(self._root) if it.is_current and it.is_usable]
         unfinished = next((it for it in building if not it.is_complete), None)
@@ -146,7 +142,6 @@ class Indexer:
         return indexes
 
     def _open_folder(self, folder: Folder) -> OpenIndex | None:
-        """Open the index of a folder, or mark it as damaged."""
         try:
             return OpenIndex(folder)
         except BaseException as error:
@@ -164,7 +159,6 @@ class Indexer:
         return not index.position.unread and (is_old or index.has_many_dead())
 
     def _must_wait(self, index: OpenIndex, state: MarketState) -> bool:
-        """Return whether further changes may join the next commit."""
         now = time.monotonic()
         if index.position.unread or state.sequence - index.position.sequence >= _MAX_COMMIT:
             return False
@@ -175,7 +169,6 @@ class Indexer:
         return now - self._waiting.quiet_since < _QUIET_SECONDS and now - self._waiting.since < _MAX_WAIT_SECONDS
 
     async def _follow(self, index: OpenIndex) -> bool:
-        """Commit at most 1,000 changes, and return whether there may be more."""
         self._waiting = None
         sequence, done = index.position.sequence, 0
         while done < _MAX_COMMIT:
@@ -190,7 +183,6 @@ class Indexer:
         return done >= _MAX_COMMIT
 
     async def _build(self, index: OpenIndex) -> bool:
-        """Commit at most 5,000 further listings, newest first. Return whether there are more."""
         before, start = index.position.unread, index.position.start
         for _ in range(_MAX_BUILD_COMMIT // _READ):
             listings = await self._store.list_unread_listings(before, _READ)
@@ -205,21 +197,20 @@ class Indexer:
         return bool(before)
 
     def _recover(self, error: BaseException) -> None:
-        """Close the indexes after an error: after a failed commit, a writer never works again."""
         self._failures += 1
         if self._failures == 1:
             _log.warning("The search index can't be updated: %s", error)
         is_damaged = self._failures >= _MAX_FAILURES or isinstance(error, IndexDamageError)
         is_damaged = is_damaged or not isinstance(error, Exception)
         used = [it.folder for it in self._indexes]
-        self._close_indexes()
+        self._close_indexes()  # after a failed commit, a writer never works again
         with suppress(OSError):
             self._probe()
             for folder in used if is_damaged else ():
                 folder.mark_damaged()
 
     def _probe(self) -> None:
-        """Raise OSError if the disk is full, read-only or gone, which does not mean that the index is damaged."""
+        # A disk that is full, read-only or gone does not mean that the index is damaged.
         path = self._root / "probe"
         try:
             path.write_bytes(bytes(_PROBE_BYTES))
@@ -228,5 +219,4 @@ class Indexer:
 
 
 def _is_followable(position: Position, state: MarketState, origin: int) -> bool:
-    """Return whether the changes after a position are known."""
     return position.origin == origin and state.purged <= position.sequence <= state.sequence

@@ -10,10 +10,9 @@ from tantivy import FieldType, Occur, Query, Searcher
 
 from listings.domain.model import MarketQuery
 from listings.search.analysis import Word, list_halves
-from listings.search.schema import EVERY, MAX_KEY, SCHEMA, SERIAL_BITS, filter_term
+from listings.search.schema import EVERY, FILTERS, MAX_KEY, SCHEMA, SERIAL_BITS, filter_term
 from listings.search.words import find_stem
 
-FILTERS = ("type", "category", "region")
 _LAST = 2**SERIAL_BITS - 1
 
 
@@ -23,7 +22,7 @@ class Tier(IntEnum):
     TITLE = 1  # as typed, or a synonym
     STEM = 2  # in the title
     CATEGORY = 3
-    BEGINNING = 4  # of a word of the title
+    BEGINNING = 4  # which begins a word in the title
     TEXT = 5
     SELLER = 6  # its name
 
@@ -110,7 +109,6 @@ def term_of_account(account_id: int) -> Query:
 
 
 def _build_word(word: Word, tier: Tier) -> Query:
-    """Return the query of the ways in which one word matches in a tier."""
     if tier >= Tier.TEXT:
         stems = {word.stem, *word.classes, *map(find_stem, word.joined)}
         ways = [*(term("all", it) for it in stems), term("title", f"^{word.text}")]

@@ -58,7 +58,6 @@ class Reader:
         return await self._call(lambda: search(view)) if view is not None else None
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.shutdown(wait=False)
         self._release()
 
@@ -85,7 +84,6 @@ class Reader:
             raise Unavailable("The service is stopping") from error
 
     def _refresh(self) -> View | None:
-        """Return the newest snapshot."""
         folder = folders.choose_folder(self._root) if self._root is not None else None
         if folder is None:
             self._release()

@@ -13,12 +13,12 @@ from tantivy import Order, Query, Searcher
 from listings.domain.model import MarketQuery
 from listings.search import queries
 from listings.search.analysis import Word, read_words
-from listings.search.queries import FILTERS, Tier, all_of, between, build_filters, build_match, build_tier, numbers
-from listings.search.schema import EVERY, MAX_KEY, SERIAL_BITS
+from listings.search.queries import Tier, all_of, between, build_filters, build_match, build_tier, numbers
+from listings.search.schema import EVERY, FILTERS, MAX_KEY, SERIAL_BITS
 
 MAX_RANKED = 200
 _MAX_IN_SUCCESSION = 4  # listings of one seller
-_MAX_VALUES = 10_000  # of a filter
+_MAX_VALUES = 10_000  # per filter
 _FIRST_PRICED = 1 << SERIAL_BITS
 
 
@@ -116,10 +116,12 @@ class Search:
             order_by_field=field,
             order=order,
         ).hits
-        return read_hits(self.searcher, hits)
+        addresses = [address for _, address in hits]
+        ids, accounts = (self.searcher.fast_field_values(name, addresses) for name in ("id", "account"))
+        return [Hit(int(hit[0]), int(id_ or 0), int(it or 0)) for hit, id_, it in zip(hits, ids, accounts, strict=True)]
 
     def _ask_tier(self, tier: Tier) -> list[Hit]:
-        """Return the best of a tier. If most of them are of one seller, those of others are added."""
+        # If most of them are of one seller, those of others are added.
         ways = build_match(self.words) if tier == Tier.SELLER else build_tier(self.words, tier)
         hits = self.find([ways], "rank", MAX_RANKED)
         for account_id, number in Counter(hit.account_id for hit in hits).most_common(1):
@@ -141,13 +143,6 @@ class Search:
         }
         found = self.searcher.aggregate(self._limit(conditions), wanted)
         return {name: {it["key"]: it["doc_count"] for it in found[name]["buckets"]} for name in names}
-
-
-def read_hits(searcher: Searcher, hits: Sequence[tuple[Any, Any]]) -> list[Hit]:
-    """Return the results of a sorted search."""
-    addresses = [address for _, address in hits]
-    ids, accounts = (searcher.fast_field_values(name, addresses) for name in ("id", "account"))
-    return [Hit(int(hit[0]), int(id_ or 0), int(it or 0)) for hit, id_, it in zip(hits, ids, accounts, strict=True)]
 
 
 def spread(hits: Sequence[Hit]) -> list[Hit]:
@@ -177,8 +172,7 @@ def list_newest_sellers(searcher: Searcher, query: MarketQuery, sellers: int, ea
 
 
 def _cut_parts(parts: Sequence[tuple[int, int]], cursor: int, *, before: bool, reverse: bool) -> list[tuple[int, int]]:
-    """Return the ranges after a cursor in the order of the parts, or those before it: smaller keys if `before`."""
     at = next(number for number, (lowest, highest) in enumerate(parts) if lowest <= cursor <= highest)
     lowest, highest = parts[at]
-    cut = (lowest, cursor - 1) if before else (cursor + 1, highest)
+    cut = (lowest, cursor - 1) if before else (cursor + 1, highest)  # keys before the cursor, or after it
     return [cut, *parts[:at][::-1]] if reverse else [cut, *parts[at + 1 :]]

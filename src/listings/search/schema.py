@@ -7,6 +7,7 @@ One document, with the id 0, is the position: up to where the index has followed
 """
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tantivy import Document, Query, Schema, SchemaBuilder, Searcher
@@ -21,6 +22,9 @@ _SCHEMA_VERSION = 1
 _FORMAT = "tantivy-0.27"
 VERSION: Final = f"{_SCHEMA_VERSION}.{ANALYSIS_VERSION}-{DIGEST}-{_FORMAT}"
 """Identifies indexes with the terms of this program."""
+
+FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": fold_category, "region": fold_region}
+"""The fields that can be filtered, with the functions that fold their values for comparison."""
 
 EVERY: Final = "*"
 """A term of every listing."""
@@ -110,8 +114,7 @@ def build_document(listing: IndexedListing) -> Document:
 
 def filter_term(name: str, value: str) -> str:
     """Return the term of the listings that have a value of a filter, in any spelling."""
-    folded = {"category": fold_category, "region": fold_region}.get(name, str)(value)
-    return f"\u00a7{name[0]}{_SPACES.sub('_', folded)}"
+    return f"\u00a7{name[0]}{_SPACES.sub('_', FILTERS[name](value))}"
 
 
 def price_key(price_cents: int, serial: int) -> int:

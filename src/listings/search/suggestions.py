@@ -14,7 +14,7 @@ from listings.search.results import Hit, Search
 from listings.search.schema import SCHEMA
 
 MIN_LISTINGS = 3  # with a word or a category that is suggested, and at least two sellers of the word
-_MAX_WORDS = 6  # of a search; further ones are left out
+_MAX_WORDS = 6  # that are searched for; further ones are left out
 _MAX_SAMPLED = 100  # listings with a similar word
 _SHORT = 5  # letters; in longer words, two may be wrong
 _MIN_CORRECTABLE = 3
@@ -118,5 +118,4 @@ def _has_hits(search: Search, found: Sequence[Word], tier: Tier) -> bool:
 
 
 def _rank_words(search: Search, found: Sequence[Word]) -> int | None:
-    """Return the best tier in which all the words match, or None."""
     return next((int(tier) for tier in Tier if _has_hits(search, found, tier)), None)

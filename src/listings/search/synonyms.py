@@ -20,15 +20,14 @@ class Classes(NamedTuple):
     """The first words of all phrases, as they are: a text without any of them is taken to have no phrase."""
 
     def find_phrases(self, stems: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-        """Yield position, length and class of each phrase in a text with these stems."""
+        """Yield position, length and class of each phrase in these stems."""
         for number, stem in enumerate(stems):
             for phrase, name in self.phrases.get(stem, ()):
                 if tuple(stems[number : number + len(phrase)]) == phrase:
                     yield number, len(phrase), name
 
 
-def _load(text: str) -> tuple[Classes, Classes]:
-    """Return the classes of the words in listings, and in searches."""
+def _load(text: str) -> tuple[Classes, Classes]:  # in listings, and in searches
     in_listings: dict[tuple[str, ...], list[str]] = defaultdict(list)
     in_searches: dict[tuple[str, ...], list[str]] = defaultdict(list)
     starts: set[str] = set()

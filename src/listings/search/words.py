@@ -13,25 +13,11 @@ from itertools import pairwise
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
 _SLICE = 200  # characters
-_MAX_LETTERS = 64  # of a word; further ones are ignored
+_MAX_LETTERS = 64  # per word; further ones are ignored
 _CACHED_WORDS = 8_192
 _MAX_KEPT = 3  # words of up to three letters have no stem
 
-_FOLDED = str.maketrans(
-    {
-        "ø": "o",
-        "ł": "l",
-        "đ": "d",
-        "ð": "d",
-        "\u0131": "i",
-        "æ": "ae",
-        "œ": "oe",
-        "þ": "th",
-        "ħ": "h",
-        "ŧ": "t",
-        "ŋ": "n",
-    }
-)
+_FOLDED = str.maketrans("øłđð\u0131ħŧŋ", "olddihtn") | str.maketrans({"æ": "ae", "œ": "oe", "þ": "th"})
 _IGNORED = re.compile(
     "[\u00ad\u034f\u061c\u0640\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\u02b9\u02bb-\u02bf\u02c8\ua78b\ua78c]"
 )
@@ -103,12 +89,12 @@ def normalize(text: str) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Return the words of a text, in their order. A hyphen and a change between letters and digits end a word."""
+    """Return the words of a string, in their order. A hyphen and a change between letters and digits end a word."""
     return split_normalized(normalize(text))
 
 
 def split_normalized(text: str) -> list[str]:
-    """Return the words of a text that `normalize` has returned."""
+    """Return the words of a string that `normalize` has returned."""
     if text.isascii():
         words: list[str] = _ASCII_WORD.findall(text)
     else:

@@ -39,7 +39,8 @@ class Access:
         self._clock = clock
         self._plan = plan
         self._key_uses: dict[int, int] = {}
-        self._well_formed: set[bytes] = set()  # digests of well-formed keys from earlier requests
+        # Digests of well-formed keys: computing a checksum takes longer than the rest of the authentication.
+        self._well_formed: set[bytes] = set()
 
     async def authenticate(self, key: str | None) -> Caller:
         """Return the key and the state of its account.
@@ -62,10 +63,6 @@ class Access:
         raise Problem("invalid_api_key", f"Invalid API key: {defect}" if defect else "Invalid API key")
 
     def _is_well_formed(self, key: str, digest: bytes) -> bool:
-        """Return whether a key is well formed, and cache its digest if so.
-
-        Computing the checksum takes longer than the rest of the authentication.
-        """
         if not api_keys.is_well_formed(key):
             return False
         if len(self._well_formed) >= _MAX_CACHED_KEYS:
@@ -84,16 +81,14 @@ class Access:
     def require_plan(self, caller: Caller) -> None:
         """Raise Problem: plan_expired (the account has no active Business plan), account_disabled."""
         if not is_plan_active(caller.plan_expires_at, self._clock()):
-            raise Problem("plan_expired", self._describe_missing_plan(caller.plan_expires_at))
+            message = "A current Business plan is required"
+            if caller.plan_expires_at is not None:
+                day = timestamps.to_local(caller.plan_expires_at).date()  # as in the console and in mails
+                renew = f"; renew at {self._plan.console_url}/plan" if self._plan.console_url else ""
+                message = f"Business plan expired on {day}{renew}"
+            raise Problem("plan_expired", message)
         if caller.account_disabled_at is not None:
             raise Problem("account_disabled", "This account is disabled")
-
-    def _describe_missing_plan(self, expired_at: int | None) -> str:
-        if expired_at is None:
-            return "A current Business plan is required"
-        day = timestamps.to_local(expired_at).date()  # as in the console and in mails
-        renew = f"; renew at {self._plan.console_url}/plan" if self._plan.console_url else ""
-        return f"Business plan expired on {day}{renew}"
 
     async def write_key_uses(self) -> None:
         """Store when each key was last used. Keep the times for the next call if the store is unavailable."""

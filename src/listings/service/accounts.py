@@ -4,6 +4,7 @@ import logging
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from msgspec.structs import asdict
@@ -22,10 +23,10 @@ from listings.domain.accounts import (
 from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE, OPERATOR, Actor
 from listings.domain.listings import Batch, ChangeStep
-from listings.domain.mail import ComposeMail, NewMail
+from listings.domain.mail import ComposeMail
 from listings.domain.model import Account, Listing, ListingChange, NewListing, bucket_of, is_plan_active
 from listings.service.listings.steps import build_deletion, find_changes
-from listings.service.mail.composer import MailComposer, compose_plan_started
+from listings.service.mail.composer import MailComposer
 from listings.service.pictures import Pictures
 from listings.store.store import Store
 
@@ -46,22 +47,15 @@ _PUBLIC_CONTACT = re.compile(
 )
 
 
+@dataclass(eq=False)
 class Accounts:
     """Creates, changes, disables and erases accounts."""
 
-    def __init__(
-        self,
-        store: Store,
-        pictures: Pictures,
-        clock: Callable[[], float],
-        composer: MailComposer,
-        plan: PlanTerms,
-    ) -> None:
-        self._store = store
-        self._pictures = pictures
-        self._clock = clock
-        self._composer = composer
-        self._plan = plan
+    _store: Store
+    _pictures: Pictures
+    _clock: Callable[[], float]
+    _composer: MailComposer
+    _plan: PlanTerms
 
     async def add(self, name: str, email: str, plan_expires_at: int | None) -> Account:
         """Create an account. Its email is stored in lower case. Raises Problem: invalid_request, email_taken."""
@@ -117,7 +111,7 @@ class Accounts:
 
         A seller whose plan is started or extended gets an email.
         """
-        compose = partial(self._compose_started, amount="")
+        compose = partial(self._composer.compose_plan_started, amount="")
         return await self._change(reference, lambda _: {"plan_expires_at": plan_expires_at}, compose)
 
     async def extend_plan(self, reference: str, months: int, seen: Account | None = None) -> Account:
@@ -132,7 +126,8 @@ class Accounts:
                 raise Problem("invalid_request", "The plan was changed meanwhile")
             return {"plan_expires_at": compute_plan_end(account, months, now)}
 
-        return await self._change(reference, decide, partial(self._compose_started, amount=self._plan.describe(months)))
+        compose = partial(self._composer.compose_plan_started, amount=self._plan.describe(months))
+        return await self._change(reference, decide, compose)
 
     async def expire_plan(self, reference: str) -> Account:
         """End an active plan now. An expired or missing plan does not change."""
@@ -142,11 +137,6 @@ class Accounts:
             return {"plan_expires_at": now} if is_plan_active(account.plan_expires_at, now) else {}
 
         return await self._change(reference, decide)
-
-    def _compose_started(self, account: Account, amount: str) -> NewMail | None:
-        if account.test_of is not None:
-            return None
-        return compose_plan_started(self._composer, account, amount)
 
     async def set_limits(self, account: Account, limits: Sequence[int | None]) -> None:
         """Set the account's own limits, in the order of `AccountLimits`. None: the limit of all accounts."""
@@ -158,12 +148,23 @@ class Accounts:
         return await self._change(reference, lambda _: {"name": name})
 
     async def set_public_contact(self, account: Account, contact: str) -> None:
-        """Set the contact that buyers see; "" shows none. Raises Problem: invalid_request, account_disabled."""
-        await self.change_own(account, {"public_contact": validate_public_contact(contact)})
+        """Set the email address, phone number or URL that buyers see; "" shows none.
+
+        Raises Problem: invalid_request, account_disabled.
+        """
+        contact = contact.strip()
+        if contact and not (contact.isprintable() and _PUBLIC_CONTACT.fullmatch(contact)):
+            message = "Enter an email address, a phone number, or a URL like https://shop.example"
+            raise Problem("invalid_request", message)
+        await self.change_own(account, {"public_contact": contact})
 
     async def set_about(self, account: Account, text: str) -> None:
         """Set what buyers read about the seller; "" shows nothing. Raises Problem like the contact."""
-        await self.change_own(account, {"about": _validate_about(text)})
+        text = remove_controls("\n".join(text.splitlines())).strip()
+        if len(text) > MAX_ABOUT_LENGTH:
+            message = f"The text can have at most {MAX_ABOUT_LENGTH} characters, got {len(text):,}"
+            raise Problem("invalid_request", message)
+        await self.change_own(account, {"about": text})
 
     async def set_messages(self, account: Account, *, is_on: bool) -> None:
         """Set whether buyers can send messages to the seller. Raises Problem("account_disabled")."""
@@ -298,23 +299,6 @@ def validate_email(email: str) -> str:
         kind = "an erased" if is_erased_email(email) else "a test"
         raise Problem("invalid_request", f"{email[:40]!r} is reserved for {kind} account: use another address")
     return email
-
-
-def _validate_about(text: str) -> str:
-    """Return a text without control characters but line breaks. Raises Problem("invalid_request")."""
-    text = remove_controls("\n".join(text.splitlines())).strip()
-    if len(text) > MAX_ABOUT_LENGTH:
-        message = f"The text can have at most {MAX_ABOUT_LENGTH} characters, got {len(text):,}"
-        raise Problem("invalid_request", message)
-    return text
-
-
-def validate_public_contact(contact: str) -> str:
-    """Return an email address, a phone number, an http or https URL, or "". Raises Problem("invalid_request")."""
-    contact = contact.strip()
-    if contact and not (contact.isprintable() and _PUBLIC_CONTACT.fullmatch(contact)):
-        raise Problem("invalid_request", "Enter an email address, a phone number, or a URL like https://shop.example")
-    return contact
 
 
 def remove_controls(text: str) -> str:

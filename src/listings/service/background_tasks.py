@@ -41,10 +41,6 @@ async def run_tasks(tasks: Iterable[Task], pause: Pause) -> None:
 
 
 async def _repeat(pause: Pause, task: Task) -> None:
-    """Run a task until cancelled.
-
-    A cancelled job may raise an exception other than CancelledError, so cancellation is checked after each job.
-    """
     current = cast("asyncio.Task[None]", asyncio.current_task())
     if task.pauses_first:
         await pause(task.seconds)
@@ -56,6 +52,6 @@ async def _repeat(pause: Pause, task: Task) -> None:
                 pass  # the next run tries again
             except Exception:  # noqa: BLE001 - a bug in one job must not stop the others
                 _log.exception("The background job %s failed", getattr(job, "__qualname__", job))
-            if current.cancelling():
+            if current.cancelling():  # the job may have raised another exception
                 return
         await pause(task.seconds)

@@ -35,7 +35,7 @@ async def run_index_steps(
             step, share = step._replace(contended=True), _READ_SHARE
         requests = count_requests()
         size = compute_next_size(size, step)
-        await pause(min((step.seconds + step.preparing_seconds) * (1 / share - 1), _MAX_PAUSE_SECONDS))
+        await pause(min(step.seconds * (1 / share - 1), _MAX_PAUSE_SECONDS))
 
 
 def compute_next_size(size: int, step: IndexResult) -> int:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -30,14 +31,14 @@ class IssuedKey(msgspec.Struct, frozen=True):
     key: ApiKey
 
 
+@dataclass(eq=False)
 class Keys:
     """Creates, rotates, revokes and lists API keys."""
 
-    def __init__(self, store: Store, accounts: Accounts, clock: Callable[[], float], composer: MailComposer) -> None:
-        self._store = store
-        self._composer = composer
-        self._accounts = accounts
-        self._clock = clock
+    _store: Store
+    _accounts: Accounts
+    _clock: Callable[[], float]
+    _composer: MailComposer
 
     async def create(
         self,
@@ -76,15 +77,7 @@ class Keys:
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
         if secret.startswith(api_keys.TEST_PREFIX) and account.test_of is None:
             raise Problem("invalid_request", f"Keys that begin with {api_keys.TEST_PREFIX} are those of test mode only")
-        new = NewKey(
-            account_id=account.id,
-            name=validate_name(name),
-            digest=api_keys.digest(secret),
-            hint=api_keys.mask(secret),
-            created_at=int(self._clock()),
-            expires_at=expires_at,
-            access=access,
-        )
+        new = _build_key(account, validate_name(name), secret, int(self._clock()), expires_at, access)
         mail = self._compose_notice(account, new)
         key = await self._store.add_key(new, Actor(actor, new.created_at), mail)
         if key is None:
@@ -141,15 +134,7 @@ class Keys:
                 advice = "rotate that one, or create a new one"
                 raise Problem("key_ended", f"Key {old.id} was already rotated to key {successor}: {advice}")
             _require_key_allowed(account, now)
-            new = NewKey(
-                account_id=account.id,
-                name=old.name,
-                digest=api_keys.digest(secret),
-                hint=api_keys.mask(secret),
-                created_at=now,
-                expires_at=old.expires_at,
-                access=old.access,
-            )
+            new = _build_key(account, old.name, secret, now, old.expires_at, old.access)
             grace_end = now + grace_seconds
             mail = self._compose_notice(account, new)
             return Rotation(new, grace_end if old.expires_at is None else min(grace_end, old.expires_at), mail)
@@ -175,15 +160,26 @@ class Keys:
         return self._composer.compose("key_created", account, name=new.name, hint=new.hint, access=new.access)
 
 
+def _build_key(account: Account, name: str, secret: str, now: int, expires_at: int | None, access: KeyAccess) -> NewKey:
+    return NewKey(
+        account_id=account.id,
+        name=name,
+        digest=api_keys.digest(secret),
+        hint=api_keys.mask(secret),
+        created_at=now,
+        expires_at=expires_at,
+        access=access,
+    )
+
+
 def is_revoked_or_expired(revoked_at: int | None, expires_at: int | None, now: float) -> bool:
     """Return whether a key is revoked or has expired. At the time `expires_at` itself, it has expired."""
     return revoked_at is not None or (expires_at is not None and expires_at <= now)
 
 
 def _require_key_allowed(account: Account, now: float) -> None:
-    """Raise Problem unless the account may have a new key (decision G25)."""
     require_not_erased(account)
-    if not is_plan_active(account.plan_expires_at, now):
+    if not is_plan_active(account.plan_expires_at, now):  # decision G25
         raise Problem(
             "plan_expired",
             f"{account.email} has no active Business plan, which a key requires: "

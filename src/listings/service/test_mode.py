@@ -97,7 +97,6 @@ class TestMode:
                 return
 
     async def _ensure(self, account: Account) -> Account:
-        """Return the test account, which is created if there is none, with the end of its trial."""
         trial_end, now = await self._find_trial_end(account), int(self._clock())
         test = await self._store.add_test_account(account, build_test_email(account.id), trial_end, now, LIMITS)
         return test if test.plan_expires_at is not None else await self._set_plan(test, trial_end)
@@ -107,6 +106,5 @@ class TestMode:
         return await self._store.change_account(test.id, lambda _: {"plan_expires_at": end}, actor) or test
 
     async def _find_trial_end(self, account: Account) -> int | None:
-        """Return when the trial ends that began with the confirmation of the present email, or None."""
         confirmed_at = await self._store.get_confirmation_time(account.id) if self._trial_seconds else None
         return None if confirmed_at is None else confirmed_at + self._trial_seconds

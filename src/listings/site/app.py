@@ -19,14 +19,31 @@ from listings.http.large_bodies import LargeBodies, ReceivedBody
 from listings.queues import FairQueue
 from listings.service import Services
 from listings.service.history.usage import RequestUsage
-from listings.site import assets, cookies, market, message, pages, report, saved
-from listings.site.console import operator
-from listings.site.console import routes as console_routes
+from listings.site import assets, contact, cookies, market, pages, saved
+from listings.site.console import (
+    account,
+    activity,
+    keys,
+    messages,
+    operator,
+    overview,
+    pictures,
+    plan,
+    sign_in,
+    transfer,
+    usage,
+)
+from listings.site.console.history import undo
+from listings.site.console.listings import edit, table
 from listings.site.context import CostlyPages, ListingCountCache, SentMessages, Site, SiteOptions
 from listings.site.middleware import PageMiddleware
-from listings.site.pictures import demo_files
 from listings.site.visitor_forms import MAX_ALL_WAITING_FORMS, MAX_WAITING_FORMS
 
+CONSOLE_ROUTES: list[Route] = [
+    *(*sign_in.ROUTES, *overview.ROUTES, *messages.ROUTES, *keys.ROUTES, *usage.ROUTES, *plan.ROUTES),
+    *(*table.ROUTES, *edit.ROUTES, *pictures.ROUTES, *transfer.ROUTES),
+    *(*activity.ROUTES, *undo.ROUTES, *account.ROUTES),
+]
 _UNREADABLE = "The form could not be read. Reload the page and submit it again"
 
 
@@ -53,7 +70,7 @@ class Pages:
         owner = cookies.find_owner(Request(scope))
         body = scope["listings.body"] = ReceivedBody(self._bodies, owner, exchange.take_body())
         try:
-            await body.needs_more()  # of many requests that wait, most wait in files
+            await body.needs_more()  # if many requests wait, most wait in files
             async with self._queue.acquire(owner):
                 # One page per loop iteration. Also, a task runs the rest of the request from here, as Starlette needs.
                 if exchange.disconnected:
@@ -70,8 +87,7 @@ class Pages:
 
 def build_pages(services: Services, options: SiteOptions) -> Pages:
     """Build the pages over a service."""
-    routes = [*market.ROUTES, *saved.ROUTES, *message.ROUTES, *report.ROUTES, *console_routes.ROUTES]
-    routes += [*demo_files.ROUTES, *assets.ROUTES]
+    routes = [*market.ROUTES, *saved.ROUTES, *contact.ROUTES, *CONSOLE_ROUTES, *assets.ROUTES]
     if options.operator_page:
         routes += operator.ROUTES
     routes.append(assets.build_logo_route(options.brand.logo))
@@ -98,7 +114,6 @@ async def _redirect_without_slash(request: Request) -> Response:
 
 
 async def _handle_http_exception(request: Request, error: HTTPException) -> Response:
-    """Respond to an error that Starlette raises itself: an unknown path, a wrong method, an unreadable form."""
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette reports only the methods of the first route that matches the path
         routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]

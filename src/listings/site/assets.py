@@ -43,14 +43,11 @@ def asset_url(path_prefix: str, name: str) -> str:
     return f"{path_prefix}/static/{_assets()[name].digest}/{name}"
 
 
-async def get_asset(request: Request) -> Response:
-    """Send a static file.
-
-    A page of a process with another version may request another digest. The response is then marked as not cacheable.
-    """
+async def _get_asset(request: Request) -> Response:
     asset = _assets().get(request.path_params["name"])
     if asset is None:
         raise Problem("path_not_found", "We can't find that file")
+    # A page of a process with another version may request another digest.
     is_current = request.path_params["digest"] == asset.digest
     headers = {"Cache-Control": _IMMUTABLE if is_current else "no-cache"}
     content = asset.content
@@ -63,7 +60,15 @@ async def get_asset(request: Request) -> Response:
     return send_shared(request, Response(content, media_type=asset.media_type, headers=headers))
 
 
-ROUTES = [Route("/static/{digest}/{name}", get_asset)]
+async def _get_demo_picture(request: Request) -> Response:
+    content = _demo_pictures().get(request.path_params["name"])
+    if content is None:
+        raise Problem("path_not_found", "We can't find that file")
+    headers = {"Cache-Control": "public, max-age=86400"}
+    return send_shared(request, Response(content, media_type="image/webp", headers=headers))
+
+
+ROUTES = [Route("/static/demo/{name}", _get_demo_picture), Route("/static/{digest}/{name}", _get_asset)]
 
 
 def send_shared(request: Request, response: Response) -> Response:
@@ -82,6 +87,12 @@ def build_logo_route(file: Path | None) -> Route:
         return send_shared(request, response)
 
     return Route("/logo", get_logo)
+
+
+@cache
+def _demo_pictures() -> dict[str, bytes]:  # which `tests/site/demo_pictures` draws
+    folder = resources.files("listings.site.pictures").joinpath("demo")
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @cache

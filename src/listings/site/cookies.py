@@ -6,7 +6,6 @@ RFC 6265bis, 4.1.3 (`__Host-`, `__Secure-`); OWASP ASVS 3.3.1-3.3.4, 7.2.1-7.2.4
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,19 +24,11 @@ _DEVICE_SECONDS = _SAVED_SECONDS = 365 * 24 * 3600
 _MAX_SESSIONS = 10_000
 MAX_SAVED = 100
 """Listings that a visitor can save."""
-_LOCALHOST = "localhost"
 _SESSION = ("listings_session", "__Host-listings")  # the cookie's names without and with TLS
 _DEVICE = ("listings_device", "__Host-listings-device")
 _FORM = ("listings_form", "__Host-listings-form")
 _DONE = ("listings_done", "__Host-listings-done")
 _SAVED = ("listings_saved", "__Host-listings-saved")
-
-
-class Flash(NamedTuple):
-    """The name of a notice, and the change set that it offers to undo; 0 means several, and None that there is none."""
-
-    name: str = ""
-    change: int | None = None
 
 
 async def member_of(request: Request) -> Member | None:
@@ -116,7 +107,7 @@ def end(request: Request, response: Response) -> Response:
 
 def require_secure_connection(request: Request) -> None:
     """Raise Problem("insecure_connection") if others could read a form on the network."""
-    if not (_is_secure(request) or _is_local(host_of(request))):
+    if not (_is_secure(request) or _is_loopback(host_of(request))):
         message = "Open this page with https, so that nobody else can read what you enter"
         raise Problem("insecure_connection", f"{message}. Operators: see LISTINGS_BASE_URL in the operating guide")
 
@@ -132,18 +123,18 @@ def set_form_secret(request: Request, response: Response, secret: str) -> Respon
     return _set_cookie(request, response, _FORM, secret, None)
 
 
-def set_flash(request: Request, response: Response, flash: Flash) -> Response:
-    """Set the notice that the next page shows."""
-    text = flash.name if flash.change is None else f"{flash.name}~{flash.change}"
+def set_flash(request: Request, response: Response, notice: str, change: int | None) -> Response:
+    """Set the notice that the next page shows, and the change set that it offers to undo: 0 for several."""
+    text = notice if change is None else f"{notice}~{change}"
     return _set_cookie(request, response, _DONE, text, _FLASH_SECONDS)
 
 
-def get_flash(request: Request) -> Flash:
-    """Return the notice to show. Its name is "" if there is none."""
+def get_flash(request: Request) -> tuple[str, int | None]:
+    """Return the notice to show, or "", and its change set."""
     found = _FLASH.fullmatch(_get_cookie(request, _DONE))
     if found is None:
-        return Flash()
-    return Flash(found[1], int(found[2]) if found[2] else None)
+        return "", None
+    return found[1], int(found[2]) if found[2] else None
 
 
 def clear_flash(request: Request, response: Response) -> Response:
@@ -171,8 +162,7 @@ def saved_name(request: Request) -> str:
 
 
 def _get_cookie(request: Request, names: tuple[str, str]) -> str:
-    """Return the value of a cookie, or "". Ours need no unquoting, which takes quadratic time in older Pythons."""
-    name = _build_name(request, names)
+    name = _build_name(request, names)  # our values need no unquoting, which takes quadratic time in older Pythons
     pairs = (pair.strip().partition("=") for pair in ";".join(request.headers.getlist("Cookie")).split(";"))
     return next((value for key, _, value in pairs if key == name), "")
 
@@ -186,35 +176,30 @@ def _set_cookie(
     *,
     is_readable: bool = False,
 ) -> Response:
-    name, path, is_secure = _build_name(request, names), _path_of(request), _is_secure(request)
+    name, path, is_secure = _build_name(request, names), site_of(request).path_prefix or "/", _is_secure(request)
     response.set_cookie(name, value, seconds, path=path, secure=is_secure, httponly=not is_readable, samesite="lax")
     return response
 
 
 def _delete_cookie(request: Request, response: Response, names: tuple[str, str]) -> Response:
-    name, path, is_secure = _build_name(request, names), _path_of(request), _is_secure(request)
+    name, path, is_secure = _build_name(request, names), site_of(request).path_prefix or "/", _is_secure(request)
     response.delete_cookie(name, path=path, secure=is_secure, httponly=True, samesite="lax")
     return response
 
 
 def _build_name(request: Request, names: tuple[str, str]) -> str:
-    """Return a cookie's name. It contains the path prefix, because a page of /shop/b also gets the cookies of /shop."""
+    # The name contains the path prefix, because a page of /shop/b also gets the cookies of /shop.
     name, prefix = names[_is_secure(request)], site_of(request).path_prefix
     return name.replace("__Host-", "__Secure-") + prefix.replace("/", ".") if prefix else name
-
-
-def _path_of(request: Request) -> str:
-    return site_of(request).path_prefix or "/"
 
 
 def _is_secure(request: Request) -> bool:
     return scheme_of(request) == "https"
 
 
-def _is_local(host: str) -> bool:
-    """Return whether browsers resolve this Host header to their own machine."""
+def _is_loopback(host: str) -> bool:
     name = host.rpartition(":")[0] if re.search(r":[0-9]+$", host) and not host.endswith("]") else host
-    if name == _LOCALHOST or name.endswith(f".{_LOCALHOST}"):
+    if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
         return ip_address(name.strip("[]")).is_loopback

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
 from listings.domain.market.regions import REGIONS
-from listings.domain.model import MAX_ID, Listing, MarketEntry, MarketQuery, SitemapEntry
+from listings.domain.model import MAX_ID, Listing, MarketEntry
 from listings.service.market import HIGHLIGHTS
 from listings.site import cookies, pages, presentation, search, structured_data
 from listings.site.context import site_of
@@ -22,7 +22,7 @@ from listings.site.search import results
 from listings.site.visitor import base_url_of, client_ip, measure_html, require_room, searching
 
 _SITEMAP_URLS = 50_000  # the maximum according to sitemaps.org
-_SLICE_ROWS = 500  # of a sitemap, read in one step: about 2 ms and 60 kB
+_SLICE_ROWS = 500  # that a sitemap reads in one step: about 2 ms and 60 kB
 _CACHE_ONE_HOUR = {"Cache-Control": "public, max-age=3600"}
 _PRIVATE = ("/api/", "/console", "/invitations/", "/sign-")
 _XML = "application/xml; charset=utf-8"
@@ -35,15 +35,12 @@ _SIMILAR = 6
 
 
 class _ListingRow(NamedTuple):
-    """A row of listings on the home page, and the path of all of them."""
-
     heading: str
-    url: str
+    url: str  # all of them
     entries: list[MarketEntry]
 
 
-async def show_home(request: Request) -> Response:
-    """Show the home page, or the results of a search."""
+async def _show_home(request: Request) -> Response:
     await cookies.member_of(request)
     submitted = search.read(request.query_params, site_of(request).services.restore_id)
     if submitted != search.Search():
@@ -55,7 +52,9 @@ async def show_home(request: Request) -> Response:
         rows = [_ListingRow("Just listed", search.Search().url(), newest)] if newest else []
         for (heading, query), entries in zip(HIGHLIGHTS.items(), await services.market.list_highlights(), strict=True):
             if len(entries) >= _MIN_ROW_LISTINGS:
-                rows.append(_ListingRow(heading, _build_row_url(query), entries))
+                lowest, highest = (f"{cents / 100:g}" if cents else "" for cents in (query.price_min, query.price_max))
+                shown = search.Search(type=query.type or "", price_min=lowest, price_max=highest)
+                rows.append(_ListingRow(heading, shown.url(), entries))
         words = await services.market.list_frequent_words()
     return pages.page(
         request,
@@ -72,13 +71,7 @@ async def show_home(request: Request) -> Response:
     )
 
 
-def _build_row_url(query: MarketQuery) -> str:
-    price_min, price_max = (f"{cents / 100:g}" if cents else "" for cents in (query.price_min, query.price_max))
-    return search.Search(type=query.type or "", price_min=price_min, price_max=price_max).url()
-
-
-async def show_listing(request: Request) -> Response:
-    """Show a listing, and count a view unless the visitor is its owner (decision G8)."""
+async def _show_listing(request: Request) -> Response:
     market, member = site_of(request).services.market, await cookies.member_of(request)
     viewer = member.account.id if member is not None else None
     try:
@@ -90,7 +83,9 @@ async def show_listing(request: Request) -> Response:
         sizes = await sources.find_sizes(request, (entry.image for entry in similar))
         return await pages.error_response(request, problem, similar=similar, sizes=sizes, now=services.clock())
     page = await build_listing_page(request, listing, viewer)
-    if _is_view(request) and viewer != listing.account_id:
+    purpose = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
+    is_prefetch = "prefetch" in purpose.lower()  # which nobody looks at
+    if request.method == "GET" and not is_prefetch and viewer != listing.account_id:  # decision G8
         market.record_view(listing, client_ip(request), request.headers.get("user-agent", ""))
     return page
 
@@ -106,7 +101,7 @@ async def build_listing_page(
     more = [entry for entry in seller.entries if entry.id != listing.id][:_MORE]
     sizes = await sources.find_sizes(request, [*sources.decode_urls(listing.images), *(entry.image for entry in more)])
     pictures = sources.list_sources(listing.images, sizes, prefix, services.pictures.base_url)
-    origin = base_url_of(request).removesuffix(prefix)
+    origin, url = base_url_of(request).removesuffix(prefix), f"{base_url_of(request)}/listings/{listing.id}"
     picture_urls = [f"{origin}{one.url}" if one.url.startswith("/") else one.url for one in pictures]
     if not site_of(request).options.exact_locations:
         listing = presentation.round_coordinates(listing)
@@ -121,21 +116,18 @@ async def build_listing_page(
         seller=seller,
         more=more,
         now=services.clock(),
-        url=_listing_url(request, listing.id),
+        url=url,
         sizes=sizes,
         pictures=pictures,
         saved_name=cookies.saved_name(request),
         picture_urls=picture_urls,
         in_type=search.Search(type=listing.type),
         place=presentation.format_place(listing.location, listing.district, listing.region),
-        structured_data=structured_data.script_content(
-            listing, seller.account.name, _listing_url(request, listing.id), picture_urls
-        ),
+        structured_data=structured_data.script_content(listing, seller.account.name, url, picture_urls),
     )
 
 
-async def show_seller(request: Request) -> Response:
-    """Show a seller, and the results of a search among the seller's listings."""
+async def _show_seller(request: Request) -> Response:
     services = site_of(request).services
     await cookies.member_of(request)
     async with searching(request):
@@ -147,25 +139,23 @@ async def show_seller(request: Request) -> Response:
     return await results.show_results(request, submitted, "seller.html", seller=seller, takes_messages=takes_messages)
 
 
-async def show_robots(request: Request) -> Response:
-    """Keep search engines away from the API, the console, and the pages for invitations and sign-in."""
+async def _show_robots(request: Request) -> Response:
     prefix = site_of(request).path_prefix
     lines = ["User-agent: *", *(f"Disallow: {prefix}{path}" for path in _PRIVATE)]
     text = "\n".join([*lines, f"Sitemap: {base_url_of(request)}/sitemap.xml", ""])
     return PlainTextResponse(text, 200, _CACHE_ONE_HOUR)
 
 
-async def show_sitemaps(request: Request) -> Response:
-    """Show the sitemap index. The serial of the newest listing determines the number of sitemaps."""
+async def _show_sitemaps(request: Request) -> Response:
     async with searching(request):
         count = await site_of(request).services.market.get_last_serial() // _SITEMAP_URLS + 1
-    parts = (f"<sitemap><loc>{_sitemap_url(request, number)}</loc></sitemap>" for number in range(1, count + 1))
+    base_url = escape(base_url_of(request))
+    parts = (f"<sitemap><loc>{base_url}/sitemaps/{number}.xml</loc></sitemap>" for number in range(1, count + 1))
     text = f"{_XML_DECLARATION}<sitemapindex {_NAMESPACE}>{''.join(parts)}</sitemapindex>\n"
     return Response(text, 200, _CACHE_ONE_HOUR, _XML)
 
 
-async def show_sitemap(request: Request) -> Response:
-    """Send one sitemap, which covers 50,000 serials, slice by slice."""
+async def _show_sitemap(request: Request) -> Response:
     number = id_of(request)
     if number > MAX_ID // _SITEMAP_URLS:
         raise Problem("path_not_found", "We can't find that page")
@@ -175,7 +165,6 @@ async def show_sitemap(request: Request) -> Response:
 
 
 async def _write_sitemap(request: Request, lines: str, after: int, end: int) -> AsyncIterator[str]:
-    """Yield the pieces of a sitemap, whose first slice was read."""
     yield f"{_XML_DECLARATION}<urlset {_NAMESPACE}>{lines}"
     while after < end:
         lines, after = await _read_slice(request, after, end)
@@ -184,27 +173,28 @@ async def _write_sitemap(request: Request, lines: str, after: int, end: int) -> 
 
 
 async def _read_slice(request: Request, after: int, end: int) -> tuple[str, int]:
-    """Return the lines of the next listings and the last serial, or the end after the last listing.
-
-    Sitemaps take turns, and use at most half of the event loop's time, because any visitor may request many.
-    """
+    # Sitemaps take turns, and use at most half of the event loop's time, because any visitor may request many.
     async with site_of(request).sitemaps.acquire(cookies.find_owner(request)):
         async with searching(request):
             started = perf_counter()
             entries = await site_of(request).services.market.page_sitemap(after, min(_SLICE_ROWS, end - after))
         base_url = escape(base_url_of(request))
-        lines = "".join(_sitemap_line(base_url, entry) for entry in entries if entry.serial <= end and entry.updated_at)
+        lines = ""
+        for entry in entries:
+            if entry.serial <= end and entry.updated_at:
+                changed = presentation.timestamp_to_iso(entry.updated_at)
+                lines += f"<url><loc>{base_url}/listings/{entry.listing_id}</loc><lastmod>{changed}</lastmod></url>\n"
         await asyncio.sleep(perf_counter() - started)
     return lines, entries[-1].serial if entries else end
 
 
 ROUTES = [
-    Route("/", show_home),
-    Route("/listings/{id}", show_listing),
-    Route("/sellers/{id}", show_seller),
-    Route("/robots.txt", show_robots),
-    Route("/sitemap.xml", show_sitemaps),
-    Route("/sitemaps/{id}.xml", show_sitemap),
+    Route("/", _show_home),
+    Route("/listings/{id}", _show_listing),
+    Route("/sellers/{id}", _show_seller),
+    Route("/robots.txt", _show_robots),
+    Route("/sitemap.xml", _show_sitemaps),
+    Route("/sitemaps/{id}.xml", _show_sitemap),
 ]
 
 
@@ -214,22 +204,3 @@ def id_of(request: Request) -> int:
     if number is None:
         raise Problem("listing_not_found", "This page does not exist or is no longer available")
     return number
-
-
-def _is_view(request: Request) -> bool:
-    """Return whether somebody looks at the page; a browser's prefetch is not a view."""
-    purpose = request.headers.get("sec-purpose", "") + request.headers.get("purpose", "")
-    return request.method == "GET" and "prefetch" not in purpose.lower()
-
-
-def _listing_url(request: Request, listing_id: int) -> str:
-    return f"{base_url_of(request)}/listings/{listing_id}"
-
-
-def _sitemap_url(request: Request, number: int) -> str:
-    return escape(f"{base_url_of(request)}/sitemaps/{number}.xml")
-
-
-def _sitemap_line(base_url: str, entry: SitemapEntry) -> str:
-    url, changed = f"{base_url}/listings/{entry.listing_id}", presentation.timestamp_to_iso(entry.updated_at)
-    return f"<url><loc>{url}</loc><lastmod>{changed}</lastmod></url>\n"

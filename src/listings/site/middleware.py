@@ -18,7 +18,6 @@ from listings.site import cookies, pages, presentation, security, visitor
 from listings.site.context import site_of
 from listings.site.uploads import MAX_FORM_BYTES, is_upload
 
-Header: TypeAlias = tuple[bytes, bytes]
 Message: TypeAlias = MutableMapping[str, Any]
 _MAX_DIGITS = 15
 _WEBHOOK = re.compile(r"/payments/[a-z]+/webhook")  # has a signature instead of an origin
@@ -69,8 +68,6 @@ class PageMiddleware:
 
 
 class _Body:
-    """Receives the whole body of a request before the page gets it. Only a member's may be large."""
-
     def __init__(self, request: Request, receive: Receive, limit: int) -> None:
         self._request = request
         self._receive = receive
@@ -79,7 +76,6 @@ class _Body:
         self._pieces: AsyncIterator[bytes] | None = None
 
     def require_acceptable(self, limit: int) -> None:
-        """Raise Problem for a body that is compressed, or too long according to its Content-Length."""
         if self._request.headers.get("content-encoding", "identity").lower() != "identity":
             raise Problem("unsupported_encoding", "The request body must not be compressed")
         content_length = self._request.headers.get("content-length", "").lstrip("0")
@@ -87,7 +83,6 @@ class _Body:
             raise _too_large(limit)
 
     async def receive(self) -> Message:
-        """Return the next ASGI message. Raises Problem("body_too_large"), or Unavailable if there is no room."""
         if self._received is None:
             try:
                 await self.collect()
@@ -102,7 +97,6 @@ class _Body:
         return {"type": "http.request", "body": piece, "more_body": bool(piece)}
 
     async def stream(self, limit: int) -> AsyncGenerator[bytes, None]:
-        """Yield the body of a form with pictures as it arrives. Raises Problem("body_too_large"), ClientDisconnect."""
         received: ReceivedBody = self._request.scope["listings.body"]
         size, more = 0, not received.is_complete
         async for piece in received.read_pieces():
@@ -116,10 +110,6 @@ class _Body:
             yield piece
 
     async def collect(self) -> None:
-        """Receive the body, and wait until it may be in memory.
-
-        Raises Problem("body_too_large"), Unavailable if there is no room, ClientDisconnect.
-        """
         try:
             await self._collect()
         except Unavailable as full:
@@ -151,45 +141,33 @@ class _Body:
 
 
 class _ResponseSender:
-    """Sends a response with the headers of every page, and without a body if the request method is HEAD."""
-
     def __init__(self, request: Request, send: Send) -> None:
         self._request = request
         self._send = send
         self.started = False
 
     async def send(self, message: Message) -> None:
-        """Send an ASGI message of the response."""
+        request = self._request
         if message["type"] == "http.response.start":
             await asyncio.sleep(0)  # rendering and sending a page in one step would delay API requests
-            exchange: Exchange = self._request.scope["listings.exchange"]
-            exchange.set_owner(visitor.owner_of(self._request))
-            request_id = (b"x-request-id", pages.request_id_of(self._request).encode())
+            exchange: Exchange = request.scope["listings.exchange"]
+            exchange.set_owner(visitor.owner_of(request))
+            prefix = site_of(request).path_prefix.encode()  # the target of a redirect is always a path of the site
             message["headers"] = [
-                *map(self._add_prefix, message["headers"]),
-                *security.headers(self._request),
-                *cookies.list_renewed_cookies(self._request),
-                request_id,
+                *((name, prefix + value if name == b"location" else value) for name, value in message["headers"]),
+                *security.headers(request),
+                *cookies.list_renewed_cookies(request),
+                (b"x-request-id", pages.request_id_of(request).encode()),
             ]
-            self._request.scope["listings.status"] = message["status"]
+            request.scope["listings.status"] = message["status"]
         else:
-            if self._request.method == "HEAD":
+            if request.method == "HEAD":
                 message = {**message, "body": b""}
-            if not message.get("more_body"):
-                self._release_form()
+            if not message.get("more_body") and hasattr(request.state, "body"):
+                request.state.form = None  # the response, complete by now, does not need its memory
+                request.state.body.release_memory()
         await self._send(message)
         self.started = message["type"] == "http.response.body"  # the server sends nothing before the first part of it
-
-    def _release_form(self) -> None:
-        """Release the memory of the form, which the response, complete by now, does not need."""
-        if hasattr(self._request.state, "body"):
-            self._request.state.form = None
-            self._request.state.body.release_memory()
-
-    def _add_prefix(self, header: Header) -> Header:
-        """Add the path prefix of the site's URL to the target of a redirect, which is always a path of the site."""
-        name, value = header
-        return (name, site_of(self._request).path_prefix.encode() + value) if name == b"location" else header
 
 
 def _too_large(limit: int) -> Problem:

@@ -102,16 +102,13 @@ _FILTERS = {
 
 
 class _Context(Context):
-    """The variables of a template, or of one that it imports. `contexts`, a variable of the first one, lists them."""
-
     def __init__(
         self, environment: jinja2.Environment, parent: dict[str, Any], *rest: object, **options: object
     ) -> None:
         super().__init__(environment, parent, *rest, **options)  # type: ignore[arg-type]
-        parent["contexts"].append(self)
+        parent["contexts"].append(self)  # those of a template and of all that it imports
 
-    def clear(self) -> None:
-        """Break the reference cycles of macros, which would keep all variables until a full garbage collection."""
+    def clear(self) -> None:  # macros are in reference cycles, with all variables, until a full garbage collection
         for value in self.vars.values():
             if isinstance(value, Macro):
                 value._func = None  # type: ignore[assignment]  # noqa: SLF001 - it refers to other macros
@@ -120,8 +117,6 @@ class _Context(Context):
 
 
 class _PrefixedLinks(Extension):
-    """Adds the path prefix of the site's URL to the links in templates, such as href="/docs"."""
-
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:  # noqa: ARG002 - Jinja2's
         return _OWN_LINK.sub(rf"\g<0>{self.environment.globals['path_prefix']}", source)
 
@@ -152,12 +147,7 @@ def environment(path_prefix: str, brand: Brand, media_url: str = "") -> jinja2.E
 
 
 def page(
-    request: Request,
-    template: str,
-    *,
-    status: int = 200,
-    headers: Mapping[str, str] | None = None,
-    **context: object,
+    request: Request, template: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **context: object
 ) -> Response:
     """Render a template as a response. By default, browsers may cache it but must revalidate it."""
     content = render(request, template, **context)
@@ -196,7 +186,7 @@ async def error_response(
 
     `more` are further values for the template.
     """
-    status = status_of(problem)
+    status, path = status_of(problem), request.scope["path"]
     headers = {"Cache-Control": "no-store", **retry_header(problem), **(headers or {})}
     if not accepts_html(request.scope):
         body = msgspec.json.encode({"error": problem.message})
@@ -204,25 +194,28 @@ async def error_response(
     if status < _INTERNAL_SERVER_ERROR:
         with suppress(Unavailable):
             await cookies.member_of(request)
+    if request.method not in _SAFE_METHODS:
+        message = replace_message(problem).message
+    else:
+        message = _NOT_A_PAGE if status == _METHOD_NOT_ALLOWED else replace_message(problem, _NOT_SHOWN).message
+    retry_url = ""  # where to send the form again, or to request a new link
+    if problem.code == "invitation_invalid":
+        retry_url = "/console/account" if path.startswith("/confirm-email/") else "/reset-password"
+    elif problem.code == "cross_site":
+        retry_url = find_console_page(request) or (path if _has_page(request, path) else "")
     return page(
         request,
         "problem.html",
         status=status,
         headers=headers,
         heading=_CODE_HEADINGS.get(problem.code) or _HEADINGS.get(status, HTTPStatus(status).phrase),
-        message=_choose_message(request, problem, status),
+        message=message,
         code=problem.code,
-        retry_url=_find_retry_url(request, problem),
+        retry_url=retry_url,
         is_console=bool(find_console_page(request)),
         back=_back_link(request, status),
         **{"similar": [], **more},
     )
-
-
-def _choose_message(request: Request, problem: Problem, status: int) -> str:
-    if request.method not in _SAFE_METHODS:
-        return replace_message(problem).message
-    return _NOT_A_PAGE if status == _METHOD_NOT_ALLOWED else replace_message(problem, _NOT_SHOWN).message
 
 
 def replace_message(problem: Problem, message: str = _NOT_SAVED) -> Problem:
@@ -230,16 +223,6 @@ def replace_message(problem: Problem, message: str = _NOT_SAVED) -> Problem:
     if not isinstance(problem, Unavailable) or problem.for_visitors:
         return problem
     return Unavailable(message, retry_after=problem.retry_after)
-
-
-def _find_retry_url(request: Request, problem: Problem) -> str:
-    """Return the path of the page with the form to send again, or where to request a new link, or ""."""
-    path: str = request.scope["path"]
-    if problem.code == "invitation_invalid":
-        return "/console/account" if path.startswith("/confirm-email/") else "/reset-password"
-    if problem.code == "cross_site":
-        return find_console_page(request) or (path if _has_page(request, path) else "")
-    return ""
 
 
 def retry_header(problem: Problem | None) -> Mapping[str, str]:
@@ -280,7 +263,6 @@ def request_id_of(request: Request) -> str:
 
 
 def _back_link(request: Request, status: int) -> str:
-    """Return the path of the console page that an error page links to, or "" for visitors outside of the console."""
     page = find_console_page(request)
     is_itself = page == request.scope["path"] and (request.method in _SAFE_METHODS or status in _MISSING)
     if is_itself and page != _CONSOLE:

@@ -112,13 +112,9 @@ def extract_suburb(location: str) -> str:
 
 def format_age(created_at: str, now: float) -> str:
     """Return the time since `created_at`, such as "3 hours ago"; after a week, the date."""
-    return format_recent_age(created_at, now) or format_day(created_at)
-
-
-def format_recent_age(created_at: str, now: float) -> str:
-    """Return the time since `created_at`, such as "3 hours ago"; after a week, ""."""
     number, unit = _measure_age(created_at, now)
-    return f"{format_count(number, unit)} ago" if number else unit
+    recent = f"{format_count(number, unit)} ago" if number else unit
+    return recent or format_day(created_at)
 
 
 def format_short_age(created_at: str, now: float) -> str:
@@ -128,10 +124,9 @@ def format_short_age(created_at: str, now: float) -> str:
 
 
 def _measure_age(created_at: str, now: float) -> tuple[int, str]:
-    """Return a number and its unit, or 0 and "just now"; after a week, 0 and ""."""
     seconds = max(0, int(now) - timestamps.parse_timestamp(created_at))
     if seconds < _MINUTE:
-        return 0, "just now"
+        return 0, "just now"  # instead of a unit
     length, unit = next(period for period in _PERIODS if seconds >= period[0])
     return (seconds // length, unit) if seconds < _RECENT_DAYS * DAY_SECONDS else (0, "")
 

@@ -14,8 +14,7 @@ from listings.site.visitor import searching
 _PATH = "/saved"
 
 
-async def show_saved(request: Request) -> Response:
-    """Show the saved listings that are on the market, the last one first."""
+async def _show_saved(request: Request) -> Response:
     await cookies.member_of(request)
     services, ids = site_of(request).services, cookies.get_saved(request)
     async with searching(request):
@@ -30,8 +29,7 @@ async def show_saved(request: Request) -> Response:
     )
 
 
-async def change_saved(request: Request) -> Response:
-    """Save a listing, remove it, or remove those that are no longer on the market."""
+async def _change_saved(request: Request) -> Response:
     form, saved = await read_form(request), cookies.get_saved(request)
     action, chosen = get_text(form, "action"), parse_id(get_text(form, "id"))
     ids = [one for one in saved if one != chosen]
@@ -43,4 +41,4 @@ async def change_saved(request: Request) -> Response:
     return cookies.set_saved(request, redirect(_PATH), ids)
 
 
-ROUTES = [Route(_PATH, show_saved), Route(_PATH, change_saved, methods=["POST"])]
+ROUTES = [Route(_PATH, _show_saved), Route(_PATH, _change_saved, methods=["POST"])]

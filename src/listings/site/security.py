@@ -27,8 +27,6 @@ _HEADERS = (
 _PREVIEW_HEADERS = ((_HEADERS[0][0], POLICY.replace("img-src", "img-src blob:").encode()), *_HEADERS[1:])
 _STRICT_TRANSPORT = (b"strict-transport-security", b"max-age=31536000")
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
-_CROSS_SITE = "This form was sent from another site. Open the page here and submit it again"
-_STALE = "This form has expired and nothing was saved. Submit it again from its page"
 
 
 def allow_previews(request: Request) -> None:
@@ -50,14 +48,13 @@ def require_same_origin(request: Request) -> None:
     if request.method in _SAFE_METHODS:
         return
     fetch_site = request.headers.get("sec-fetch-site")
-    is_own = fetch_site is None and _is_own_origin(request, request.headers.get("origin", ""))
-    if fetch_site != "same-origin" and not is_own:
-        raise Problem("cross_site", _CROSS_SITE)
-
-
-def _is_own_origin(request: Request, origin: str) -> bool:
-    own = {host_of(request).lower(), urlsplit(base_url_of(request)).netloc.lower()}
-    return origin.partition("://")[2].lower() in own
+    if fetch_site is None:
+        own = {host_of(request).lower(), urlsplit(base_url_of(request)).netloc.lower()}
+        is_own = request.headers.get("origin", "").partition("://")[2].lower() in own
+    else:
+        is_own = fetch_site == "same-origin"
+    if not is_own:
+        raise Problem("cross_site", "This form was sent from another site. Open the page here and submit it again")
 
 
 def form_token(secret: str) -> str:
@@ -73,4 +70,4 @@ def has_form_token(secret: str, token: object) -> bool:
 def require_form_token(secret: str, token: object) -> None:
     """Raise Problem("cross_site") unless a form's token belongs to this secret."""
     if not has_form_token(secret, token):
-        raise Problem("cross_site", _STALE)
+        raise Problem("cross_site", "This form has expired and nothing was saved. Submit it again from its page")

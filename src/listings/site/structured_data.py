@@ -1,6 +1,6 @@
 """Structured data of a listing for search engines: JSON-LD with the vocabulary of schema.org."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar
 
@@ -36,35 +36,26 @@ def build(listing: Listing, seller: str, url: str, images: Sequence[str] = ()) -
 
     Unknown properties are omitted. Without one that search engines require, nothing is returned.
     """
-    content: dict[str, Any] = _BUILDERS[listing.type](listing)
-    if listing.type == "job":
-        content["hiringOrganization"] = {"@type": "Organization", "name": seller}
-    else:
-        content |= {"image": images, "offers": _offer(listing, url)}
+    thing = {"name": listing.title, "description": listing.content[:_MAX_DESCRIPTION]}
+    shown = {"image": images, "offers": _offer(listing, url)}
+    content: dict[str, Any]
+    match listing.type:
+        case "product":
+            content = {"@type": "Product", **thing, "category": listing.category, **shown}
+        case "service":
+            area = {"@type": "AdministrativeArea", "name": listing.region} if listing.region else None
+            content = {"@type": "Service", **thing, "serviceType": listing.category, "areaServed": area, **shown}
+        case "rental":
+            place = {"address": _postal_address(listing), "geo": _coordinates(listing)}
+            content = {"@type": ["Accommodation", "Product"], **thing, **place, **shown}  # only a Product has offers
+        case _:
+            content = {**_job(listing), "hiringOrganization": {"@type": "Organization", "name": seller}}
     data = _omit_unknown({"@context": "https://schema.org", **content, "url": url})
     return data if all(name in data for name in REQUIRED[listing.type]) else {}
 
 
 def _omit_unknown(data: dict[str, T]) -> dict[str, T]:
     return {key: value for key, value in data.items() if value}
-
-
-def _product(listing: Listing) -> dict[str, Any]:
-    return {"@type": "Product", **_thing(listing), "category": listing.category}
-
-
-def _service(listing: Listing) -> dict[str, Any]:
-    area = {"@type": "AdministrativeArea", "name": listing.region} if listing.region else None
-    return {"@type": "Service", **_thing(listing), "serviceType": listing.category, "areaServed": area}
-
-
-def _accommodation(listing: Listing) -> dict[str, Any]:
-    return {
-        "@type": ["Accommodation", "Product"],  # only a Product can have offers
-        **_thing(listing),
-        "address": _postal_address(listing),
-        "geo": _coordinates(listing),
-    }
 
 
 def _job(listing: Listing) -> dict[str, Any]:
@@ -82,18 +73,6 @@ def _job(listing: Listing) -> dict[str, Any]:
     }
 
 
-_BUILDERS: Mapping[str, Callable[[Listing], dict[str, Any]]] = {
-    "product": _product,
-    "service": _service,
-    "rental": _accommodation,
-    "job": _job,
-}
-
-
-def _thing(listing: Listing) -> dict[str, Any]:
-    return {"name": listing.title, "description": listing.content[:_MAX_DESCRIPTION]}
-
-
 def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
     if not listing.price_cents:
         return None
@@ -107,13 +86,11 @@ def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
 
 
 def _write_html(text: str) -> str:
-    """Return the paragraphs of a string, which would otherwise be shown as one."""
     return "".join(f"<p>{'<br>'.join(map(escape, lines))}</p>" for lines in presentation.split_paragraphs(text))
 
 
 def _salary(listing: Listing) -> dict[str, Any] | None:
-    """Return the salary, unless it is unknown for which time it is paid."""
-    if not listing.price_cents or listing.price_type != "per_hour":
+    if not listing.price_cents or listing.price_type != "per_hour":  # it is unknown for which time it is paid
         return None
     value = {"@type": "QuantitativeValue", "value": listing.price_cents / 100, "unitText": "HOUR"}
     return {"@type": "MonetaryAmount", "currency": "NZD", "value": value}

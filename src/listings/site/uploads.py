@@ -19,7 +19,6 @@ MAX_FORM_BYTES = 130 * 1024 * 1024
 MAX_FILES = 300
 
 _PATHS = re.compile(r"/console/(?:pictures|import/pictures|listings/(?:new|[0-9]+)(?:/preview)?)")
-"""The paths whose forms may have pictures."""
 _MAX_FIELDS = 300
 
 
@@ -47,22 +46,19 @@ async def read_upload_form(request: Request) -> FormData:
 
 
 class _Received:
-    """Counts the files of a request."""
+    # Apart from the parser, whose texts would otherwise stay in memory until the response is sent.
 
     def __init__(self, folder: BodyFolder, request: Request) -> None:
-        """Raise Unavailable if too many uploads are being received."""
         self._folder, self._owner = folder, owner_of(request)[1]
         self._size = 0
         folder.reserve(self._owner, 0, 1)
         held_of(request).callback(self._release)
 
     def add(self, size: int) -> None:
-        """Count bytes that are about to be written. Raises Unavailable if the disk is full."""
         self._folder.reserve(self._owner, size, 0)
         self._size += size
 
     def create(self) -> BinaryIO:
-        """Create a file without a name."""
         return io.BufferedRandom(cast("io.FileIO", self._folder.create()))
 
     def _release(self) -> None:
@@ -70,8 +66,6 @@ class _Received:
 
 
 class _Parser(MultiPartParser):
-    """Starlette's parser, whose files are in memory until they are large, with files in a folder."""
-
     def __init__(self, request: Request, received: _Received) -> None:
         max_text = site_of(request).options.max_body_bytes
         pieces = cast("AsyncGenerator[bytes, None]", request.state.stream_upload(MAX_FORM_BYTES))
@@ -83,7 +77,7 @@ class _Parser(MultiPartParser):
     def on_headers_finished(self) -> None:
         super().on_headers_finished()
         spooled = self._current_part.file
-        if spooled is not None:
+        if spooled is not None:  # Starlette's files are in memory until they are large
             self._files_to_close_on_error.pop().close()
             file = self._received.create()
             self._files_to_close_on_error.append(file)  # type: ignore[arg-type]  # it only closes it

@@ -14,7 +14,7 @@ from listings.service.members.attempts import find_network
 from listings.site.context import Network, site_of
 
 _SCHEME = "listings.scheme"
-_MAX_ESCAPED_BYTES = 5  # of a code point in HTML
+_MAX_ESCAPED_BYTES = 5  # a code point in HTML
 
 
 def client_ip(request: Request) -> str:
@@ -39,7 +39,7 @@ def client_ip(request: Request) -> str:
 
 def owner_of(request: Request) -> Owner:
     """Return the owner of the response: the account of a signed-in member, or the visitor's network."""
-    owner: Owner | None = request.scope.get("listings.owner")  # of a file that all responses share
+    owner: Owner | None = request.scope.get("listings.owner")  # that all responses of a file share
     if owner is not None:
         return owner
     member = getattr(request.state, "member", None)
@@ -106,8 +106,7 @@ def _peer(request: Request) -> str:
 
 
 def _normalize(text: str) -> str | None:
-    """Return an IP address in canonical form and without a port, or None if the text is not an IP address."""
-    text = text.strip()
+    text = text.strip()  # it may have a port
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -5,8 +5,8 @@ See `sql` for the conventions of the statements.
 
 from listings.domain.changes import GroupOfChanges, GroupPage
 from listings.domain.history import Actor, ChangeGroup
-from listings.domain.revisions import Revisions
-from listings.store import change_sql, sql
+from listings.domain.model import Revisions
+from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import ChangeState, Partition
 from listings.store.scripts import audit
 from listings.store.scripts.script import Transaction
@@ -56,7 +56,10 @@ async def add(  # noqa: PLR0913, PLR0917 - the columns
     sets, total, revision = (await tx.fetch(ADD_TO_GROUP, (*partition, *row)))[0]
     if group is not None and is_bulk:
         detail = f'{group.detail},"listings":{total}}}'
-        await audit.record_bulk(tx, partition, revision, actor, group_id, detail, is_first=sets == 1)
+        if sets == 1:
+            await audit.record_edit(tx, partition, revision, actor, "bulk", detail, group_id)
+        else:
+            await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, revision, detail))
 
 
 async def read_page(tx: Transaction, partition: Partition, before: int, count: int) -> GroupPage:

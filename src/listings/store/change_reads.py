@@ -35,12 +35,8 @@ _decode_values = msgspec.json.Decoder(list[list[Value]]).decode
 
 
 class _Entry(NamedTuple):
-    """A change that was found but not read yet.
-
-    The number of a create is 0 if its change set has no row, and otherwise -n, ..., -1 in the order of creation.
-    `first_edits` are the later edits of a created listing of which each is the first one of a field.
-    """
-
+    # A change that was found but not read yet. `first_edits`: of a created listing, the first later edit of each field.
+    # The number of a create is 0 if its change set has no row, and otherwise -n, ..., -1 in the order of creation.
     edit_revision: int
     number: int
     listing_id: int
@@ -80,7 +76,7 @@ async def read_page(
 def _arrange(
     bucket: int, rows: Sequence[Row], after: ChangePosition, last: int, lost: Sequence[Row]
 ) -> tuple[list[_Entry], list[int], int]:
-    """Return the changes in the rows, the ids of the change sets without a row, and the id of the last one read."""
+    # Returns the ids of the change sets without a row as well, and the id of the last one read.
     found: list[_Entry] = []
     gaps: list[int] = []
     next_revision = after.edit_revision + 1
@@ -104,7 +100,6 @@ def list_used(first: int, last: int, lost: Sequence[Row]) -> list[int]:
 
 
 def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
-    """Yield the changes of a row: one of a listing, or all creates of the change set."""
     edit_revision, number, listing_id, serials, size = row
     if listing_id:
         yield _Entry(edit_revision, number, listing_id, size + _CHANGE_BYTES, is_create=False)
@@ -140,7 +135,6 @@ async def find_single_creates(
 
 
 async def _measure_creates(tx: Transaction, partition: Partition, entries: list[_Entry]) -> list[_Entry]:
-    """Return the entries in order. Creates that have no size yet are measured."""
     entries = sorted(entries)
     unmeasured = [number for number, entry in enumerate(entries) if not entry.size]
     if unmeasured:
@@ -152,7 +146,7 @@ async def _measure_creates(tx: Transaction, partition: Partition, entries: list[
 
 
 async def _find_first_edits(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[_Entry]:
-    """Return the entries with their first later edits, or only some if all have too many later edits together."""
+    # Returns only some entries if all have too many later edits together.
     found: list[_Entry] = []
     total = 0
     for start in range(0, len(entries), _MAX_CREATES):
@@ -178,7 +172,7 @@ async def _find_first_edits(tx: Transaction, partition: Partition, entries: Sequ
 
 
 def _add_first_edits(entry: _Entry, later: Iterable[Row]) -> _Entry:
-    """Return an entry with the first edit of each field. `later` are the later edits of its listing, oldest first."""
+    # `later` are the later edits of its listing, oldest first.
     first: dict[str, EditKey] = {}
     size = entry.size
     for _, edit_revision, number, fields, bytes_ in later:
@@ -189,7 +183,7 @@ def _add_first_edits(entry: _Entry, later: Iterable[Row]) -> _Entry:
 
 
 def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_Entry], ChangePosition]:
-    """Return the entries that fit on a page, and where it ends. `is_complete`: `entries` has all of the set `last`."""
+    # `is_complete`: `entries` has all of the set `last`.
     size = count = 0
     for entry in entries:
         size += entry.size
@@ -226,11 +220,10 @@ async def _read_slice(tx: Transaction, partition: Partition, entries: Sequence[_
 async def _read_values(
     tx: Transaction, partition: Partition, entries: Iterable[_Entry]
 ) -> dict[EditKey, ListingChange]:
-    """Return the values from before the first edits of created listings."""
     keys = sorted({key for entry in entries for key in entry.first_edits.values()})
     rows = await tx.fetch_many(change_sql.GET_CHANGE, [(*partition, *key) for key in keys])
     return {
-        (edit_revision, number): build_values(fields, detail)[0]
+        (edit_revision, number): build_values(fields.split(","), detail)[0]
         for edit_revision, number, _, _, _, _, _, fields, detail, *_ in rows
     }
 
@@ -240,7 +233,7 @@ def build_change(row: Row) -> Change:
     *columns, fields, detail, external_id, name = row
     edit_revision, number, listing_id, moment, actor, kind, group_id = columns
     group = read_group(kind, group_id, name)
-    before, after = build_values(fields, detail)
+    before, after = build_values(fields.split(","), detail)
     return Change(edit_revision, number, listing_id, moment, actor, kind, *group, external_id, before, after)
 
 
@@ -251,9 +244,9 @@ def read_group(kind: str, group_id: int | None, name: str | None) -> tuple[int |
     return (None if name is None else int(name), None) if kind == "reverted" else (None, name)
 
 
-def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange]:
+def build_values(names: Sequence[str], detail: str) -> tuple[ListingChange, ListingChange]:
     """Return the values of the changed columns before and after the change."""
-    names, values = fields.split(","), [join_value(*value) for value in _decode_values(detail)]
+    values = [join_value(*value) for value in _decode_values(detail)]
     before = {name: old for name, (old, _) in zip(names, values, strict=True)}
     return before, {name: new for name, (_, new) in zip(names, values, strict=True)}
 
@@ -261,10 +254,7 @@ def build_values(fields: str, detail: str) -> tuple[ListingChange, ListingChange
 def _build_create(
     entry: _Entry, row: Sequence[Any], described: Row | None, values: Mapping[EditKey, ListingChange]
 ) -> Change:
-    """Return the change that created a listing, as it was then.
-
-    `described` is the row with number 0 of its change set, if any, and `values` are those from before the later edits.
-    """
+    # As it was then. `described`: the row with number 0 of its change set; `values`: those from before the later edits.
     *columns, author = row
     listing = build_listing(columns)
     after = {name: getattr(listing, name) for name in _CREATED_ATTRIBUTES}
@@ -299,7 +289,6 @@ async def convert_first(
 
 
 def _build_changes(bucket: int, row: Row) -> Iterator[Change]:
-    """Yield the changes in a row of GET_CHANGE. Creates have no values."""
     edit_revision, number, listing_id, moment, actor, kind, group_id, _, detail, _, name = row
     if listing_id:
         yield build_change(row)
@@ -327,7 +316,7 @@ async def read_listing_page(tx: Transaction, listing_id: int, before: int, count
 
 
 def _cut_history(rows: Sequence[Row], count: int) -> tuple[list[int], bool]:
-    """Return the change sets that fit on a page, at most `count`, and whether there are no further rows."""
+    # Returns whether there are no further rows, too.
     size, kept = 0, list[int]()
     for edit_revision, group in groupby(rows, lambda row: int(row[0])):
         size += sum(row[2] + _CHANGE_BYTES for row in group)
@@ -338,7 +327,6 @@ def _cut_history(rows: Sequence[Row], count: int) -> tuple[list[int], bool]:
 
 
 async def _read_creation(tx: Transaction, key: tuple[int, int], before: int) -> list[Change]:
-    """Return the change that created a listing, if its change set is stored."""
     rows = await tx.fetch(change_sql.GET_CREATED, key)
     if not rows:  # the listing was removed meanwhile
         return []

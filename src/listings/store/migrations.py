@@ -52,8 +52,14 @@ class Difference(NamedTuple):
 
 
 def compare_schemas(found: Iterable[SchemaObject], expected: Iterable[SchemaObject]) -> list[Difference]:
-    """Return how a schema differs. Additional objects are no fault unless they change what a write does."""
+    """Return how a schema differs.
+
+    Additional objects are no fault unless they change what a write does. What belongs to an additional table, which
+    may be another program's, is not listed.
+    """
     actual, wanted = ({one[:3]: one.definition for one in objects} for objects in (found, expected))
+    tables = {"", *(name for kind, _, name in wanted if kind == "table")}
+    reference = re.compile(rf"\bREFERENCES\W+({'|'.join(tables - {''})})\b", re.IGNORECASE)
     differences = []
     for key in sorted(actual.keys() | wanted.keys(), key=lambda key: (key[0] != "table", key)):
         kind, table, name = key
@@ -65,8 +71,10 @@ def compare_schemas(found: Iterable[SchemaObject], expected: Iterable[SchemaObje
         if key not in actual:
             differences.append(Difference(f"{described} is missing", add, is_fault=True))
         elif key not in wanted:
-            is_fault = kind in {"column", "constraint", "trigger"}
-            differences.append(Difference(f"{described} is not part of it", drop, is_fault=is_fault))
+            is_refused = kind in {"column", "constraint", "trigger"} and table in tables
+            is_fault = is_refused or reference.search(actual[key]) is not None  # a foreign key can prevent a delete
+            if is_fault or table in tables:
+                differences.append(Difference(f"{described} is not part of it", drop, is_fault=is_fault))
         elif actual[key] != definition:
             repair = f"change it back to {add}" if kind in {"table", "column"} else f"{drop}; {add}"
             differences.append(Difference(f"{described} was changed", repair, is_fault=True))

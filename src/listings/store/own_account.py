@@ -139,7 +139,7 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
 
 async def _change(tx: Transaction, account_id: int, email: str, actor: Actor) -> Account | None:
-    """Change the address. Return None if another account has it. Raises Problem("account_disabled")."""
+    # Returns None if another account has the address.
     require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True))
     if await tx.fetch(sql.FIND_ACCOUNT, (email,)):
         return None
@@ -149,7 +149,7 @@ async def _change(tx: Transaction, account_id: int, email: str, actor: Actor) ->
 
 
 async def _require_password(tx: Transaction, account_id: int, password_hash: str | None) -> None:
-    """Lock the password. Raise Problem("wrong_credentials") if this is not its hash any more. None: do nothing."""
+    # It stays locked until the transaction ends.
     if password_hash is not None and not await is_password(tx, account_id, password_hash):
         raise Problem("wrong_credentials", "The password was changed in the meantime")
 

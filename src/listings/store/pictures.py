@@ -199,7 +199,6 @@ def _build_usage(used: int, max_bytes: int | None) -> tuple[int, int | None]:
 
 
 async def _delete(tx: Transaction, name: str) -> bytes | None:
-    """Delete a picture, and return its digest, or None if there is none."""
     rows = await tx.fetch(DELETE_PICTURE, (name,))
     if not rows:
         return None
@@ -226,7 +225,7 @@ async def _find_used(
 
 
 def _split(names: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the names in parts of a few sizes, since each size is a statement of its own."""
+    # In parts of a few sizes, since each size is a statement of its own.
     for start in range(0, len(names), _MAX_NAMES):
         part = list(names[start : start + _MAX_NAMES])
         size = next(size for size in (1, 8, _MAX_NAMES) if size >= len(part))

@@ -83,7 +83,6 @@ async def read_report(tx: Transaction, times: ReportTimes, database_bytes: str) 
 
 
 async def _sum_by_bucket(tx: Transaction, statement: str, since: int) -> Counter[Any]:
-    """Return the sums of the pairs that a statement returns for each bucket."""
     total = Counter[Any]()
     for name, count in await tx.fetch_many(statement, [(bucket, since) for bucket in range(BUCKETS)]):
         total[name] += count
@@ -91,10 +90,7 @@ async def _sum_by_bucket(tx: Transaction, statement: str, since: int) -> Counter
 
 
 async def _count_new_listings(tx: Transaction, since: str) -> int:
-    """Count the listings that entered the market since a time, even if they are hidden now.
-
-    Pages are read from the newest entry backwards, until one has no new entry.
-    """
+    # Pages are read from the newest entry backwards, until one has no new entry. Hidden ones count, too.
     total, last, new = 0, MAX_ID, 1
     while new:
         last, new = (await tx.fetch(COUNT_NEWEST, (last, PAGE_SIZE, since)))[0]

@@ -165,7 +165,7 @@ async def shrink(tx: Transaction, engine: Engine, partition: Partition) -> bool:
 
 
 async def _list_sets(tx: Transaction, partition: Partition, count: int) -> list[_StoredSet]:
-    """Return the oldest stored change sets, without those that an unfinished revert needs."""
+    # Without those that an unfinished revert needs.
     reverts = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
     needed = reverts[0][1] if reverts else MAX_ID
     rows = await tx.fetch(OLDEST_SETS, (*partition, count))
@@ -181,10 +181,7 @@ async def _remove_sets(tx: Transaction, partition: Partition, sets: Sequence[_St
 
 
 async def _remove_reverts(tx: Transaction, partition: Partition, purged: int, before: int) -> bool:
-    """Remove finished reverts whose first change set is deleted, and those from before `before` that changed nothing.
-
-    Return whether they had conflicts.
-    """
+    # Those whose first change set is deleted, or that changed nothing before `before`. Returns if they had conflicts.
     conflicts = await tx.fetch(revert_sql.PURGE_CONFLICTS, (*partition, purged, before))
     await tx.fetch(revert_sql.PURGE_REVERTS, (*partition, purged, before))
     if conflicts:
@@ -195,10 +192,7 @@ async def _remove_reverts(tx: Transaction, partition: Partition, purged: int, be
 async def _remove_listings(
     tx: Transaction, engine: Engine, partition: Partition, before: int, purged: int, max_bytes: int = UNLIMITED
 ) -> int:
-    """Remove the rows of listings that were deleted until `before`, and return how many.
-
-    `purged`: the last deleted change set. Their entries of the market become tombstones.
-    """
+    # `purged`: the last deleted change set. Entries of the market become tombstones.
     if before < 0:
         return 0
     rows = await tx.fetch(LIST_DELETED, (*partition, before, purged, _MAX_LISTINGS))
@@ -214,7 +208,6 @@ async def _remove_listings(
 
 
 def _count_until(limit: int, sizes: Iterable[int]) -> int:
-    """Return how many of the sizes are needed to reach a limit."""
     total = count = 0
     for size in sizes:
         if total >= limit:

@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, IdempotencyRecord, ListResult, ListStream
 from listings.domain.market import IndexResult
-from listings.domain.model import Caller, Listing, ListingQuery
-from listings.domain.revisions import Revisions
+from listings.domain.model import Caller, Listing, ListingQuery, Revisions
 from listings.store.audience import ScriptedAudienceStore
 from listings.store.mail_queue import ScriptedMailStore
 from listings.store.market.store import ScriptedMarketStore

@@ -84,7 +84,7 @@ class ScriptedTakedownStore(ScriptedStore):
 async def _record(
     tx: Transaction, takedown: Takedown, actor: Actor, mail: NewMail | None, kind: EventKind, detail: object
 ) -> None:
-    """Store the event, queue the mail, and mark the listing as changed for the market, but for nothing else."""
+    # The listing is marked as changed for the market, but for nothing else.
     await record_event(tx, takedown.account_id, actor, kind, takedown.listing_id, detail)
     await tx.fetch(stamps.MARK, (bucket_of(takedown.listing_id), takedown.listing_id, _UNMARKED))
     await mail_queue.add(tx, mail)

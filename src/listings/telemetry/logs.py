@@ -128,8 +128,6 @@ def get_level(status: int) -> Level:
 
 
 class _EventFormatter(logging.Formatter):
-    """Formats an event as a JSON line, or as text that ends with its traceback."""
-
     converter = staticmethod(time.gmtime)
 
     def __init__(self, *, as_json: bool, pid: int | None) -> None:
@@ -152,8 +150,8 @@ class _EventFormatter(logging.Formatter):
         return f"{line}\n{traceback}".rstrip("\n")
 
     def _encode(self, event: dict[str, object], traceback: str) -> str:
-        """Encode an event. Cut the start of the traceback if the line would be too long for an atomic write."""
         line = json.dumps(event | {"exception": traceback} if traceback else event)
+        # Cut the start of the traceback if the line would be too long for an atomic write.
         while self._pid is not None and traceback and (excess := len(line) - _MAX_EVENT_BYTES) > 0:
             traceback = traceback[max(1, min(excess, len(traceback) // 4)) :]
             line = json.dumps(event | {"exception": traceback})
@@ -161,17 +159,12 @@ class _EventFormatter(logging.Formatter):
 
 
 class _LinesHandler(logging.Handler):
-    """Writes an event of several lines, such as a traceback, in chunks of whole lines.
-
-    Each chunk is one write, so no lock is needed. With a lock, logging would wait at exit for a blocked write.
-    """
-
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
         self._stream = stream
 
     def createLock(self) -> None:  # noqa: N802 - logging's name
-        self.lock = None
+        self.lock = None  # chunks are written atomically; with a lock, logging would wait at exit for a blocked write
 
     def handle(self, record: logging.LogRecord) -> bool:
         if self.filter(record):
@@ -187,9 +180,8 @@ class _LinesHandler(logging.Handler):
 
 
 def _write(stream: BinaryIO, data: bytes) -> None:
-    """Write all of `data`, of which an unbuffered stream may accept only a part."""
     while data:
-        written: int | None = stream.write(data)
+        written: int | None = stream.write(data)  # perhaps only a part, if the stream is unbuffered
         if written is None:  # the pipe is full, and another program has made it non-blocking
             select.select([], [stream], [])
         data = data[written or 0 :]
@@ -231,7 +223,11 @@ class RequestLog:
             line.level = get_level(line.status)
         if LEVELS[line.level] < self._level:
             return
-        line.timestamp = self._now()
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._timestamp = time.strftime(_TIME_FORMAT, time.gmtime(second))
+        line.timestamp = self._timestamp
         if self._pid is not None:
             line.pid = self._pid
         self._lines.append(line)
@@ -256,7 +252,6 @@ class RequestLog:
         self._thread.join(_CLOSE_TIMEOUT_SECONDS)
 
     def _write(self) -> None:
-        """Write batches in a separate thread, because the stream may block."""
         while (batch := self._batches.get()) is not None:
             try:
                 lines = _encode_lines(batch) if self._as_json else b"".join(map(_format_text, batch))
@@ -265,17 +260,9 @@ class RequestLog:
             except (OSError, ValueError):
                 continue
 
-    def _now(self) -> str:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._timestamp = time.strftime(_TIME_FORMAT, time.gmtime(second))
-        return self._timestamp
-
 
 def _split_at_lines(lines: bytes) -> Iterator[bytes]:
-    """Split into chunks of whole lines that the kernel writes atomically, unless a single line is too long."""
-    begin = 0
+    begin = 0  # the kernel writes each chunk atomically, unless a single line is too long
     while len(lines) - begin > select.PIPE_BUF:
         end = lines.rfind(b"\n", begin, begin + select.PIPE_BUF) + 1 or lines.find(b"\n", begin) + 1
         yield lines[begin:end]

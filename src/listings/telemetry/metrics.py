@@ -66,7 +66,6 @@ class Listener:
         self.url = f"http://{url_host}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
-        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -80,8 +79,6 @@ def start_listener(report: Callable[[], list[Family]], host: str, port: int) -> 
 
 
 class _FamilyCollector(Collector):
-    """Passes families of plain data to a registry."""
-
     def __init__(self, report: Callable[[], list[Family]]) -> None:
         self._report = report
 
@@ -109,12 +106,12 @@ class Metrics:
         self._gauge = partial(Gauge, registry=registry)
         self._counter = partial(Counter, registry=registry)
         self._histogram = partial(Histogram, registry=registry)
-        self._listener: Listener | None = None
+        self.url = ""  # of the listener, if there is one
         self._reason = ""  # why the service is not ready
         self._add_requests()
         self._add_writes()
-        self._limiter_away = self._gauge("listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.")
-        self._counted_locally = self._counter(
+        self.limiter_away = self._gauge("listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.")
+        self.counted_locally = self._counter(
             "listings_rate_limit_local", "Requests counted by this machine instead of Redis."
         )
         self._mails = self._counter(
@@ -133,22 +130,6 @@ class Metrics:
         prometheus_client.PlatformCollector(registry=registry)
         prometheus_client.GCCollector(registry=registry)
 
-    # The listener
-
-    def listen(self, host: str, port: int) -> None:
-        """Serve GET /metrics. Raises Problem("invalid_setting") if listening fails."""
-        self._listener = Listener(self.registry, host, port)
-
-    @property
-    def url(self) -> str:
-        """The URL of the listener, or an empty string without one."""
-        return self._listener.url if self._listener is not None else ""
-
-    def close(self) -> None:
-        """Stop listening."""
-        if self._listener is not None:
-            self._listener.close()
-
     def report(self) -> list[Family]:
         """Return the current values of all metrics. Thread-safe."""
         return [
@@ -157,28 +138,6 @@ class Metrics:
         ]
 
     # Recording
-
-    def watch_connections(self, count: Callable[[], int], maximum: int) -> None:
-        """Report the number of open connections, and its maximum."""
-        self._connections.set_function(count)
-        self._max_connections.set(maximum)
-
-    def watch_writes(self, count: Callable[[], int]) -> None:
-        """Report the number of writes in the writer's queue."""
-        self._writes_waiting.set_function(count)
-
-    def watch_market(self, measure_lag: Callable[[], float]) -> None:
-        """Report for how many seconds changes of listings have been waiting to be numbered for the market."""
-        self._market_lag.set_function(measure_lag)
-
-    def watch_limiter(self, is_away: Callable[[], bool]) -> None:
-        """Report whether Redis is unavailable for the rate limit."""
-        self._limiter_away.set_function(is_away)
-
-    def watch_sessions(self, count: Callable[[], tuple[int, int]]) -> None:
-        """Report how many sessions of PostgreSQL are in use, and how many callers wait for one."""
-        self._sessions.labels("in_use").set_function(lambda: count()[0])
-        self._sessions.labels("waiting").set_function(lambda: count()[1])
 
     def record_state(self, reason: str, oldest_mail: int, stored_bytes: int, picture_bytes: int) -> None:
         """Record why the service is not ready, the time of the oldest queued email, and what accounts store."""
@@ -189,10 +148,6 @@ class Metrics:
         self._oldest_mail.set(oldest_mail)
         self._stored_bytes.set(stored_bytes)
         self._picture_bytes.set(picture_bytes)
-
-    def record_local_count(self) -> None:
-        """Count a request whose rate limit is counted by this machine instead of Redis."""
-        self._counted_locally.inc()
 
     def record_response(self, line: RequestLine) -> None:
         """Count a response. Called on the event loop."""
@@ -220,11 +175,7 @@ class Metrics:
         self._batch_size.observe(size)
         self._batch_seconds.observe(seconds)
         if not committed:
-            self._failed_batches.inc()
-
-    def record_failed_write(self) -> None:
-        """Record a transaction that PostgreSQL did not confirm."""
-        self._failed_batches.inc()
+            self.failed_batches.inc()
 
     # Definitions
 
@@ -244,12 +195,12 @@ class Metrics:
             "listings_rate_limited",
             "Responses with status 429: over the rate limit, too many waits for changes, too many attempts on a page.",
         )
-        self._connections = self._gauge("listings_connections", "Open connections.")
-        self._max_connections = self._gauge("listings_connections_max", "Maximum number of connections.")
+        self.connections = self._gauge("listings_connections", "Open connections.")
+        self.max_connections = self._gauge("listings_connections_max", "Maximum number of connections.")
 
     def _add_writes(self) -> None:
-        self._writes_waiting = self._gauge("listings_writes_waiting", "Writes in the queue.")
-        self._market_lag = self._gauge(
+        self.writes_waiting = self._gauge("listings_writes_waiting", "Writes in the queue.")
+        self.market_lag = self._gauge(
             "listings_market_lag_seconds",
             "Age of the oldest change that the market's search index can't follow yet, at most.",
         )
@@ -259,7 +210,7 @@ class Metrics:
             "Time of a batch from taking the write lock to the end of its commit.",
             buckets=_BATCH_SECONDS,
         )
-        self._failed_batches = self._counter(
+        self.failed_batches = self._counter(
             "listings_write_batches_failed", "Batches (PostgreSQL: writes) that were not committed."
         )
 
@@ -283,23 +234,21 @@ class Metrics:
         )
         self._stored_bytes = self._gauge("listings_stored_bytes", "Bytes that all accounts have stored.")
         self._picture_bytes = self._gauge("listings_picture_bytes", "Bytes of all uploaded pictures.")
-        self._sessions = self._gauge(
+        self.sessions = self._gauge(
             "listings_database_sessions", "Sessions of PostgreSQL in use, and waits.", ["state"]
         )
         for state in ("in_use", "waiting"):
-            self._sessions.labels(state)
+            self.sessions.labels(state)
 
 
 def _measure_size(path: Path) -> int:
-    """Return the size of a file in bytes, or 0 if it does not exist."""
     try:
         return path.stat().st_size
-    except OSError:
+    except OSError:  # the WAL is missing while nobody uses the database
         return 0
 
 
 def _measure_free_space(folder: Path) -> int:
-    """Return the free bytes of the disk that a folder is on, or 0 if there is no such folder."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:

@@ -38,7 +38,10 @@ class Tracing:
     def __init__(self) -> None:
         try:
             self._exporter = _LoggingExporter(OTLPSpanExporter())
-            self._provider = TracerProvider(resource=_build_resource(), shutdown_on_exit=False)
+            defaults = Resource({"service.name": "listings", "service.version": __version__})
+            # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
+            resource = Resource.create().merge(defaults).merge(OTELResourceDetector().detect())
+            self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
             self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         except ValueError as error:
             raise Problem(
@@ -77,14 +80,11 @@ class Tracing:
 
 
 class _LoggingExporter(SpanExporter):
-    """An exporter that logs when exporting starts to fail and when it recovers, not each attempt."""
-
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._is_working = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export spans. Called in the exporting thread."""
         result = self._exporter.export(spans)
         is_working = result is SpanExportResult.SUCCESS
         if is_working != self._is_working:
@@ -100,7 +100,7 @@ class _LoggingExporter(SpanExporter):
 
 
 def _describe(line: RequestLine) -> tuple[str, dict[str, str | int]]:
-    """Return the name and attributes of a span, following the conventions for HTTP servers."""
+    # As in OpenTelemetry's conventions for HTTP servers.
     method = line.method if line.method in HTTPMethod.__members__ else _OTHER
     name = "HTTP" if method == _OTHER else method
     attributes: dict[str, str | int] = {
@@ -114,9 +114,3 @@ def _describe(line: RequestLine) -> tuple[str, dict[str, str | int]]:
     if line.status >= _SERVER_ERROR:
         attributes["error.type"] = str(line.status)
     return name, attributes
-
-
-def _build_resource() -> Resource:
-    """Describe the service. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence."""
-    defaults = Resource({"service.name": "listings", "service.version": __version__})
-    return Resource.create().merge(defaults).merge(OTELResourceDetector().detect())

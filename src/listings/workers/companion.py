@@ -51,7 +51,6 @@ async def _supervise(command: Sequence[str], first_line: bytes, started: asyncio
 
 
 async def _stop(process: Process) -> None:
-    """End a process by closing its input, and kill it if that takes too long."""
     if process.returncode is not None:
         return
     if process.stdin is not None:

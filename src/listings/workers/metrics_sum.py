@@ -38,7 +38,6 @@ class MetricsSum:
         self._removed = sum_families([*self._removed, *counted])
 
     def compute(self) -> list[Family]:
-        """Return the sums of all metrics."""
         families = [family for report in self._latest.values() for family in report]
         return sum_families([*families, *self._removed])
 

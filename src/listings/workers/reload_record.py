@@ -7,6 +7,8 @@ from typing import Self
 
 import msgspec
 
+from listings.files import replace_file
+
 
 class Reloads(msgspec.Struct):
     """How many reloads a service has started and finished. `error` says why the last one failed."""
@@ -38,7 +40,6 @@ class ReloadRecord:
             self._path.unlink(missing_ok=True)
 
     def begin(self) -> None:
-        """Record the start of a reload."""
         self._reloads.started += 1
         self._write()
 
@@ -48,12 +49,8 @@ class ReloadRecord:
         self._write()
 
     def _write(self) -> None:
-        """Write the file. On a full disk, a reload works all the same."""
-        draft = self._path.with_suffix(".part")
-        with suppress(OSError):
-            draft.touch(0o600)
-            draft.write_bytes(msgspec.json.encode(self._reloads))
-            draft.replace(self._path)
+        with suppress(OSError), replace_file(self._path) as file:  # on a full disk, a reload works all the same
+            file.write(msgspec.json.encode(self._reloads))
 
 
 def get_path(folder: Path, pid: int | str) -> Path:

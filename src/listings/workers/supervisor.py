@@ -88,12 +88,10 @@ class Supervisor:
         self._reload_requested.set()
 
     def stop(self) -> None:
-        """Stop gracefully."""
         self._stopping.set()
 
     def _handle_signal(self, number: int) -> None:
-        """Stop gracefully, or exit immediately at the second signal. Acknowledged writes are on disk in both cases."""
-        if self._is_signalled:
+        if self._is_signalled:  # a second time: acknowledged writes are on disk
             for worker in self._workers:
                 worker.signal(signal.SIGKILL)
             os._exit(128 + number)
@@ -103,23 +101,19 @@ class Supervisor:
     # Workers
 
     async def _start_all(self) -> None:
-        try:
-            starts = [self._start_until_ready(is_first=True) for _ in range(self._count)]
-            await self._wait_until_started(list(map(self._spawn, starts)))
-        except Problem:
-            self._stopping.set()
-            await self._stop_all()
-            raise
-
-    async def _wait_until_started(self, starts: list[asyncio.Task[None]]) -> None:
-        """Wait until all starts have succeeded, or a stop begins. Raises the Problem of a worker that cannot start."""
-        started = asyncio.gather(*starts)
+        starts = [self._start_until_ready(is_first=True) for _ in range(self._count)]
+        started = asyncio.gather(*map(self._spawn, starts))
         stop = asyncio.create_task(self._stopping.wait())
         either: list[asyncio.Future[Any]] = [started, stop]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
-        if started.done():
-            started.result()
+        try:
+            if started.done():
+                started.result()
+        except Problem:
+            self._stopping.set()
+            await self._stop_all()
+            raise
         started.cancel()
 
     async def _launch(self) -> Worker:
@@ -134,7 +128,6 @@ class Supervisor:
         self._metrics.remove(worker.pid)
 
     async def _supervise(self, worker: Worker) -> None:
-        """Wait for a worker to end, and replace it if that was unexpected."""
         code = await asyncio.shield(worker.ended)
         if self._stopping.is_set() or (worker.is_exit_expected and code == 0):
             return
@@ -148,7 +141,6 @@ class Supervisor:
         await self._start_until_ready()
 
     async def _kill_unresponsive(self) -> None:
-        """Ping all workers, and kill those that do not respond. `_supervise` then replaces them."""
         while True:
             await asyncio.sleep(self._ping_interval)
             for worker in self._workers:
@@ -157,15 +149,9 @@ class Supervisor:
                     worker.signal(signal.SIGKILL)
 
     async def _start_until_ready(self, *, is_first: bool = False) -> None:
-        """Start a worker, repeatedly until one is ready.
-
-        Raises the Problem of a worker that cannot start if it is one of the first. A killed one is replaced, unless no
-        worker is ready and several were killed in a row: the memory is probably too small for any.
-        """
         failures = 0
         while not self._stopping.is_set():
             try:
-                # After several early exits, delay the start.
                 async with self._start_lock:
                     if self._early_exits >= _MAX_EARLY_EXITS:
                         await asyncio.sleep(self._last_start + _MIN_START_INTERVAL_SECONDS - self._loop.time())
@@ -174,6 +160,7 @@ class Supervisor:
             except Problem as problem:
                 failures += 1
                 is_killed = isinstance(problem, WorkerKilledError)
+                # If no worker is ready and several were killed in a row, the memory is probably too small for any.
                 is_last = failures == _MAX_EARLY_EXITS and not any(worker.is_ready for worker in self._workers)
                 if is_first and (is_last or not is_killed):
                     raise
@@ -204,7 +191,6 @@ class Supervisor:
                 self._record.end(None)
 
     async def _replace_gracefully(self, old: Worker) -> None:
-        """Replace a worker with a new one. Raises Problem if that can't start; the old one then keeps running."""
         with suppress(Problem):
             await old.wait_until_ready()  # it may have read the settings and secret files before the reload
         if old.ended.done():
@@ -236,8 +222,15 @@ class Supervisor:
         await asyncio.gather(*(worker.stop(Stop(), _STOP_TIMEOUT_SECONDS) for worker in workers))
         for worker in list(self._workers):
             await _kill(worker)
-        ungraceful = [worker for worker in workers if not _is_graceful(worker)]  # logs each of them
-        return not ungraceful
+        is_graceful = True
+        for worker in workers:
+            code = (
+                worker.ended.result()
+            )  # SIGTERM ends one that was starting; why others did not start is logged already
+            if worker.is_ready and code not in {0, _LOG_CLOSED_CODE, -signal.SIGTERM}:
+                _log.error("Worker %d %s during the stop", worker.pid, describe_exit(code))
+                is_graceful = False
+        return is_graceful
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -264,15 +257,6 @@ class Supervisor:
     async def _report(self) -> list[Family]:
         await asyncio.gather(*(worker.request_report(_REPORT_TIMEOUT_SECONDS) for worker in list(self._workers)))
         return [*self._metrics.compute(), *build_worker_metrics(len(self._workers), self._deaths)]
-
-
-def _is_graceful(worker: Worker) -> bool:
-    """Return whether an ended worker stopped as it should, and log if not. SIGTERM ends one that was starting."""
-    code = worker.ended.result()
-    if code in {0, _LOG_CLOSED_CODE, -signal.SIGTERM} or not worker.is_ready:  # why it did not start is logged already
-        return True
-    _log.error("Worker %d %s during the stop", worker.pid, describe_exit(code))
-    return False
 
 
 async def _kill(worker: Worker) -> None:

@@ -56,7 +56,6 @@ class SupervisorLink:
         return command if isinstance(command, Begin) else None
 
     def send(self, event: Event) -> None:
-        """Send an event."""
         self._writer.write(encode(event))
 
     async def run_commands(self, server: Server, metrics: Metrics | None) -> None:

@@ -60,7 +60,7 @@ class Worker:
         self._ready: asyncio.Future[None] = loop.create_future()
         self._next_report: asyncio.Future[None] = loop.create_future()
         self._unanswered_pings = 0
-        self.ended = asyncio.create_task(self._read_events())
+        self.ended = asyncio.create_task(self._read_events())  # the exit code, or the negated number of a signal
 
     @classmethod
     async def start(
@@ -86,7 +86,6 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has started to serve."""
         return self._ready.done() and self._ready.exception() is None
 
     async def wait_until_ready(self) -> None:
@@ -101,7 +100,6 @@ class Worker:
             raise Problem("unavailable", f"A worker was not ready within {_START_TIMEOUT_SECONDS:g} seconds") from None
 
     def send(self, command: Command) -> None:
-        """Send a command, unless the connection is closed."""
         if not self._writer.is_closing():
             self._writer.write(encode(command))
 
@@ -140,13 +138,11 @@ class Worker:
         return bool(done)
 
     async def kill(self) -> None:
-        """Kill the worker, and wait until it has ended."""
         self.is_exit_expected = True
         self.signal(SIGKILL)
         await asyncio.wait([self.ended])
 
     async def _read_events(self) -> int:
-        """Process events until the worker ends. Return its exit code, or the negated signal number that killed it."""
         problem = None
         while line := await read_line(self._reader):
             try:
@@ -157,7 +153,8 @@ class Worker:
             if isinstance(event, Ready):
                 self._ready.set_result(None)
             elif isinstance(event, Failed):
-                problem = _to_problem(event)
+                code = cast("Code", event.code) if event.code in STATUS else "unavailable"
+                problem = Problem(code, event.message)
             elif isinstance(event, Pong):
                 self._unanswered_pings = 0
             else:
@@ -165,16 +162,16 @@ class Worker:
                 reported, self._next_report = self._next_report, asyncio.get_running_loop().create_future()
                 reported.set_result(None)
         self._writer.close()
-        code = await asyncio.to_thread(self._process.wait)
+        exit_code = await asyncio.to_thread(self._process.wait)
         if not self._ready.done():
-            error = WorkerKilledError if code < 0 else Problem
-            self._ready.set_exception(problem or error("unavailable", f"A worker {describe_exit(code)} during startup"))
+            error = WorkerKilledError if exit_code < 0 else Problem
+            message = f"A worker {describe_exit(exit_code)} during startup"
+            self._ready.set_exception(problem or error("unavailable", message))
             self._ready.exception()  # mark as retrieved, because nobody may be waiting
-        return code
+        return exit_code
 
 
 def _start_process(command: Sequence[str], listener: socket.socket) -> tuple[Popen[bytes], socket.socket]:
-    """Return the process and the supervisor's end of its socket pair. Raises OSError."""
     own_end, worker_end = socket.socketpair()
     with worker_end, ExitStack() as on_error:
         on_error.enter_context(own_end)
@@ -193,8 +190,3 @@ def describe_exit(code: int) -> str:
         return f"was killed by {Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
-
-
-def _to_problem(event: Failed) -> Problem:
-    code = cast("Code", event.code) if event.code in STATUS else "unavailable"
-    return Problem(code, event.message)

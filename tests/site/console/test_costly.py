@@ -17,7 +17,7 @@ from listings.http.large_bodies import LargeBodies
 from listings.service import Services
 from listings.service.transfer.rows import Row
 from listings.site import context
-from listings.site.console.upload import ImportReport
+from listings.site.console.import_report import ImportReport
 from listings.site.context import CostlyPages, Kind
 from listings.site.pages import replace_message
 from tests.harness import MONTH, TIMEOUT, Harness, RunningService, build_scope

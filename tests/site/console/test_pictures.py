@@ -11,7 +11,7 @@ import pytest
 
 from listings.domain.pictures import find_name
 from listings.http.body_files import UPLOADS, Usage
-from listings.site.console import form_pictures
+from listings.site.console import pictures as form_pictures
 from tests.harness import Harness
 from tests.pictures import draw, encode, photo
 from tests.processes import list_open_files

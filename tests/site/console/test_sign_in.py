@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from listings.domain import fields
-from listings.site.console.routes import ROUTES
+from listings.site.app import CONSOLE_ROUTES
 from tests.harness import Harness, fetch
 from tests.site.tab import FORM_HEADERS, PASSWORD, Tab, form_values, load_listing, open_console, open_harness
 
@@ -297,7 +297,7 @@ def test_an_expired_form_links_to_its_page(harness: Harness) -> None:
 def test_all_routes_with_forms_are_covered() -> None:
     signed_out = {"/sign-in", "/sign-up", "/reset-password", "/confirm-email/{token}", "/invitations/{token}"}
     covered = {re.sub(r"/\d+", "/{id}", path) for path in FORM_PATHS} | signed_out
-    with_forms = {route.path for route in ROUTES if "POST" in (route.methods or ())}
+    with_forms = {route.path for route in CONSOLE_ROUTES if "POST" in (route.methods or ())}
     assert with_forms - covered == {"/payments/{provider}/webhook"}
 
 

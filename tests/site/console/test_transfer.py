@@ -14,6 +14,7 @@ from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE
 from listings.service.transfer import importer
 from listings.site.console import upload
+from listings.site.console.import_report import ImportReport
 from tests.harness import MONTH, Harness
 from tests.site.tab import Tab
 
@@ -284,7 +285,7 @@ def interrupt_import(harness: Harness, content: bytes = LAMPS) -> bytes:
     def stop(_: int) -> None:
         raise Stopped
 
-    arguments = upload.Upload("stock.csv", content), upload.ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
+    arguments = upload.Upload("stock.csv", content), ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
     with pytest.raises(Stopped):
         harness.run(harness.services.transfer.run_import(account, *arguments))
     return content

@@ -267,6 +267,13 @@ def test_counters_and_short_lived_rows_can_be_lost(database: Path, backup: Path,
     restores.restore(database, backup)
 
 
+def test_tables_of_another_program_are_not_compared(database: Path, file: Path) -> None:
+    change(database, 'CREATE TABLE "other-one" (value)')
+    backups.back_up(database, file)
+    change(database, """INSERT INTO "other-one" VALUES ('lost')""")
+    restores.restore(database, file)
+
+
 def test_replacing_another_database_needs_force(database: Path, tmp_path: Path) -> None:
     other = backups.back_up(databases.make(tmp_path / "other" / "listings.db"), tmp_path / "other.db")
     assert "is not the database that was backed up" in get_rejection(database, other)

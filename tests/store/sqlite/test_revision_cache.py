@@ -14,8 +14,7 @@ import pytest
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Actor
 from listings.domain.listings import AddStep, IdempotencyRecord
-from listings.domain.model import Listing, NewListing
-from listings.domain.revisions import Revisions
+from listings.domain.model import Listing, NewListing, Revisions
 from listings.store.scripts import listings
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache

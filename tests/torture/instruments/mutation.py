@@ -89,11 +89,14 @@ _REQUEST_TESTS = (
 )
 TESTS_BY_MODULE: Mapping[str, Sequence[str]] = {
     "domain/api_keys.py": ("tests/domain/test_api_keys.py", "tests/api/test_authentication.py"),
-    "domain/fields.py": (
-        "tests/domain/test_fields.py",
-        "tests/domain/test_image_fields.py",
-        "tests/api/test_bad_input.py",
-        "tests/api/test_list_parameters.py",
+    **dict.fromkeys(
+        ("domain/fields.py", "domain/rules.py"),
+        (
+            "tests/domain/test_fields.py",
+            "tests/domain/test_image_fields.py",
+            "tests/api/test_bad_input.py",
+            "tests/api/test_list_parameters.py",
+        ),
     ),
     "domain/model.py": (
         "tests/api/test_authentication.py",

@@ -20,13 +20,16 @@ from listings.api.docs.schemas import (
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import Code
 from listings.domain.faults import FAULTS
-from listings.domain.fields import FIELDS, REQUIRED, Schema, get_default
+from listings.domain.fields import FIELDS, REQUIRED, get_default
 from listings.domain.listing_json import Record
 from listings.domain.reverts import ConflictReason
+from listings.domain.rules import Schema
 
 _ID, _TIME = relax(READ_ONLY_FIELDS["id"].schema), relax(READ_ONLY_FIELDS["created_at"].schema)
 
-_ERROR: Schema = {"type": "string", "description": "One plain sentence for people."}
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer"}
+_ERROR: Schema = _TEXT | {"description": "One plain sentence for people."}
 _FAULTS: Mapping[str, Schema] = {
     "errors": {
         "type": "array",
@@ -46,14 +49,14 @@ def build_component_schemas() -> dict[str, Schema]:
         "ListingPut": _build_put(),
         **_build_batch(),
         **_build_batch_results(),
-        "Created": _build_open({"id": _build_record_field("id"), "message": {"type": "string"}}, ["id"]),
-        "Confirmation": _build_open({"message": {"type": "string"}}, []),
+        "Created": _build_open({"id": _build_record_field("id"), "message": _TEXT}, ["id"]),
+        "Confirmation": _build_open({"message": _TEXT}, []),
         "ErrorBody": _build_object({"error": _ERROR, **_FAULTS}) | {"required": ["error"]},
         "FieldFault": _build_object(
             {
                 "field": _TEXT | {"description": "A field such as `images[0]`, a parameter or a header; may be empty."},
                 "code": list_values(*FAULTS),
-                "message": _TEXT | {"description": "One plain sentence for people."},
+                "message": _ERROR,
             }
         ),
         **_build_changes(),
@@ -68,7 +71,6 @@ def build_component_schemas() -> dict[str, Schema]:
 
 
 def _build_object(properties: Mapping[str, Any]) -> Schema:
-    """Return the schema of an object with exactly these properties."""
     return {
         "type": "object",
         "required": list(properties),
@@ -77,8 +79,7 @@ def _build_object(properties: Mapping[str, Any]) -> Schema:
     }
 
 
-def _build_open(properties: Mapping[str, Any], required: list[str]) -> Schema:
-    """Return the schema of an object that may have other properties: the fields of a record."""
+def _build_open(properties: Mapping[str, Any], required: list[str]) -> Schema:  # with the fields of a record
     return _build_object(properties) | {"required": required, "additionalProperties": True}
 
 
@@ -108,10 +109,10 @@ def _build_body_field(name: str, *, null: bool = False) -> Schema:
 
 
 def _build_create() -> Schema:
-    """Return the schema of a new listing. It states defaults in words: a `default` makes generators require a field."""
     fields = {name: _build_body_field(name, null=name not in REQUIRED) for name in FIELDS}
     for name, schema in fields.items():
         if name not in REQUIRED and (default := get_default(name)) is not None:
+            # In words, because a `default` makes generators require a field.
             text = msgspec.json.encode(FIELDS[name].rule.to_json(default)).decode().removesuffix(".0")
             schema["description"] += f" Default: `{text}`."
     return {
@@ -217,13 +218,12 @@ def _build_operations() -> dict[str, Schema]:
 
 
 def _build_batch_results() -> dict[str, Schema]:
-    """Return the schemas of the results of a batch: one for all, because not every generator reads alternatives."""
-    result = {
+    result = {  # one for all operations, because not every generator reads alternatives
         "ref": _REF,
         "status": {"type": "integer", "description": "That of the single request: 201, 200, or an error."},
         "op": list_values("create", "update") | {"description": "What a put did, or would do."},
         "id": _ID | {"description": "The id of the listing that a put created or updated."},
-        "etag": {"type": "string", "description": "The new ETag of the listing. Not sent with a dry run or an error."},
+        "etag": _TEXT | {"description": "The new ETag of the listing. Not sent with a dry run or an error."},
         "code": list_values(*_RESULT_CODES) | {"description": "The error code, if the operation was not applied."},
         "before": allow_null(refer("schemas", "ChangedFields")),
         "after": refer("schemas", "ChangedFields"),
@@ -231,7 +231,7 @@ def _build_batch_results() -> dict[str, Schema]:
     }
     body = {
         "id": _ID | {"description": "The id of the new listing."},
-        "message": {"type": "string", "description": "What was done, or would be."},
+        "message": _TEXT | {"description": "What was done, or would be."},
         "error": _ERROR,
         **_FAULTS,
     }
@@ -246,13 +246,11 @@ def _build_batch_results() -> dict[str, Schema]:
     }
 
 
-_TEXT: Schema = {"type": "string"}
 _ACTORS = ("key", "member", "operator", "import")
 _CHANGE_KINDS = ("created", "updated", "deleted", "restored", "batch", "import", "reverted")
 
 
 def _build_changes() -> dict[str, Schema]:
-    number = _ID
     names = (*FIELDS, "created_at", "updated_at", "deleted_at")
     values = _build_object({name: _build_record_field(name) for name in names})
     change = {
@@ -262,11 +260,11 @@ def _build_changes() -> dict[str, Schema]:
         "after": refer("schemas", "ChangedFields"),
     }
     change_set = {
-        "id": number | {"description": "Ascends by one with each change set of the account."},
+        "id": _ID | {"description": "Ascends by one with each change set of the account."},
         "time": _TIME | {"description": f"When it was written, {TIME_FORMAT}."},
         "actor": refer("schemas", "ChangeActor"),
         "kind": list_values(*_CHANGE_KINDS),
-        "revert": number | {"description": "The id of its revert, if it belongs to one."},
+        "revert": _ID | {"description": "The id of its revert, if it belongs to one."},
         "group": _TEXT | {"description": "Its name of X-Change-Group, or `#` and the id of its bulk action."},
         "changes": {"type": "array", "items": refer("schemas", "Change")},
     }
@@ -274,7 +272,7 @@ def _build_changes() -> dict[str, Schema]:
         "ChangeSets": _build_object(
             {
                 "change_sets": {"type": "array", "items": refer("schemas", "ChangeSet")},
-                "last": number | {"description": "The id to continue from."},
+                "last": _ID | {"description": "The id to continue from."},
                 "more": {"type": "boolean", "description": "Whether there are further change sets."},
             }
         ),
@@ -291,24 +289,22 @@ def _build_changes() -> dict[str, Schema]:
 
 
 def _build_groups() -> dict[str, Schema]:
-    number, count = _ID, {"type": "integer"}
-    time = _TIME
     group = {
-        "id": number | {"description": "The id of its first change set."},
+        "id": _ID | {"description": "The id of its first change set."},
         "kind": list_values("import", "bulk", "group", "revert")
         | {"description": "bulk: a bulk action of the console. group: named with X-Change-Group."},
         "group": allow_null(_TEXT) | {"description": "Its name, or `#` and the id. null for other kinds."},
         "actor": refer("schemas", "ChangeActor"),
-        "since": time | {"description": f"Time of its first change set, {TIME_FORMAT}."},
-        "until": time | {"description": f"Time of its last change set, {TIME_FORMAT}."},
-        "last": number | {"description": "The id of its last change set."},
-        "change_sets": count | {"description": "The number of change sets."},
-        "changes": count | {"description": "The number of changes of listings."},
+        "since": _TIME | {"description": f"Time of its first change set, {TIME_FORMAT}."},
+        "until": _TIME | {"description": f"Time of its last change set, {TIME_FORMAT}."},
+        "last": _ID | {"description": "The id of its last change set."},
+        "change_sets": _COUNT | {"description": "The number of change sets."},
+        "changes": _COUNT | {"description": "The number of changes of listings."},
         "undo": allow_null(refer("schemas", "RevertRequest")),
     }
     page = {
         "groups": {"type": "array", "items": refer("schemas", "ChangeGroup")},
-        "last": number | {"description": "The id to continue from. 0: there are no groups."},
+        "last": _ID | {"description": "The id to continue from. 0: there are no groups."},
         "more": {"type": "boolean", "description": "Whether there are older groups."},
     }
     return {
@@ -320,22 +316,21 @@ def _build_groups() -> dict[str, Schema]:
 def _build_change_actor() -> Schema:
     actor = {
         "type": list_values(*_ACTORS) | {"description": "member: the signed-in owner of the account."},
-        "name": {"type": "string", "description": "Of a key."},
-        "hint": {"type": "string", "description": "The key with its middle part left out."},
+        "name": _TEXT | {"description": "Of a key."},
+        "hint": _TEXT | {"description": "The key with its middle part left out."},
         "id": _ID | {"description": "Of a key, or of an import: its first change set."},
     }
     return _build_object(actor) | {"required": ["type"]}
 
 
 def _build_revert_request() -> Schema:
-    number = _ID  # it is also part of a response
     return {
         "type": "object",
         "description": "What to revert: exactly one of change, import, revert, group and key.",
         "properties": {
-            "change": number | {"description": "The id of a change set."},
-            "import": number | {"description": "The id of an import."},
-            "revert": number | {"description": "The id of an earlier revert."},
+            "change": _ID | {"description": "The id of a change set."},
+            "import": _ID | {"description": "The id of an import."},
+            "revert": _ID | {"description": "The id of an earlier revert."},
             "group": _TEXT | {"description": "A name of X-Change-Group, or `#` and the id of a bulk action."},
             "key": {"description": "The id of one of your keys, or `self` for the one that you send, with `since`."},
             "since": _TEXT | {"description": "Time of the key's first change to revert, in UTC, not in the future."},
@@ -347,12 +342,10 @@ def _build_revert_request() -> Schema:
 
 def _build_reverts() -> dict[str, Schema]:
     number = allow_null(_ID)
-    count: Schema = {"type": "integer"}
-    time = _TIME
     counts = {
-        "reverted": count | {"description": "Listings that were restored completely."},
-        "unchanged": count | {"description": "Listings that needed no change."},
-        "conflicts": count | {"description": "Conflicts of all other listings, of which each has at least one."},
+        "reverted": _COUNT | {"description": "Listings that were restored completely."},
+        "unchanged": _COUNT | {"description": "Listings that needed no change."},
+        "conflicts": _COUNT | {"description": "Conflicts of all other listings, of which each has at least one."},
     }
     conflict = {
         "id": _build_record_field("id"),
@@ -371,11 +364,11 @@ def _build_reverts() -> dict[str, Schema]:
         | {"description": "The part of the changes that has been read."},
         "counts": refer("schemas", "RevertCounts"),
         "conflicts": {"type": "array", "items": refer("schemas", "RevertConflict")},
-        "last": count | {"description": "The conflict to continue from."},
+        "last": _COUNT | {"description": "The conflict to continue from."},
         "more": {"type": "boolean", "description": "Whether there are further conflicts."},
         "changes": changes | {"description": "What a dry run would write; otherwise empty."},
-        "since": time | {"description": "Only for a dry run of a group: the time of its first change set."},
-        "until": time | {"description": "Only for a dry run of a group: the time of its last change set."},
+        "since": _TIME | {"description": "Only for a dry run of a group: the time of its first change set."},
+        "until": _TIME | {"description": "Only for a dry run of a group: the time of its last change set."},
     }
     return {
         "RevertRequest": _build_revert_request(),
@@ -386,14 +379,13 @@ def _build_reverts() -> dict[str, Schema]:
 
 
 def _build_images() -> dict[str, Schema]:
-    count: Schema = {"type": "integer"}
     image = {
         "url": _TEXT | {"description": "The URL of the JPEG, for `images` of a listing."},
-        "width": count | {"description": "Of the JPEG, in pixels: at most 1,600."},
-        "height": count | {"description": "Of the JPEG, in pixels: at most 1,600."},
+        "width": _COUNT | {"description": "Of the JPEG, in pixels: at most 1,600."},
+        "height": _COUNT | {"description": "Of the JPEG, in pixels: at most 1,600."},
     }
     stored = {
-        "size": count | {"description": "The bytes of all its files."},
+        "size": _COUNT | {"description": "The bytes of all its files."},
         "created_at": _TIME | {"description": f"Time of the last upload, {TIME_FORMAT}."},
     }
     listings: Schema = {"type": "array", "items": _ID, "description": "The ids of the listings that show the picture."}
@@ -406,8 +398,7 @@ def _build_images() -> dict[str, Schema]:
 
 
 def _build_key() -> dict[str, Schema]:
-    time, count = allow_null(_TIME), {"type": "integer"}
-    limit = allow_null(count) | {"description": "null: there is no limit."}
+    time, limit = allow_null(_TIME), allow_null(_COUNT) | {"description": "null: there is no limit."}
     key = {
         "id": _ID,
         "account_id": _ID,
@@ -417,14 +408,14 @@ def _build_key() -> dict[str, Schema]:
         "expires_at": time | {"description": "When the key ends; null: never."},
         "plan_expires_at": time | {"description": "When the plan ends."},
         "listings": refer("schemas", "ListingCounts"),
-        "text_bytes": count | {"description": "Titles, descriptions and image URLs of listings that are not deleted."},
-        "stored_bytes": count | {"description": "All that is stored, with deleted listings and changes."},
-        "picture_bytes": count | {"description": "The files of uploaded pictures."},
+        "text_bytes": _COUNT | {"description": "Titles, descriptions and image URLs of listings that are not deleted."},
+        "stored_bytes": _COUNT | {"description": "All that is stored, with deleted listings and changes."},
+        "picture_bytes": _COUNT | {"description": "The files of uploaded pictures."},
         "limits": refer("schemas", "AccountLimits"),
     }
     return {
         "KeyDetails": _build_object(key),
-        "ListingCounts": _build_object(dict.fromkeys(("active", "inactive", "deleted"), count)),
+        "ListingCounts": _build_object(dict.fromkeys(("active", "inactive", "deleted"), _COUNT)),
         "AccountLimits": _build_object(
             dict.fromkeys(("listings", "text_bytes", "stored_bytes", "picture_bytes"), limit)
         ),

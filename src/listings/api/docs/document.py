@@ -1,22 +1,20 @@
 """Build the OpenAPI 3.1 document from the same tables that serve the requests."""
 
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 
 from listings import __version__
 from listings.api.docs import headers
 from listings.api.docs.components import build_component_schemas
 from listings.api.docs.operations import Operation, Success
-from listings.api.docs.schemas import (
-    READ_ONLY_FIELDS,
-    build_schema,
-    refer,
-)
+from listings.api.docs.schemas import READ_ONLY_FIELDS, build_schema, refer
 from listings.api.docs.texts import ERROR_DOCS, OperationTexts, read_examples, read_texts
 from listings.api.endpoints import Endpoint, Routes
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import STATUS, Code
-from listings.domain.fields import FIELDS, Schema
+from listings.domain.fields import FIELDS
 from listings.domain.listing_json import Record
+from listings.domain.rules import Schema
 from listings.service import ServiceInfo
 
 _CONNECTION_ERRORS: tuple[Code, ...] = (
@@ -36,24 +34,10 @@ _EXTRA_HEADERS: Mapping[int, tuple[str, ...]] = {
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
-_PHRASES: Mapping[int, str] = {  # of RFC 9110 and RFC 6585; those of Python depend on its version
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    408: "Request Timeout",
-    410: "Gone",
-    409: "Conflict",
-    412: "Precondition Failed",
+_PHRASES: Mapping[int, str] = {  # of RFC 9110; others are the same in all versions of Python
     413: "Content Too Large",
     414: "URI Too Long",
-    415: "Unsupported Media Type",
     422: "Unprocessable Content",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
 }
 _UPLOAD_BODY: Schema = {
     "description": "The file of the picture, at most 20 MiB. The Content-Type header is ignored.",
@@ -161,7 +145,7 @@ def _build_operation(endpoint: Endpoint, doc: Operation) -> Schema:
         operation["requestBody"] = _UPLOAD_BODY
     operation["responses"] = {
         **{str(success.status): _build_success(success) for success in doc.responses},
-        **{str(STATUS[code]): refer("responses", _name_status(STATUS[code])) for code in codes},
+        **{str(STATUS[code]): refer("responses", _get_phrase(STATUS[code]).replace(" ", "")) for code in codes},
     }
     operation["x-error-codes"] = codes
     return operation
@@ -239,18 +223,18 @@ def _build_success(success: Success) -> Schema:
 
 
 def _build_errors(endpoints: Iterable[Endpoint]) -> dict[str, Schema]:
-    """Return one response for each status, with the codes of all operations."""
     used = {code for endpoint in endpoints if endpoint.operation for code in list_error_codes(endpoint)}
     groups: dict[int, list[Code]] = {}
     for code in ERROR_DOCS:
         if code in used:
             groups.setdefault(STATUS[code], []).append(code)
-    return {_name_status(status): _build_error(status, codes) for status, codes in sorted(groups.items())}
+    return {
+        _get_phrase(status).replace(" ", ""): _build_error(status, codes) for status, codes in sorted(groups.items())
+    }
 
 
-def _name_status(status: int) -> str:
-    """Return the phrase of a status as a name, such as "NotFound"."""
-    return _PHRASES[status].replace(" ", "")
+def _get_phrase(status: int) -> str:
+    return _PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 def _build_error(status: int, codes: list[Code]) -> Schema:
@@ -260,7 +244,7 @@ def _build_error(status: int, codes: list[Code]) -> Schema:
     more = ("Preference-Applied", *_EXTRA_HEADERS.get(status, ()))
     limit_headers = () if status in _STATUSES_BEFORE_LIMIT else headers.RATE_LIMIT_HEADERS
     return {
-        "description": f"{_PHRASES[status]}. " + " ".join(f"`{code}`: {ERROR_DOCS[code].when}" for code in codes),
+        "description": f"{_get_phrase(status)}. " + " ".join(f"`{code}`: {ERROR_DOCS[code].when}" for code in codes),
         "headers": _refer_to_headers(("X-Error-Code", *more, *limit_headers)),
         "content": {"application/json": {"schema": refer("schemas", "ErrorBody"), "examples": examples}},
     }

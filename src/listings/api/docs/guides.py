@@ -32,12 +32,14 @@ def render_guide(name: str, base_url: str, about: ServiceInfo, texts: Mapping[st
         target = str(link.attrGet("href"))
         link.attrSet("href", re.sub(r"^([\w-]+)\.md(?=#|$)", rf"{urlsplit(base_url).path}/docs/\1", target))
     title, *headings = _mark_headings(tokens)
+    # Readers can scroll wide tables and samples with the keyboard.
+    html = parser.renderer.render(tokens, parser.options, {}).replace("<pre>", '<pre tabindex="0">')
     template = build_environment(base_url, about).get_template("guide.html")
     return template.render(
         current=name,
         title=title[2],
         sections=[(anchor, text) for level, anchor, text in headings if level == "h2"],
-        html=_make_scrollable(parser.renderer.render(tokens, parser.options, {})),
+        html=html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>"),
     ).encode()
 
 
@@ -46,13 +48,14 @@ def format_guide(name: str, base_url: str, texts: Mapping[str, str]) -> str:
     if name not in list_titles():
         raise Problem("path_not_found", f"Path not found: {urlsplit(base_url).path}/docs lists all paths")
     text = read_guide(name).replace(_BASE_URL, base_url)
-    for comment, replacement in {**texts, "errors": _format_errors(), "faults": _format_faults()}.items():
+    faults = ["| Code | Meaning |", "|---|---|", *(f"| `{code}` | {text} |" for code, text in FAULTS.items())]
+    for comment, replacement in {**texts, "errors": _format_errors(), "faults": "\n".join(faults)}.items():
         text = text.replace(f"<!-- {comment} -->", replacement)
     return text
 
 
 def format_overview(base_url: str, access: str) -> str:
-    """Return /llms.txt: what an agent needs to know of the API, and where to read on."""
+    """Return /llms.txt: the API in brief, and the addresses of the guides, for agents."""
     guides = "\n".join(f"- [{title}]({base_url}/docs/{name}.md)" for name, title in list_titles().items())
     operations = "\n".join(f"- {name}: {texts.summary}" for name, texts in read_texts().operations.items())
     template = files("listings.api.docs").joinpath("llms.txt").read_text("utf-8")
@@ -63,7 +66,7 @@ def format_overview(base_url: str, access: str) -> str:
 
 
 def _mark_headings(tokens: list[Token]) -> Iterator[tuple[str, str, str]]:
-    """Give each heading the id that GitHub gives it. Yield its level, id and text."""
+    # Each heading gets the id that GitHub gives it. Yields its level, id and text.
     for heading, content in pairwise(tokens):
         if heading.type == "heading_open":
             anchor = re.sub(r"[^\w -]", "", content.content.lower()).replace(" ", "-")
@@ -71,19 +74,7 @@ def _mark_headings(tokens: list[Token]) -> Iterator[tuple[str, str, str]]:
             yield heading.tag, anchor, content.content
 
 
-def _make_scrollable(html: str) -> str:
-    """Let readers scroll wide tables and samples with the keyboard."""
-    html = html.replace("<pre>", '<pre tabindex="0">')
-    return html.replace("<table>", '<div class="wide" tabindex="0"><table>').replace("</table>", "</table></div>")
-
-
-def _format_faults() -> str:
-    """Return the codes of faults as a table in Markdown."""
-    return "\n".join(["| Code | Meaning |", "|---|---|", *(f"| `{code}` | {text} |" for code, text in FAULTS.items())])
-
-
 def _format_errors() -> str:
-    """Return the catalogue of errors as Markdown, by status."""
     codes = sorted(ERROR_DOCS, key=lambda code: STATUS[code])
     return "\n\n".join(
         f"### `{code}`\n\n**{STATUS[code]}.** {ERROR_DOCS[code].when} {ERROR_DOCS[code].fix}\n\n"

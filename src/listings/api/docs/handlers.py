@@ -28,6 +28,7 @@ _POLICY = (
 _PAGE_HEADERS = f"content-security-policy: {_POLICY}\r\nreferrer-policy: no-referrer\r\n".encode()
 _MAX_HOSTS = 8  # that have copies of the pages; readers with other hosts get the copy of the example
 _EXAMPLE_HOST = "market.example"
+_PACKAGE = "listings.api.docs"
 _HTML = b"text/html; charset=utf-8"
 _MARKDOWN = b"text/markdown; charset=utf-8"
 _OVERVIEW = "llms.txt"
@@ -37,15 +38,13 @@ _SCRIPT = b"text/javascript; charset=utf-8"
 
 
 class _Content(NamedTuple):
-    """Constant content, plain and compressed, that clients may cache under the hash of its body."""
-
     plain: Response
     compressed: Response
 
     def respond(self, request: Request) -> Response:
         current = request.find_current_tag(self.plain.tag)
         if current:
-            return codec.build_not_modified_response(current)
+            return Response(304, b"", tag=current)
         return self.compressed if request.encodings.permit(len(self.plain.body)) else self.plain
 
 
@@ -59,7 +58,6 @@ class DocsHandlers:
         """The pages of each service, by the host in their samples and by name."""
 
     async def get_document(self, services: Services, request: Request) -> Response:
-        """GET /openapi.json."""
         return self._build_document(services.about).respond(request)
 
     async def get_page(self, services: Services, request: Request) -> Response:
@@ -73,24 +71,19 @@ class DocsHandlers:
         return await self._respond_with_page("", services, request)
 
     async def get_guide(self, services: Services, request: Request) -> Response:
-        """GET /docs/{guide}."""
         return await self._respond_with_page(request.segment, services, request)
 
     async def get_overview(self, services: Services, request: Request) -> Response:
-        """GET /llms.txt."""
         return await self._respond_with_page(_OVERVIEW, services, request)
 
     async def get_style(self, _services: Services, request: Request) -> Response:
-        """GET /docs/reference.css."""
-        return _build_style().respond(request)
+        return _read_files(_CSS, ("listings.site", "base.css"), (_PACKAGE, "reference.css")).respond(request)
 
     async def get_script(self, _services: Services, request: Request) -> Response:
-        """GET /docs/reference.js."""
-        return _read_file("reference.js", _SCRIPT).respond(request)
+        return _read_files(_SCRIPT, (_PACKAGE, "reference.js")).respond(request)
 
     async def get_font(self, _services: Services, request: Request) -> Response:
-        """GET /docs/inter.woff2: the font of the pages of the market."""
-        return _read_file("inter.woff2", _FONT, "listings.site").respond(request)
+        return _read_files(_FONT, ("listings.site", "inter.woff2")).respond(request)
 
     @cache  # noqa: B019 - there is one instance
     def _build_document(self, about: ServiceInfo) -> _Content:
@@ -133,14 +126,9 @@ def _search(query: str, base_url: str, about: ServiceInfo) -> bytes:
 
 
 @cache
-def _build_style() -> _Content:
-    base = files("listings.site").joinpath("static", "base.css").read_bytes()
-    return _build_content(base + files("listings.api.docs").joinpath("static", "reference.css").read_bytes(), _CSS)
-
-
-@cache
-def _read_file(name: str, content_type: bytes, package: str = "listings.api.docs") -> _Content:
-    return _build_content(files(package).joinpath("static", name).read_bytes(), content_type)
+def _read_files(content_type: bytes, *names: tuple[str, str]) -> _Content:
+    bodies = [files(package).joinpath("static", name).read_bytes() for package, name in names]
+    return _build_content(b"".join(bodies), content_type)
 
 
 def _build_content(body: bytes, content_type: bytes, headers: bytes = b"") -> _Content:

@@ -1,4 +1,4 @@
-"""Every operation: what it takes and returns. Its texts are in `operations.toml`, its examples in `examples.json`."""
+"""Every operation. Its texts are in `operations.toml`, its examples in `examples.json`."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -41,19 +41,17 @@ class Operation(NamedTuple):
 EXAMPLE_LISTING = {name: FIELD_DOCS[name].example for name in Record.__struct_fields__ if name not in INCLUDABLE_FIELDS}
 """The record in the examples."""
 
-_ETAG = ("ETag",)
 _PREFERENCES = ("X-Ignored-Fields", "Preference-Applied")
-_CONDITIONAL = ("If-None-Match",)
 _FIND_ERRORS: tuple[Code, ...] = ("listing_not_found", "not_owner")
 _WRITE_ERRORS: tuple[Code, ...] = ("invalid_request", "key_not_allowed")
 _EDIT_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, *_FIND_ERRORS, "precondition_failed")
 _BATCH_ERRORS: tuple[Code, ...] = (*_WRITE_ERRORS, "idempotency_key_reused")
-_NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=_ETAG)
+_NOT_MODIFIED = Success("Not modified since the ETag that you sent.", "", status=304, headers=("ETag",))
 _UPDATED = Success(
     "The listing is updated; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
     "Confirmation",
     {"message": "listing updated"},
-    headers=(*_ETAG, *_PREFERENCES),
+    headers=("ETag", *_PREFERENCES),
 )
 
 LIST = Operation(
@@ -64,13 +62,13 @@ LIST = Operation(
             "The listings.",
             "Listings",
             {"listings": [EXAMPLE_LISTING]},
-            headers=(*_ETAG, "Link", "X-Next-Cursor", "X-Total-Count"),
+            headers=("ETag", "Link", "X-Next-Cursor", "X-Total-Count"),
         ),
         _NOT_MODIFIED,
     ),
     codes=("invalid_request",),
     parameters=params.LIST_PARAMETERS,
-    headers=("Prefer", *_CONDITIONAL),
+    headers=("Prefer", "If-None-Match"),
 )
 
 CREATE = Operation(
@@ -81,7 +79,7 @@ CREATE = Operation(
             "The listing is created; `Location` has its URL and `ETag` its tag.",
             "Created",
             status=201,
-            headers=(*_ETAG, "Location", "Idempotent-Replayed", *_PREFERENCES),
+            headers=("ETag", "Location", "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
     codes=(*_BATCH_ERRORS, "account_full", "external_id_taken"),
@@ -99,7 +97,7 @@ BATCH = Operation(
         Success(
             "One result per operation. Check the status of each.",
             "BatchResults",
-            headers=(*_ETAG, "Idempotent-Replayed", *_PREFERENCES),
+            headers=("ETag", "Idempotent-Replayed", *_PREFERENCES),
         ),
     ),
     codes=(*_BATCH_ERRORS, "precondition_failed"),
@@ -112,10 +110,10 @@ BATCH = Operation(
 GET = Operation(
     id="getListing",
     tag="Listings",
-    responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=_ETAG), _NOT_MODIFIED),
+    responses=(Success("The listing.", "Listing", EXAMPLE_LISTING, headers=("ETag",)), _NOT_MODIFIED),
     codes=("invalid_request", *_FIND_ERRORS, "precondition_failed"),
     parameters=params.LISTING_PARAMETERS,
-    headers=("Prefer", *_CONDITIONAL, "If-Match"),
+    headers=("Prefer", "If-None-Match", "If-Match"),
 )
 
 PATCH = Operation(
@@ -124,7 +122,7 @@ PATCH = Operation(
     responses=(_UPDATED,),
     codes=(*_EDIT_ERRORS, "account_full", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match", *_CONDITIONAL),
+    headers=("Prefer", "If-Match", "If-None-Match"),
     later_headers=("X-Change-Group",),
     body="ListingUpdate",
 )
@@ -143,7 +141,7 @@ DELETE = Operation(
     ),
     codes=(*_EDIT_ERRORS, "body_too_large"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match", *_CONDITIONAL),
+    headers=("Prefer", "If-Match", "If-None-Match"),
     later_headers=("X-Change-Group",),
 )
 
@@ -155,12 +153,12 @@ RESTORE = Operation(
             "The listing is restored; `ETag` is its new tag. With `dry_run=true` nothing is stored and no `ETag` sent.",
             "Confirmation",
             {"message": "listing restored"},
-            headers=(*_ETAG, "Preference-Applied"),
+            headers=("ETag", "Preference-Applied"),
         ),
     ),
     codes=(*_EDIT_ERRORS, "account_full", "body_too_large", "external_id_taken"),
     parameters=params.WRITE_PARAMETERS,
-    headers=("Prefer", "If-Match", *_CONDITIONAL),
+    headers=("Prefer", "If-Match", "If-None-Match"),
     later_headers=("X-Change-Group",),
 )
 
@@ -254,8 +252,5 @@ GET_REVERT = Operation(
 KEY = Operation(id="getKey", tag="Key", responses=(Success("The key.", "KeyDetails"),))
 
 RATE_LIMIT = Operation(
-    id="getRateLimit",
-    tag="Rate limit",
-    responses=(Success("The rate limit.", "RateLimit"),),
-    headers=(),
+    id="getRateLimit", tag="Rate limit", responses=(Success("The rate limit.", "RateLimit"),), headers=()
 )

@@ -19,7 +19,7 @@ from listings.api.docs.headers import COMMON_HEADERS, RATE_LIMIT_HEADERS
 from listings.api.docs.schema_text import describe_schema, inline_references, list_properties
 from listings.api.docs.texts import ERROR_DOCS
 from listings.domain.errors import STATUS
-from listings.domain.fields import Schema
+from listings.domain.rules import Schema
 from listings.service import NO_INFO, ServiceInfo
 
 _COMMON_HEADERS = {*COMMON_HEADERS, *RATE_LIMIT_HEADERS, "X-Error-Code", "WWW-Authenticate", "Retry-After", "Allow"}
@@ -70,7 +70,15 @@ def read_guide(name: str) -> str:
 def render_page(document: Schema, base_url: str, about: ServiceInfo = NO_INFO) -> bytes:
     """Return the reference page. Its samples send requests to `base_url`."""
     document = inline_references(document, document["components"]["schemas"])
-    operations = {group["name"]: _find_operations(document, group["name"]) for group in document["tags"]}
+    operations = {
+        group["name"]: [
+            _build_operation(document, method, path, item)
+            for path, item in document["paths"].items()
+            for method in _METHODS
+            if group["name"] in item.get(method, {}).get("tags", ())
+        ]
+        for group in document["tags"]
+    }
     environment = build_environment(base_url, about)
     objects = [name for name, schema in document["components"]["schemas"].items() if "properties" in schema]
     environment.filters["link_schemas"] = partial(_link_schemas, objects)
@@ -108,28 +116,17 @@ def build_environment(base_url: str, about: ServiceInfo = NO_INFO) -> jinja2.Env
 
 
 def _link_schemas(names: Iterable[str], text: str) -> Markup:
-    """Return the description of a type as HTML, with links to the schemas that it names."""
     link = r'<a href="#schema-\1">\1</a>'
     return Markup(re.sub(rf"\b({'|'.join(names)})\b", link, str(escape(text))))  # noqa: S704 - escaped
 
 
 def _format_literal(value: object) -> str:
-    """Return a JSON value as a Python literal."""
     if isinstance(value, dict):
         inner = ",\n".join(f"{json.dumps(key)}: {_format_literal(part)}" for key, part in value.items())
         return f"{{\n{textwrap.indent(inner, '    ')},\n}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_format_literal, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
-
-
-def _find_operations(document: Schema, group: str) -> list[Operation]:
-    return [
-        _build_operation(document, method, path, item)
-        for path, item in document["paths"].items()
-        for method in _METHODS
-        if group in item.get(method, {}).get("tags", ())
-    ]
 
 
 def _build_operation(document: Schema, method: str, path: str, item: Schema) -> Operation:

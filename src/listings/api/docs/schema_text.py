@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from listings.domain.fields import Schema
+from listings.domain.rules import Schema
 
 
 def inline_references(part: Any, schemas: Mapping[str, Schema]) -> Any:  # noqa: ANN401 - any part of a document

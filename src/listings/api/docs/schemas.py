@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
 from listings.api import params
-from listings.domain.fields import FIELDS, Field, Schema
+from listings.domain.fields import FIELDS, Field
 from listings.domain.listing_json import INCLUDABLE_FIELDS
 from listings.domain.model import SortKey
+from listings.domain.rules import Schema
 
 _MONTH_AND_DAY = (
     r"(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8])"
@@ -21,9 +22,8 @@ _TIMESTAMP = (
 
 
 def _build_enum(values: Iterable[str], names: Iterable[str] = ()) -> Schema:
-    """Return an enumeration. `names` are for the constants of generated clients, if the values are no names."""
     schema: Schema = {"type": "string", "enum": list(values)}
-    variables = [name.upper() for name in names]
+    variables = [name.upper() for name in names]  # for generated clients, if the values are not valid names
     return schema | {"x-enum-varnames": variables} if variables else schema
 
 
@@ -99,11 +99,7 @@ class ReadOnlyField(NamedTuple):
 TIME_FORMAT = "in UTC as `YYYY-MM-DD HH:MM:SS`"
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$"}
 READ_ONLY_FIELDS: Mapping[str, ReadOnlyField] = {
-    "id": ReadOnlyField(
-        _ID,
-        "Positive and never reused. Your later listings have higher ids.",
-        1025,
-    ),
+    "id": ReadOnlyField(_ID, "Positive and never reused. Your later listings have higher ids.", 1025),
     "view_count": ReadOnlyField({"type": "integer", "minimum": 0}, "Number of views of its public page.", 0),
     "created_at": ReadOnlyField(_TIME, f"Time of creation, {TIME_FORMAT}.", "2026-11-21 06:54:32"),
     "updated_at": ReadOnlyField(

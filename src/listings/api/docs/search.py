@@ -1,7 +1,7 @@
 """Search the reference and the guides: a plain filter that needs no script."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -39,22 +39,18 @@ def _build_template(base_url: str, about: ServiceInfo) -> Template:
 
 @cache
 def _list_parts() -> Sequence[Hit]:
-    return list(_iterate_parts())
-
-
-def _iterate_parts() -> Iterator[Hit]:
-    for name, operation in read_texts().operations.items():
-        yield Hit(f"#{name}", operation.summary, f"{name}: {operation.description}")
+    operations = read_texts().operations.items()
+    hits = [Hit(f"#{name}", texts.summary, f"{name}: {texts.description}") for name, texts in operations]
     for name, title in list_titles().items():
         first, *parts = _HEADING.split(read_guide(name))
-        yield Hit(f"/{name}", title, first)
+        hits.append(Hit(f"/{name}", title, first))
         for heading, text in zip(parts[::2], parts[1::2], strict=True):
             anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-            yield Hit(f"/{name}#{anchor}", f"{title}: {heading}", text)
+            hits.append(Hit(f"/{name}#{anchor}", f"{title}: {heading}", text))
+    return hits
 
 
 def _cut(text: str, words: list[str]) -> str:
-    """Return the part of a text around the first word, on one line."""
     line = " ".join(text.split())
     place = max(0, min((line.casefold().find(word) for word in words if word in line.casefold()), default=0) - 60)
     return f"{'… ' if place else ''}{line[place : place + 160]} …"

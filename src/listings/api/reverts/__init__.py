@@ -14,13 +14,12 @@ from listings.api.request import Request
 from listings.domain import timestamps
 from listings.domain.changes import build_record, get_name
 from listings.domain.errors import Problem
-from listings.domain.faults import FieldError, InvalidFieldsError, find_misspelled, raise_faults, reject
-from listings.domain.fields import parse_id, preview
+from listings.domain.faults import FieldError, InvalidFieldsError, find_misspelled, preview, raise_faults, reject
+from listings.domain.fields import parse_id
 from listings.domain.model import MAX_ID
-from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertRequest
+from listings.domain.reverts import Revert, RevertConflict, RevertCounts, RevertKind, RevertPreview, RevertRequest
 from listings.http.asgi import ASKING_BYTES
 from listings.service import Services
-from listings.service.history.reverts import Preview
 
 SUBJECTS: Sequence[RevertKind] = ("change", "import", "revert", "group", "key")
 """The fields of which a body has exactly one: what to revert, by its id."""
@@ -53,12 +52,12 @@ async def start_revert(services: Services, request: Request) -> Response:
 
 async def get_revert(services: Services, request: Request) -> Response:
     """GET /api/v1/changes/reverts/{id}."""
-    after, count = params.parse_conflicts(request.query, strict=request.strict)
+    wanted = params.parse(request.query, params.CONFLICT_PARAMETERS, strict=request.strict)
     revert_id = parse_id(request.segment)
     if revert_id is None:
         raise Problem("change_not_found", f"There is no revert with the id {preview(request.segment)}")
     revert = await services.reverts.get(request.caller.account_id, revert_id)
-    response = await _report(services, revert, after, count)
+    response = await _report(services, revert, wanted.get("after", 0), wanted.get("limit", params.DEFAULT_CONFLICTS))
     return replace(response, status=200)
 
 
@@ -107,7 +106,6 @@ def _parse_subject(body: Mapping[str, object], name: str, key_id: int) -> int | 
 
 
 def _parse_time(body: Mapping[str, object], name: str) -> int:
-    """Return a Unix time. Raises Problem("invalid_request")."""
     text = body[name]
     if not isinstance(text, str):
         reject(name, "wrong_type", f"{name} must be a time like 2026-11-21 06:54:32, got {preview(text)}")
@@ -118,14 +116,12 @@ def _parse_time(body: Mapping[str, object], name: str) -> int:
 
 
 async def _report_start(services: Services, revert: Revert, headers: bytes) -> Response:
-    """Return a revert that was started by this request or an earlier one, with its location if it is unfinished."""
     if revert.finished_at is None:
         headers += f"location: {services.about.base_url}{REVERTS_PATH}/{revert.key.id}\r\nretry-after: 1\r\n".encode()
     return await _report(services, revert, 0, params.DEFAULT_CONFLICTS, headers)
 
 
 async def _report(services: Services, revert: Revert, after: int, count: int, headers: bytes = b"") -> Response:
-    """Return a revert with a page of its conflicts."""
     conflicts = await services.reverts.list_conflicts(revert, after, count) if count else []
     is_finished = revert.finished_at is not None
     head = {"id": revert.key.id, "status": "finished" if is_finished else "running", "progress": revert.progress}
@@ -134,7 +130,7 @@ async def _report(services: Services, revert: Revert, after: int, count: int, he
     return Response(200 if is_finished else 202, codec.encode(body | {"changes": []}), headers)
 
 
-def _encode_preview(found: Preview) -> bytes:
+def _encode_preview(found: RevertPreview) -> bytes:
     changes = [build_record(change) for change in found.changes]
     status: dict[str, Any] = {"id": None, "status": "planned", "progress": 1.0}
     if found.times is not None:
@@ -145,16 +141,15 @@ def _encode_preview(found: Preview) -> bytes:
 
 
 def _build_counts(counts: RevertCounts, conflicts: Sequence[RevertConflict], last: int) -> dict[str, Any]:
-    records = [_build_conflict(conflict) for conflict in conflicts]
+    records = [
+        {
+            "id": conflict.listing_id,
+            "external_id": conflict.external_id,
+            "reason": conflict.reason,
+            "fields": [get_name(name) for name in conflict.fields],
+            "change": conflict.subject if conflict.reason == "changed_later" else None,
+            "holder": conflict.subject if conflict.reason == "external_id_taken" else None,
+        }
+        for conflict in conflicts
+    ]
     return {"counts": counts, "conflicts": records, "last": last, "more": last < counts.conflicts}
-
-
-def _build_conflict(conflict: RevertConflict) -> dict[str, Any]:
-    return {
-        "id": conflict.listing_id,
-        "external_id": conflict.external_id,
-        "reason": conflict.reason,
-        "fields": [get_name(name) for name in conflict.fields],
-        "change": conflict.subject if conflict.reason == "changed_later" else None,
-        "holder": conflict.subject if conflict.reason == "external_id_taken" else None,
-    }

@@ -42,7 +42,6 @@ class IndexResult(NamedTuple):
     done: int  # listings indexed
     has_more: bool = False
     seconds: float = 0.0  # during which other writers may have been blocked
-    preparing_seconds: float = 0.0  # before that, with pauses in which others can write
     contended: bool = False  # whether others have written since the previous step or together with this one
     delays_reads: bool = False  # whether the step held Python's global interpreter lock in this process
 

@@ -158,7 +158,6 @@ class HttpExchange(BaseExchange):
         return headers
 
     def on_response(self) -> None:
-        """Continue with the next request."""
         self._connection.on_response_complete()
 
     def take_body(self) -> tuple[bytes, bool]:
@@ -220,7 +219,6 @@ class HttpExchange(BaseExchange):
             self._reserved = kept
 
     def _require_room(self, status: int, size: int) -> None:
-        """Reserve memory for a body. Raises Unavailable if it is large, no error, and has no room."""
         if size >= LARGE_RESPONSE_BYTES:
             self.reserve(size, is_admitted=status >= _ERROR or self._is_admitted)
 
@@ -308,8 +306,7 @@ class HttpExchange(BaseExchange):
             connection.close()
         connection.on_response_complete()
 
-    def _is_disconnected(self) -> bool:
-        """Return `disconnected`. A method, because mypy assumes that a checked attribute does not change."""
+    def _is_disconnected(self) -> bool:  # a method, because mypy assumes that a checked attribute does not change
         return bool(self.disconnected)
 
     def _has_ended(self) -> bool:

@@ -10,7 +10,7 @@ from listings.http.host import is_host
 from listings.http.limits import ConnectionLimits
 
 _OTHER_HEAD_BYTES = 1024  # the rest of a head, without URL and headers, rounded up
-_MAX_FRAMING_BYTES = 16 * 1024  # of a body, beyond what its chunks need: extensions, leading zeros and trailers
+_MAX_FRAMING_BYTES = 16 * 1024  # in a body, in addition to its chunks: extensions, leading zeros and trailers
 
 _Part: TypeAlias = Literal[
     "between",  # requests; empty lines may have arrived
@@ -48,7 +48,7 @@ class RequestParser:
         self.target = b""
         self.expects_100_continue = False
         self._part: _Part = "between"
-        self._cause: Exception | None = None  # what a callback raised; httptools raises another error then
+        self._cause: Exception | None = None  # the error of a callback; httptools raises another one then
         self._upgrading = False
         self._heads_begun = 0  # in the bytes that are being parsed
         self._head_bytes = 0  # received of the current head, and of empty lines before it
@@ -58,7 +58,7 @@ class RequestParser:
         self._host = b""  # the last of them
         self._valid_host = b""  # the last valid one, empty if there was none
         self.is_chunked = False  # the body of the current request
-        self._framing_bytes = 0  # of its body, without those that its chunks need
+        self._framing_bytes = 0  # in its body, without those that its chunks need
 
     @property
     def method(self) -> str:
@@ -73,9 +73,12 @@ class RequestParser:
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes, which may end anywhere. Raises Problem: then feed no more."""
-        fresh = self._part == "between"
+        fresh = self._part == "between"  # no head has begun before these bytes
         if self._part != "body" and len(data) > self._max_head_bytes - self._head_bytes:
-            data = self._truncate_head(data)
+            # Cut a head that does not end within its limit to one byte more than the limit, so that it is rejected.
+            # Otherwise, whitespace that the parser skips could let it end within `data`, and its size be unchecked.
+            start = data[: max(0, self._max_head_bytes - self._head_bytes) + 1]
+            data = data if b"\r\n\r\n" in self._head_end + start else start
         self._heads_begun = 0
         self._framing_bytes += len(data)
         try:
@@ -83,43 +86,20 @@ class RequestParser:
         except httptools.HttpParserError as error:
             raise _to_problem(error, self._cause) from None
         if self._part == "head" or (fresh and not self._heads_begun):
-            self._check_head_size(data, fresh=fresh)
+            is_same_head = self._heads_begun <= (1 if fresh else 0)  # a later head begins at an unknown offset
+            self._head_bytes = self._head_bytes + len(data) if is_same_head else 0
+            self._head_end = (self._head_end + data)[-3:]
+            if self._head_bytes > self._max_head_bytes:
+                raise self._head_too_large()
         elif self.is_chunked:
-            self._check_framing_size()
-
-    def _truncate_head(self, data: bytes) -> bytes:
-        """Cut a head that does not end within its limit to one byte more than the limit, so that it is rejected.
-
-        Otherwise, a head that exceeds the limit because of whitespace that the parser skips could end within `data`.
-        Its size would then never be checked.
-        """
-        room = max(0, self._max_head_bytes - self._head_bytes)
-        start = data[: room + 1]
-        return data if b"\r\n\r\n" in self._head_end + start else start
-
-    def _check_head_size(self, data: bytes, *, fresh: bool) -> None:
-        """Reject a head that is too large. `fresh`: no head had begun before these bytes."""
-        is_same_head = self._heads_begun <= (1 if fresh else 0)  # a later head begins at an unknown offset
-        self._head_bytes = self._head_bytes + len(data) if is_same_head else 0
-        self._head_end = (self._head_end + data)[-3:]
-        if self._head_bytes > self._max_head_bytes:
-            raise self._head_too_large()
-
-    def _check_framing_size(self) -> None:
-        """Reject a body with too much framing.
-
-        Bytes parsed together with the head do not count, because the body's offset in them is unknown.
-        """
-        self._framing_bytes = max(0, self._framing_bytes)
-        if self._framing_bytes > _MAX_FRAMING_BYTES and self._part == "body":
-            raise _malformed("The chunk headers or trailers of the body are too large")
+            # Bytes parsed together with the head do not count, because the body's offset in them is unknown.
+            self._framing_bytes = max(0, self._framing_bytes)
+            if self._framing_bytes > _MAX_FRAMING_BYTES and self._part == "body":
+                raise _malformed("The chunk headers or trailers of the body are too large")
 
     def _feed(self, data: bytes) -> None:
-        """Parse bytes. Raises HttpParserError.
-
-        Upgrades are ignored (Java's client offers h2c by default). After an upgrade header the parser treats the rest
-        as another protocol and would lose the body. So a new parser gets the head again, without the upgrade.
-        """
+        # Upgrades are ignored (Java's client offers h2c by default). After an upgrade header the parser treats the rest
+        # as another protocol and would lose the body. So a new parser gets the head again, without the upgrade.
         rest: bytes | memoryview = data
         while True:
             try:
@@ -143,8 +123,8 @@ class RequestParser:
         self._parser.feed_data(head)
 
     def _build_parser(self) -> httptools.HttpRequestParser:
-        """Return a parser that accepts data after `Connection: close`, like uvicorn's, and any version."""
         parser = httptools.HttpRequestParser(self)
+        # Accept data after `Connection: close`, like uvicorn's, and any version.
         parser.set_dangerous_leniencies(lenient_data_after_close=True, lenient_version=True)
         return parser
 
@@ -177,7 +157,10 @@ class RequestParser:
             self._hosts += 1
             self._host = value
         elif name == b"transfer-encoding":
-            self._check_coding(value)
+            # Other codings make the end or content of the body ambiguous (RFC 9112, 6.1).
+            is_repeated = any(earlier == b"transfer-encoding" for earlier, _ in self.headers)
+            if is_repeated or value.strip(b" \t").lower() != b"chunked":
+                raise self._fail(_malformed('Transfer-Encoding must be "chunked", and appear only once'))
             self.is_chunked = True
         self.headers.append((name, value))
 
@@ -208,12 +191,6 @@ class RequestParser:
             self._part = "between"
             self._receiver.end_request()
 
-    def _check_coding(self, coding: bytes) -> None:
-        """Reject transfer codings that make the end or content of the body ambiguous (RFC 9112, 6.1)."""
-        repeated = any(name == b"transfer-encoding" for name, _ in self.headers)
-        if repeated or coding.strip(b" \t").lower() != b"chunked":
-            raise self._fail(_malformed('Transfer-Encoding must be "chunked", and appear only once'))
-
     def _check_head(self) -> None:
         if self.version not in {"1.0", "1.1"}:
             raise Problem("version_not_supported", "Only HTTP/1.0 and HTTP/1.1 are supported")
@@ -227,8 +204,7 @@ class RequestParser:
             self._valid_host = self._host
 
     def _fail(self, problem: Problem) -> Problem:
-        """Return the problem, to be raised in a callback."""
-        self._cause = problem
+        self._cause = problem  # httptools raises another error then
         return problem
 
     def _head_too_large(self) -> Problem:
@@ -245,7 +221,6 @@ def _remove_upgrade(connection: bytes) -> bytes:
 
 
 def _to_problem(error: httptools.HttpParserError, cause: Exception | None) -> Problem:
-    """Return the problem of a parser error. `cause` is what a callback raised, if any."""
     if isinstance(cause, Problem):
         return cause
     if isinstance(cause or error, httptools.HttpParserInvalidURLError):

@@ -5,11 +5,6 @@ which the connection waits for the client has a deadline. A sweep checks all con
 requests need no timers. Invalid HTTP gets an error in the API's format, after the responses to all earlier requests.
 """
 
-import fcntl
-import select
-import socket
-import struct
-import termios
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
@@ -19,6 +14,7 @@ from listings.http.asgi import LARGE_RESPONSE_BYTES, HttpApplication, Owner
 from listings.http.connection.exchange import HttpExchange, split_target
 from listings.http.connection.parser import RequestParser
 from listings.http.connection.shared import Shared
+from listings.http.connection.sockets import has_unread_bytes, is_reset, reset
 from listings.http.connection.unsent import UnsentBytes
 from listings.http.connection.write_buffer import Data, Transport
 from listings.http.eager import RequestCoroutine, run
@@ -27,7 +23,6 @@ from listings.http.uvicorn_base import HttpToolsProtocol
 
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 DISCARD_SECONDS = 5.0
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # l_onoff, l_linger
 _MAX_CONSECUTIVE = 8  # requests of one connection, before others run
 _MIN_PARSED_BYTES, _MAX_PARSED_BYTES = 64, 2048  # at a time: up to the end of a head
 _MAX_BODY_PART_BYTES = 64 * 1024  # parsed at a time, of a body of unknown length
@@ -39,7 +34,6 @@ _MAX_AHEAD_BYTES = _MAX_WAITING_BYTES // 4  # beyond which a connection queues o
 _MIN_BODY_RATE = 16  # KiB per second that must arrive, on average over the deadline of a body
 _MAX_UNSENT_BYTES = 16 * 1024  # beyond which the next response waits for the client
 _MAX_QUEUED = 12  # requests; further bytes stay unparsed
-_ZERO_INT = bytes(4)
 
 Phase: TypeAlias = Literal[
     "silent",  # connected, nothing has arrived
@@ -88,7 +82,7 @@ class HttpConnection(HttpToolsProtocol):
         self._ready: HttpExchange | None = None  # runs once the received bytes are parsed
         self._stepping = False  # whether requests are running, or wait for their turn
         self._unparsed = b""  # received after the queued requests
-        self._waiting_bytes = 0  # of the queued requests and after them, as counted in the sum of all connections
+        self._waiting_bytes = 0  # in the queued requests and after them, as counted in the sum of all connections
         self._problem: Problem | None = None  # the error to send to a rejected client
         self.stopping = self.stopped = False  # close after the pending responses; `stopped`: the service stops
         self._discarded_bytes = 0
@@ -96,7 +90,6 @@ class HttpConnection(HttpToolsProtocol):
     # The connection
 
     def connection_made(self, transport: Transport) -> None:
-        """Reject the connection if there are too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(_MAX_UNSENT_BYTES)
         if self.client is not None:
@@ -107,7 +100,6 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()  # immediately: it must not take up a connection
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the requests that have no response yet."""
         self._disconnect_all()
         self._unparsed = b""
         self._count_waiting()
@@ -116,12 +108,10 @@ class HttpConnection(HttpToolsProtocol):
         self.unsent.count(self._written_bytes, 0)
 
     def pause_writing(self) -> None:
-        """Count the unsent bytes."""
         super().pause_writing()
         self._count_unsent()
 
     def resume_writing(self) -> None:
-        """Count the few bytes that are still unsent."""
         super().resume_writing()
         self._count_unsent()
 
@@ -139,7 +129,6 @@ class HttpConnection(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes and run the requests in them."""
         if self._unparsed or len(data) > _MAX_PARSED_BYTES or data.count(_HEAD_END) > 1:
             self._unparsed += data
             self._parse_waiting()
@@ -153,10 +142,6 @@ class HttpConnection(HttpToolsProtocol):
             self._start_ready()
 
     def _parse_waiting(self) -> None:
-        """Parse the bytes that wait, but not many more requests than fit into the queue.
-
-        Discard them if the connection is rejected or lingering.
-        """
         data, start = self._unparsed, 0
         limit = _MAX_QUEUED if self._shared.waiting_bytes < _MAX_AHEAD_BYTES else 1
         while start < len(data) and (len(self.queued) < limit or self._phase in {"rejected", "linger"}):
@@ -167,8 +152,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._unparsed:
             self.flow.pause_reading()
 
+    # A part is of a body, or ends with a head, so that at most a few requests begin in it.
     def _find_part_end(self, data: bytes, start: int) -> int:
-        """Return the end of a part in which at most a few requests begin: of a body, or up to the end of a head."""
         size = _MAX_PARSED_BYTES
         if self._phase in {"body", "discard"} and self._parser.is_chunked:
             size = _MAX_BODY_PART_BYTES
@@ -195,7 +180,6 @@ class HttpConnection(HttpToolsProtocol):
             self._enter("head")
 
     def receive_head(self) -> None:
-        """Run the request, or queue it after earlier ones."""
         parser = self._parser
         self._arriving = HttpExchange(
             self,
@@ -291,12 +275,12 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _count_waiting(self) -> None:
-        """Count the bytes behind the running request. If all connections have too many, reject these requests."""
         size = len(self._unparsed) + _HEAD_BYTES * len(self.queued)
         for exchange in self.queued:
             size += len(exchange.body)
         self._shared.waiting_bytes += size - self._waiting_bytes
         self._waiting_bytes = size
+        # If all connections have too many, reject the requests of this one.
         if size > _MIN_REJECTED_BYTES and self._shared.waiting_bytes > _MAX_WAITING_BYTES:
             self._reject(Unavailable("Too many requests are waiting for earlier ones on their connections"))
             self._unparsed = b""
@@ -304,19 +288,14 @@ class HttpConnection(HttpToolsProtocol):
             self._count_waiting()
 
     def _reject(self, problem: Problem) -> None:
-        """Read no more requests, and send the problem after all pending responses.
-
-        While a body is arriving: if the response to its request is complete, just linger; if it has started but is not
-        complete, drop the connection.
-        """
         if self._phase in {"rejected", "linger"} or self.transport.is_closing():
             return
         if self._phase == "body":
             if self._arriving.response_started:
-                self.drop()
+                self.drop()  # the response can't be completed, and no other may follow it
                 return
             self._abandon(self._arriving)
-        if self._phase == "discard":
+        if self._phase == "discard":  # the response is complete
             self._linger()
             return
         self._problem = problem
@@ -325,8 +304,7 @@ class HttpConnection(HttpToolsProtocol):
             self._send_problem(problem)
 
     def _abandon(self, exchange: HttpExchange) -> None:
-        """Cancel a request whose body will never be complete. To the application, the client has disconnected."""
-        exchange.disconnected = True
+        exchange.disconnected = True  # to the application: the body will never be complete
         exchange.message_event.set()
         exchange.body.clear()  # `_arriving` still refers to it
         if exchange is self._running:
@@ -361,18 +339,15 @@ class HttpConnection(HttpToolsProtocol):
             last.keep_alive = False
 
     def _begin_stop(self) -> None:
-        """Close after the pending responses, and end the wait of a long poll."""
         self.stopping = True
         if self._running is not None:
-            self._running.message_event.set()
+            self._running.message_event.set()  # ends the wait of a long poll
 
     def close_if_idle(self, now: float, idle_seconds: float) -> None:
-        """Close if there is no request and nothing has arrived for `idle_seconds`."""
         if self._phase in {"silent", "idle"} and now - self._phase_since >= idle_seconds:
             self._close()
 
     def write(self, data: bytes) -> None:
-        """Flush buffered responses, then write to the transport."""
         self._add_written(len(data))
         self.write_buffer.flush()
         self.transport.write(data)
@@ -396,14 +371,12 @@ class HttpConnection(HttpToolsProtocol):
         self.unsent.set_owner(owner, self._written_bytes, self.transport.get_write_buffer_size())
 
     def release(self, size: int) -> None:
-        """Count reserved bytes as written, once the transport has tried to send them."""
         self.unsent.release(size)
-        self.loop.call_soon(self._count_unsent)
+        self.loop.call_soon(self._count_unsent)  # once the transport has tried to send them
 
     def begin_body(self) -> None:
-        """Prepare for pieces of a body: as long as any bytes are unsent, writing is paused."""
         self._sending_body = True
-        self.transport.set_write_buffer_limits(0)
+        self.transport.set_write_buffer_limits(0)  # as long as any bytes are unsent, writing is paused
 
     def write_body(self, piece: bytes) -> None:
         """Write a piece of a body, unless the client has disconnected since the piece was requested."""
@@ -412,7 +385,6 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write(piece)
 
     def end_body(self) -> None:
-        """End the body, and restore the write limits."""
         self._sending_body = False
         if not self.transport.is_closing():
             self.transport.set_write_buffer_limits(_MAX_UNSENT_BYTES)
@@ -425,25 +397,10 @@ class HttpConnection(HttpToolsProtocol):
 
         If a socket is closed with unread bytes, the kernel resets the connection and the response is lost.
         """
-        if self._phase in {"busy", "idle"} and not self._has_unread_bytes():
+        if self._phase in {"busy", "idle"} and not self._unparsed and not has_unread_bytes(self.transport):
             self._close()
         else:
             self._linger()
-
-    def _is_reset(self) -> bool:
-        if self.transport.is_closing():
-            return False
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), 0)
-        return bool(poll.poll(0))  # only for an error or a reset, since it polls for nothing else
-
-    def _has_unread_bytes(self) -> bool:
-        if self._unparsed:
-            return True
-        if self.transport.is_closing():
-            return False
-        descriptor = self.transport.get_extra_info("socket").fileno()
-        return fcntl.ioctl(descriptor, termios.FIONREAD, _ZERO_INT) != _ZERO_INT
 
     def _close(self) -> None:
         self.write_buffer.flush()
@@ -466,12 +423,10 @@ class HttpConnection(HttpToolsProtocol):
     def drop(self) -> None:
         """Reset the connection immediately and discard unsent data, including the kernel's.
 
-        If the connection is already closing, the kernel still sends what is buffered.
+        If the connection is already closing, the kernel still sends its buffer.
         """
         self._disconnect_all()
-        if not self.transport.is_closing():
-            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self.transport.abort()
+        reset(self.transport)
 
     def _disconnect_all(self) -> None:
         for exchange in [self._running, *self.queued]:
@@ -489,7 +444,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def sweep(self, now: float) -> None:
         """Reject or close the connection if it is past its deadline, or has been reset while we do not read."""
-        if self.flow.read_paused and self._is_reset():
+        if self.flow.read_paused and is_reset(self.transport):
             self.drop()
             return
         unsent = self.transport.get_write_buffer_size()

@@ -20,7 +20,7 @@ class UnsentBytes:
     def __init__(self, budgets: Mapping[str, ByteBudget]) -> None:
         """`budgets` has one budget for each class of owners. The bytes of other classes are not counted."""
         self._budgets = budgets
-        self.owner: Owner = ("visitors", "")  # of the current response, or the last one
+        self.owner: Owner = ("visitors", "")  # the owner of the current response, or of the last one
         self._held = 0  # bytes of the current response that are not passed to the transport yet
         self._earlier: list[tuple[Owner, int]] = []  # owners of earlier unsent bytes, and the value of `written` then
         self._large = (0, 0)  # the values of `written` before and after the last large part
@@ -56,7 +56,6 @@ class UnsentBytes:
         self._held -= size
 
     def count(self, written: int, unsent: int) -> None:
-        """Update the budgets."""
         if not (unsent or self._held or self._counted):
             return
         counted: dict[Owner, int] = {}
@@ -93,10 +92,9 @@ class UnsentBytes:
             return False
         sent = written - unsent
         since, sent_before, written_before = self._last_check = self._last_check or (now, sent, written)
-        if now - since < (min(write_seconds, _HURRIED_SECONDS) if self._is_above_share() else write_seconds):
+        if any(self._budgets[owner[0]].is_above_share(owner[1]) for owner in self._counted):
+            write_seconds = min(write_seconds, _HURRIED_SECONDS)
+        if now - since < write_seconds:
             return False
         self._last_check = (now, sent, written)
         return sent < written_before and sent - sent_before < _MIN_SEND_RATE * (now - since)
-
-    def _is_above_share(self) -> bool:
-        return any(self._budgets[owner[0]].is_above_share(owner[1]) for owner in self._counted)

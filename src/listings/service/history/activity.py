@@ -1,9 +1,8 @@
 """The audit log of an account and its listings, the change sets of its listings, and their retention."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import cycle
 from typing import NamedTuple, TypeVar
 
@@ -29,7 +28,7 @@ _PURGED_CHANGE_SETS = 50  # in one transaction. Each has the changes of at most 
 
 
 class ActivityPage(NamedTuple):
-    """Audit events, newest first, and the cursor of the next page."""
+    """Audit events, newest first, and the cursor of the next page, with its own position for creates."""
 
     events: list[Event]
     next_cursor: ActivityCursor | None = None
@@ -63,7 +62,7 @@ class Activity:
         return ActivityPage(page, _build_cursor(page, merged, start, creates))
 
     async def _find_creates(self, partition: tuple[int, int], before_id: int, count: int, oldest: int) -> "_Creates":
-        """Build the events of creates that were not part of a batch or an import. These events are not stored."""
+        # Creates that were not part of a batch or an import have no stored events.
         events: list[Event] = []
         oldest_text = timestamps.format_timestamp(oldest)
         for _ in range(_MAX_PAGES):
@@ -87,7 +86,7 @@ class Activity:
 
         Some events of keys are stored for longer. Each call purges the next 64 buckets, in batches.
         """
-        now = int(self._clock())
+        now, buckets = int(self._clock()), next(self._buckets)
         oldest_usage = now - USAGE_DAYS * DAY_SECONDS
         oldest = HistoryCutoffs(
             events=now - ACTIVITY_DAYS * DAY_SECONDS,
@@ -96,7 +95,9 @@ class Activity:
             imports=now - _IMPORT_DAYS * DAY_SECONDS,
             latest=now + _MAX_AHEAD_SECONDS,
         )
-        await _purge(partial(self._store.purge_history, next(self._buckets), oldest), _PURGE_BATCH_SIZE)
+        with suppress(Unavailable):
+            while await self._store.purge_history(buckets, oldest, _PURGE_BATCH_SIZE) >= _PURGE_BATCH_SIZE:
+                pass
 
 
 class Changes:
@@ -211,18 +212,9 @@ class Changes:
             accounts = [one for one in accounts if await self._store.shrink_history(*one)]
 
 
-async def _purge(delete: Callable[[int], Awaitable[int]], batch_size: int) -> None:
-    """Delete batches until one is smaller than `batch_size`, or the store is unavailable."""
-    with suppress(Unavailable):
-        while await delete(batch_size) >= batch_size:
-            pass
-
-
 class _Creates(NamedTuple):
-    """The create events found, the id of the last listing scanned, and whether there are no further ones."""
-
     events: list[Event]
-    last_id: int
+    last_id: int  # the last listing that was scanned
     is_complete: bool
 
 
@@ -240,7 +232,6 @@ def _build_event(creation: Creation) -> Event:
 
 
 def _build_cursor(page: list[Event], merged: list[Event], start: ActivityCursor, creates: _Creates) -> ActivityCursor:
-    """Return the cursor of the next page. It has separate positions for stored events and for creates."""
     stored = [event for event in page if event.kind != "created"]
     created = [event for event in page if event.kind == "created"]
     revision, number = (stored[-1].revision, stored[-1].number) if stored else (start.revision, start.number)

@@ -42,8 +42,6 @@ class Poll(NamedTuple):
 
 
 class _Wait(NamedTuple):
-    """A wait until an account reaches an edit revision. `reached` has a result then."""
-
     edit_revision: int
     reached: asyncio.Future[None]
 
@@ -81,7 +79,6 @@ class ChangeWaits:
 
     @contextmanager
     def _count(self, key_id: int) -> Iterator[None]:
-        """Count a wait of a key. Raises Problem("too_many_waits")."""
         if self._by_key[key_id] >= MAX_WAITS:
             raise Problem(
                 "too_many_waits",
@@ -97,7 +94,6 @@ class ChangeWaits:
                 del self._by_key[key_id]
 
     async def _wait_for(self, account_id: int, edit_revision: int, seconds: float, closed: asyncio.Future[Any]) -> None:
-        """Wait until the account reaches the edit revision, `closed` is done, or the time is over."""
         if seconds <= 0:
             return
         wait = _Wait(edit_revision, asyncio.get_running_loop().create_future())
@@ -113,7 +109,6 @@ class ChangeWaits:
                 del self._waits[account_id]
 
     async def _watch(self) -> None:
-        """Query the last change sets of the accounts, and end the waits for them, until there are no waits."""
         while self._waits:
             await asyncio.sleep(_QUERY_SECONDS)
             try:

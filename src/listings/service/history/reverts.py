@@ -3,13 +3,9 @@
 import asyncio
 import logging
 import secrets
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from listings.domain.changes import Change
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import CONSOLE, OPERATOR, Actor
 from listings.domain.model import bucket_of
@@ -18,11 +14,10 @@ from listings.domain.reverts import (
     FoundScope,
     Revert,
     RevertConflict,
-    RevertCounts,
     RevertKey,
     RevertKind,
-    RevertOverlay,
     RevertPosition,
+    RevertPreview,
     RevertRequest,
     RevertScope,
     RevertStep,
@@ -36,25 +31,11 @@ _log = logging.getLogger(__name__)
 
 _MAX_FIRST_SCANS = 8  # before the answer to a request
 _MAX_PREVIEWS = 4  # at a time: each has up to 5 MB of listings in memory
-_MAX_SHOWN = 100  # changes and conflicts of a preview
-_MAX_SHOWN_CHARACTERS = 256 * 1024  # of the values of these changes
 _MAX_UNDONE = 1_000  # reverts
 _POLL_SECONDS = 0.2
 _CLOCK_SECONDS = 60  # by which the clock of a client may be ahead
 _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 _RETRY_SECONDS = 60  # after an unexpected error
-
-
-class Preview(NamedTuple):
-    """The first changes and conflicts of a revert, and how many there are.
-
-    `times` are those of the first and the last change set to revert, if they are a group (Unix times in seconds).
-    """
-
-    changes: Sequence[Change]
-    conflicts: Sequence[RevertConflict]
-    counts: RevertCounts
-    times: tuple[int, int] | None
 
 
 class Started(NamedTuple):
@@ -65,10 +46,8 @@ class Started(NamedTuple):
 
 
 class _RunningRevert(NamedTuple):
-    """A revert that this process is running, and the page of changes at its position, if it has been read."""
-
     revert: Revert
-    scan: RevertStep | None = None
+    scan: RevertStep | None = None  # the page of changes at its position, if it has been read
 
 
 class Reverts:
@@ -85,48 +64,34 @@ class Reverts:
 
     async def preview(
         self, account_id: int, request: RevertRequest, has_left: Callable[[], bool] = lambda: False
-    ) -> Preview:
+    ) -> RevertPreview:
         """Return what a revert would do. Raises Unavailable once `has_left` returns True: the client.
 
         Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo is
         unfinished).
         """
         async with self._previews.acquire(account_id):
-            return await self._compute_preview(account_id, request, has_left)
-
-    async def _compute_preview(self, account_id: int, request: RevertRequest, has_left: Callable[[], bool]) -> Preview:
-        scope, times = await self._find_scope(account_id, request)
-        partition, now = (bucket_of(account_id), account_id), int(self._clock())
-        changes: list[Change] = []
-        conflicts: list[RevertConflict] = []
-        totals, found_changes, overlay = RevertCounts(), 0, RevertOverlay()
-        position, scan = RevertPosition(scope.last), None
-        while True:
-            if has_left():
-                raise Unavailable("The service is restarting: try again in a moment")
-            if scan is None or position == scan.end:
-                scan = await self._store.scan_revert(*partition, scope, position)
-            step = _cut(position, scan, MAX_FIRST_LISTINGS)
-            found = await self._store.preview_revert(*partition, scope, step, now, overlay)
-            if len(changes) == found_changes:  # once `_limit` has left out a change, all later ones are left out
-                changes = _limit([*changes, *found.changes])
-                found_changes += len(found.changes)
-            first = totals.conflicts + 1
-            renumbered = (msgspec.structs.replace(one, number=n) for n, one in enumerate(found.conflicts, first))
-            conflicts = [*conflicts, *renumbered][:_MAX_SHOWN]
-            totals = _add(totals, found.counts)
-            is_whole = found.done == len(step.candidates)
-            position = step.end if is_whole else RevertPosition(*step.candidates[found.done - 1][:2])
-            if is_whole and step.is_last:
-                return Preview(changes, conflicts, totals, times)
-            await asyncio.sleep(0)  # lets other requests run
+            scope, times = await self._find_scope(account_id, request)
+            partition, now = (bucket_of(account_id), account_id), int(self._clock())
+            preview = RevertPreview(times)
+            position, scan, is_over = RevertPosition(scope.last), None, False
+            while not is_over:
+                if has_left():
+                    raise Unavailable("The service is restarting: try again in a moment")
+                if scan is None or position == scan.end:
+                    scan = await self._store.scan_revert(*partition, scope, position)
+                step = scan.cut(position, MAX_FIRST_LISTINGS)
+                done = await self._store.preview_revert(*partition, scope, step, now, preview)
+                position, is_over = step.find_end(done)
+                await asyncio.sleep(0)  # lets other requests run
+        return preview
 
     async def start(
         self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
     ) -> Started:
         """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
 
-        Of the options, only the idempotency key and the digest are used.
+        It uses only the idempotency key and the digest in the options.
 
         Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
         account_disabled.
@@ -137,7 +102,8 @@ class Reverts:
             return Started(earlier, replayed=True)
         record = build_idempotency_record(options, now)
         scope, _ = await self._find_scope(account_id, request)
-        step = _cut(RevertPosition(scope.last), await self._scan_first(partition, scope), MAX_FIRST_LISTINGS)
+        found = await self._scan_first(partition, scope)
+        step = found.cut(found.start, MAX_FIRST_LISTINGS)
         begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
         if isinstance(begun, Revert):
             _log.info("Started the revert %d of account %d", begun.key.id, account_id)
@@ -183,7 +149,6 @@ class Reverts:
                 running += await self._list_new(running)
 
     async def _list_new(self, running: Sequence[_RunningRevert]) -> list[_RunningRevert]:
-        """Return unfinished reverts that this process is not running, except those that failed in the last minute."""
         now = int(self._clock())
         found = await self._store.list_running_reverts(self._worker, now)
         self._retry_times = {key: moment for key, moment in self._retry_times.items() if moment > now}
@@ -191,7 +156,7 @@ class Reverts:
         return [_RunningRevert(revert) for revert in found if revert.key not in excluded]
 
     async def _try_to_advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        """Advance a revert, and log an unexpected error. Return None if this process does not continue it for now."""
+        # Returns None if this process does not continue the revert for now.
         try:
             return await self._advance(running)
         except Unavailable:
@@ -215,15 +180,13 @@ class Reverts:
         return revert
 
     async def _advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        """Read a page of changes, or take a step.
-
-        Return None at the end, or if another process is working on this revert, or has moved it on.
-        """
+        # Reads a page of changes, or takes a step. Returns None at the end, or if another process is working on this
+        # revert, or has moved it on.
         revert, scan = running
         if scan is None or not (scan.candidates or scan.is_last):
             position = revert.position if scan is None else scan.end
             return _RunningRevert(revert, await self._store.scan_revert(*revert.key[:2], revert.scope, position))
-        step = _cut(revert.position, scan, self._store.choose_revert_step_size())
+        step = scan.cut(revert.position, self._store.choose_revert_step_size())
         advanced = await self._store.advance_revert(revert.key, step, self._worker, int(self._clock()))
         await asyncio.sleep(_PAUSE_SECONDS)
         if advanced is None or advanced.finished_at is not None:
@@ -231,15 +194,9 @@ class Reverts:
         return _RunningRevert(advanced, scan if advanced.position != scan.end else None)
 
     async def _find_scope(self, account_id: int, request: RevertRequest) -> FoundScope:
-        partition = bucket_of(account_id), account_id
         if request.kind == "key":
             await self._require_key(account_id, request)
-        if request.kind != "revert":
-            return await self._store.find_revert_scope(*partition, request)
-        earlier = await self._store.get_revert(RevertKey(*partition, int(request.subject)))
-        if earlier is not None and earlier.finished_at is None:
-            raise Problem("revert_running", f"Revert {request.subject} is not finished: try again later")
-        return await self._store.find_revert_scope(*partition, request)  # after get_revert, so that no step is missing
+        return await self._store.find_revert_scope(bucket_of(account_id), account_id, request)
 
     async def _require_key(self, account_id: int, request: RevertRequest) -> None:
         keys = {key.id for key in await self._store.list_keys(account_id)}
@@ -253,7 +210,6 @@ class Reverts:
             )
 
     async def _scan_first(self, partition: tuple[int, int], scope: RevertScope) -> RevertStep:
-        """Return the first listings to revert, enough for a step if there are as many."""
         scan = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
         for _ in range(_MAX_FIRST_SCANS - 1):
             if scan.is_last or len(scan.candidates) > MAX_FIRST_LISTINGS:
@@ -261,28 +217,3 @@ class Reverts:
             following = await self._store.scan_revert(*partition, scope, scan.end)
             scan = following._replace(start=scan.start, candidates=[*scan.candidates, *following.candidates])
         return scan
-
-
-def _cut(start: RevertPosition, scan: RevertStep, count: int) -> RevertStep:
-    """Return the step that reverts the next listings of a scan: at most `count`."""
-    first = bisect_left(scan.candidates, 1, key=lambda one: not start.has_passed(*one[:2]))
-    step = scan._replace(start=start, candidates=scan.candidates[first : first + count])
-    if first + count >= len(scan.candidates):
-        return step
-    return step._replace(end=RevertPosition(*step.candidates[-1][:2]), is_last=False)
-
-
-def _limit(changes: Sequence[Change]) -> list[Change]:
-    """Return the first changes: at most `_MAX_SHOWN`, with at most `_MAX_SHOWN_CHARACTERS` in total."""
-    kept: list[Change] = []
-    size = 0
-    for change in changes[:_MAX_SHOWN]:
-        size += sum(len(str(value)) for values in (change.before or {}, change.after) for value in values.values())
-        if size > _MAX_SHOWN_CHARACTERS:
-            break
-        kept.append(change)
-    return kept
-
-
-def _add(one: RevertCounts, other: RevertCounts) -> RevertCounts:
-    return RevertCounts(one.reverted + other.reverted, one.unchanged + other.unchanged, one.conflicts + other.conflicts)

@@ -58,7 +58,6 @@ class Counts(NamedTuple):
 
     @property
     def last_day(self) -> int:
-        """The number of responses in the last 24 hours."""
         return sum(period.responses for period in self.hours)
 
     @property
@@ -93,16 +92,15 @@ class RequestUsage:
         self._store = store
         self._limiter = limiter
         self._clock = clock
-        self.requests = 0  # of the API and for pages, in this process, so that background work can yield to them
+        self.requests = 0  # for the API and for pages, in this process, so that background work can yield to them
         self._responses: dict[tuple[int, int, int], int] = {}  # in this hour, by account, key and status
         self._unwritten: dict[UsageSlot, int] = {}  # in other hours, or put back after a failed write
         self._rejected: dict[int, deque[RejectedRequest]] = {}
-        self._last_rejection = 0
+        self._last_rejection = 0  # in microseconds
         self._storing = asyncio.Lock()  # while a batch is written, its counts are neither in memory nor in the store
         self._begin_hour(self._clock())
 
     def _begin_hour(self, now: float) -> None:
-        """Start counting responses in the hour of `now`."""
         if self._responses:
             _add(self._unwritten, self._iterate_current_hour())
             self._responses = {}
@@ -136,7 +134,9 @@ class RequestUsage:
             if len(self._rejected) >= _MAX_PENDING_ACCOUNTS:
                 return
             rejected = self._rejected[caller.account_id] = deque(maxlen=MAX_REJECTED_REQUESTS)
-        self._last_rejection = self._create_timestamp()
+        now, last = int(self._clock() * MICROSECONDS_PER_SECOND), self._last_rejection
+        # Times ascend, unless the clock was set back by over a second.
+        self._last_rejection = now if last > now + MICROSECONDS_PER_SECOND else max(now, last + 1)
         rejected.append(
             RejectedRequest(
                 account_id=caller.account_id,
@@ -150,11 +150,6 @@ class RequestUsage:
                 reason=_clean_text(describe_reason(problem)),
             )
         )
-
-    def _create_timestamp(self) -> int:
-        """Return a time in microseconds, higher than the last one unless the clock was set back by over a second."""
-        now = int(self._clock() * MICROSECONDS_PER_SECOND)
-        return now if self._last_rejection > now + MICROSECONDS_PER_SECOND else max(now, self._last_rejection + 1)
 
     async def write(self) -> None:
         """Store all counts in batches. Keep them for the next call if the store is unavailable."""
@@ -192,7 +187,6 @@ class RequestUsage:
             return True
 
     def _take_rejected(self) -> dict[int, deque[RejectedRequest]]:
-        """Remove and return the rejected requests of as many accounts as fit in a batch."""
         rejected: dict[int, deque[RejectedRequest]] = {}
         remaining = _BATCH_SIZE
         for account_id in list(islice(self._rejected, _MAX_BATCH_ACCOUNTS)):
@@ -263,7 +257,6 @@ def _filter_by_key(rows: Iterable[UsageCount], key: ApiKey) -> list[UsageCount]:
 
 
 def _build_counts(hours: Iterable[UsageCount], days: Iterable[UsageCount], hour: int) -> Counts:
-    """Return the counts up to and including `hour`, in hours since 1970."""
     today = hour // _DAY_HOURS
     return Counts(
         _build_periods(hours, range(hour - _HOURS_SHOWN + 1, hour + 1), HOUR_SECONDS),
@@ -280,5 +273,5 @@ def _build_periods(rows: Iterable[UsageCount], numbers: range, seconds: int) -> 
 
 
 def _clean_text(text: str) -> str:
-    """Replace the characters that a database engine can't store."""
+    # A database engine can't store the replaced characters.
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

@@ -1,8 +1,8 @@
 """The use cases of listings for their sellers."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple, TypeAlias, TypeVar, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -32,9 +32,9 @@ from listings.domain.model import (
     ListingCounts,
     ListingQuery,
     NewListing,
+    Revisions,
     bucket_of,
 )
-from listings.domain.revisions import Revisions
 from listings.queues import FairQueue
 from listings.service.listings import steps
 from listings.service.listings.steps import (
@@ -47,8 +47,6 @@ from listings.service.listings.steps import (
 from listings.store.store import Store
 
 PURGE_BATCH_SIZE = 1_000
-
-Item = TypeVar("Item")
 
 
 class Page(NamedTuple):
@@ -110,13 +108,18 @@ class Listings:
     async def find_unpriced_last(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
         """Return a page of the caller's listings by ascending price, those without a price last (decision G5).
 
-        The listings of a large page have no content.
+        Without a price, it is 0. A cursor with this price continues among those listings. The listings of a large page
+        have no content.
         """
-
-        async def search(query: ListingQuery) -> list[Listing]:
-            return (await self._find_of_any_size(caller, query)).listings
-
-        found = await search_unpriced_last(search, query, limit + 1)
+        is_unpriced, lowest = query.after is not None and query.after[0] == 0, query.price_min or 0
+        found: list[Listing] = []
+        if not is_unpriced:
+            priced = msgspec.structs.replace(query, price_min=max(lowest, 1), limit=limit + 1)
+            found = (await self._find_of_any_size(caller, priced)).listings
+        if len(found) <= limit and lowest <= 0:
+            after, missing = query.after if is_unpriced else None, limit + 1 - len(found)
+            unpriced = msgspec.structs.replace(query, price_max=0, after=after, limit=missing)
+            found = found + (await self._find_of_any_size(caller, unpriced)).listings
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
     async def find_by_title(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
@@ -247,23 +250,17 @@ class Listings:
     async def _dry_run(
         self, caller: Caller, step: Step, record: IdempotencyRecord | None = None
     ) -> int | Listing | str:
-        """Run a step and roll it back. Return its result, or the stored one of an earlier write.
-
-        Raises the Problem of the step.
-        """
         batch = Batch([step], atomic=True, dry_run=True, encode=str)
         outcome = await self._store.run_batch(caller.bucket, caller.account_id, batch, record)
-        result = outcome if isinstance(outcome, str) else outcome.results[0]
+        result = outcome if isinstance(outcome, str) else outcome.results[0]  # a string is stored by an earlier write
         if isinstance(result, Problem):
             raise result
         return result.result if isinstance(result, Preview) else result
 
     async def get_limits(self, account: Account) -> AccountLimits:
-        """Return how large the account can be."""
         return await self._store.get_account_limits(bucket_of(account.id), account.id)
 
     async def count(self, account: Account) -> ListingCounts:
-        """Count the account's listings by state."""
         return await self._store.count_listings(bucket_of(account.id), account.id)
 
     async def measure(self, caller: Caller) -> tuple[ListingCounts, AccountLimits]:
@@ -283,25 +280,6 @@ def _title_key(title: str | int, listing_id: int) -> tuple[str, str, int]:
     return tokenizer.fold(str(title)), str(title), listing_id
 
 
-async def search_unpriced_last(
-    search: Callable[[ListingQuery], Awaitable[list[Item]]], query: ListingQuery, limit: int
-) -> list[Item]:
-    """Return at most `limit` results of a query by ascending price, those without a price after all others.
-
-    A price of 0 means that none is stated (decision G5). A cursor with price 0 continues among those listings.
-    """
-    is_unpriced = query.after is not None and query.after[0] == 0
-    lowest = query.price_min or 0
-    priced = []
-    if not is_unpriced:
-        priced = await search(msgspec.structs.replace(query, price_min=max(lowest, 1), limit=limit))
-    if len(priced) >= limit or lowest > 0:
-        return priced
-    after = query.after if is_unpriced else None
-    rest = msgspec.structs.replace(query, price_max=0, after=after, limit=limit - len(priced))
-    return priced + await search(rest)
-
-
 async def find_of_any_size(
     store: Store, queue: FairQueue, bucket: int, account_id: int, query: ListingQuery
 ) -> ListResult:
@@ -309,7 +287,7 @@ async def find_of_any_size(
 
     If the result is too large, the read waits in the queue, and no listing has content.
     """
-    with suppress(LargeListError):  # whose traceback has what was read: it must not wait in the queue
+    with suppress(LargeListError):  # whose traceback has the listings: it must not wait in the queue
         return await store.find_listings(bucket, account_id, query)
     async with queue.acquire(account_id), store.read_listings(bucket, account_id, query) as found:
         listings: list[Listing] = []
@@ -321,12 +299,11 @@ async def find_of_any_size(
 
 
 def _add_one(query: ListingQuery) -> ListingQuery:
-    """Return the query with its limit raised by one, so that it also finds the first listing of the next page."""
+    # The first listing of the next page is found, too.
     return query if query.limit is None else msgspec.structs.replace(query, limit=query.limit + 1)
 
 
 def _build_page(found: ListResult, query: ListingQuery) -> Page:
-    """Return the page of `query`, given the listings that `_add_one(query)` found."""
     if query.limit is None or len(found.listings) <= query.limit:
         return Page(found.listings, None, found.total, found.revisions)
     cursor = query.cursor_of(found.listings[query.limit - 1])

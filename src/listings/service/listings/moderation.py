@@ -136,7 +136,6 @@ class Moderation:
         return await self._store.list_takedowns(_MAX_LISTED)
 
     async def list_takedowns_of(self, account: Account) -> list[Takedown]:
-        """Return the takedowns of an account's listings."""
         return await self._store.list_takedowns_of(account.id)
 
     async def _compose(self, kind: MailKind, listing: Listing, **detail: str) -> NewMail | None:
@@ -147,17 +146,15 @@ class Moderation:
         return self._composer.compose(kind, account, listing=str(listing.id), title=title, **detail)
 
     async def _find_own_pictures(self, listing: Listing) -> list[str]:
-        """Return the names of the pictures that no other public listing of the account shows."""
         urls, account_id = msgspec.json.decode(listing.images, type=list[str]), listing.account_id
         names = [name for url in urls if (name := find_name(url)) is not None]
         if not names:
             return []
         hidden = {listing.id, *(one.listing_id for one in await self._store.list_takedowns_of(account_id))}
         _, used = await self._store.find_used_pictures(bucket_of(account_id), account_id, only_active=True)
-        return [name for name in names if hidden.issuperset(used.get(name, ()))]
+        return [name for name in names if hidden.issuperset(used.get(name, ()))]  # no other public listing shows them
 
-    async def _find_kept_pictures(self, lifted: Takedown) -> dict[str, int]:
-        """Return another listing that is taken down by the name of each picture that it shows."""
+    async def _find_kept_pictures(self, lifted: Takedown) -> dict[str, int]:  # with another listing that shows them
         account_id = lifted.account_id
         others = {one.listing_id for one in await self._store.list_takedowns_of(account_id)} - {lifted.listing_id}
         if not others:

@@ -66,14 +66,13 @@ DEFAULT_WRITE_OPTIONS = WriteOptions()
 
 
 class Steps:
-    """Builds the steps of writes. Each step checks ownership and versions inside the transaction."""
+    """Builds the steps of batches. Each step checks ownership and versions inside the transaction."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
 
     def create(self, new: NewListing) -> Step:
-        """Return the batch step that creates a listing."""
         return AddStep(new, timestamps.format_timestamp(self._clock()))
 
     def update(
@@ -83,7 +82,6 @@ class Steps:
         change: ListingChange | Problem,
         options: WriteOptions = DEFAULT_WRITE_OPTIONS,
     ) -> ChangeStep:
-        """Return the batch step that updates the caller's listing."""
         now = timestamps.format_timestamp(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:
@@ -107,7 +105,6 @@ class Steps:
         return PutStep(external_id, create, self.update(caller, 0, change, options).decide)
 
     def delete(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> ChangeStep:
-        """Return the batch step that deletes the caller's listing."""
         now = self._clock()
 
         def decide(listing: Listing | None) -> ListingChange:
@@ -116,7 +113,6 @@ class Steps:
         return ChangeStep(listing_id, decide)
 
     def restore(self, caller: Caller, listing_id: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS) -> ChangeStep:
-        """Return the batch step that restores the caller's listing."""
         now = timestamps.format_timestamp(self._clock())
 
         def decide(listing: Listing | None) -> ListingChange:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -61,7 +61,6 @@ class Mailer:
 
     @property
     def is_on(self) -> bool:
-        """Whether mail is sent."""
         return self._server is not None
 
     async def list_given_up(self) -> list[NewMail]:
@@ -81,7 +80,6 @@ class Mailer:
                 return
 
     async def _send_next(self, server: SmtpServer) -> bool:
-        """Send the mail that has been due the longest. Return whether there was one."""
         now = int(self._clock())
         queued = await self._store.claim_mail(now, now + _CLAIM_SECONDS)
         if queued is not None:
@@ -129,10 +127,12 @@ class Mailer:
             _log.warning("Mail %s (%s) was not sent, next attempt in %d s: %s", mail.id, mail.kind, delay, error)
 
     async def _write(self, mail: NewMail) -> OutgoingMail | None:
-        """Return the mail with its text, or None if it is no longer needed."""
         account = await self._find_account(mail)
         detail = msgspec.json.decode(mail.detail)
-        if account is None or account.disabled_at is not None or _is_outdated(detail, account):
+        if account is None or account.disabled_at is not None:
+            return None
+        plan_end = str(account.plan_expires_at)
+        if detail.get("plan_expires_at", plan_end) != plan_end:  # it is about an earlier end
             return None
         link = await self._create_link(mail, account)
         if link is None:
@@ -154,7 +154,6 @@ class Mailer:
         return OutgoingMail(mail.id, recipient, *text, html, mail.created_at, reply_to)
 
     async def _count_drafts(self, account: Account) -> str:
-        """Return how many listings nobody has seen yet, such as "3 drafts", or "" if it can't be found out."""
         drafts = ListingQuery(status="inactive", view_count=0, limit=1, count=True)
         with suppress(Unavailable):
             found = await find_of_any_size(self._store, FairQueue(), bucket_of(account.id), account.id, drafts)
@@ -167,11 +166,8 @@ class Mailer:
         return await self._store.get_account(mail.account_id)
 
     async def _create_link(self, mail: NewMail, account: Account) -> str | None:
-        """Store a token for an email with a link, and return the link: "" for an email without one.
-
-        Each attempt has a token of its own. Return None if the link must not be sent any more: the email is no longer
-        queued (a confirmation), or the account was disabled or has another address (a reset).
-        """
+        # "": the email has no link. None: the link must not be sent any more, because a confirmation is no longer
+        # queued, or the account of a reset was disabled or has another address.
         token, now = create_token(), int(self._clock())
         token = RESET + token if mail.kind == "password_reset" else token
         digest = hash_token(token)
@@ -185,7 +181,6 @@ class Mailer:
 
 
 async def _finish(work: Coroutine[Any, Any, bool]) -> bool:
-    """Return the result of the work. If this is cancelled, the work has two more seconds before it is cancelled."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task])
@@ -195,8 +190,3 @@ async def _finish(work: Coroutine[Any, Any, bool]) -> bool:
         await asyncio.gather(task, return_exceptions=True)
         raise
     return task.result()
-
-
-def _is_outdated(detail: Mapping[str, str], account: Account) -> bool:
-    """Return whether an email is about an earlier end of the account's plan."""
-    return detail.get("plan_expires_at", str(account.plan_expires_at)) != str(account.plan_expires_at)

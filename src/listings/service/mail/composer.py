@@ -41,13 +41,17 @@ class MailComposer:
         detail = {"id": report.id, "listing": str(report.listing_id), "reason": reason, "text": report.text}
         return self._build("listing_report", self._operator, report.account_id, detail) if self._operator else None
 
+    def compose_plan_started(self, account: Account, amount: str) -> NewMail | None:
+        """Return the email about a plan that was started or extended, or None for a test account.
+
+        `amount` is such as "3 months, 147 NZD", or empty.
+        """
+        if account.test_of is not None:
+            return None
+        return self.compose("plan_started", account, plan_expires_at=str(account.plan_expires_at), amount=amount)
+
     def _build(self, kind: MailKind, recipient: str, account_id: int | None, detail: dict[str, str]) -> NewMail | None:
         if not self.is_on:
             return None
         encoded = msgspec.json.encode(detail).decode()
         return NewMail(secrets.token_hex(16), kind, recipient, account_id, encoded, int(self._clock()))
-
-
-def compose_plan_started(composer: MailComposer, account: Account, amount: str) -> NewMail | None:
-    """Return the email about a plan that was started or extended. `amount`: such as "3 months, 147 NZD", or empty."""
-    return composer.compose("plan_started", account, plan_expires_at=str(account.plan_expires_at), amount=amount)

@@ -41,9 +41,6 @@ def _write_block(block: str, base_url: str) -> str:
     if all(line.startswith(">") for line in lines):
         quoted = "<br>\n".join(escape(line.removeprefix(">").strip()) for line in lines)
         return f"<blockquote>{quoted}</blockquote>\n"
-    return f"<p>{'<br>'.join(_link(line, base_url) for line in lines)}</p>\n"
-
-
-def _link(line: str, base_url: str) -> str:
     url = re.compile(rf"{re.escape(escape(base_url))}(?:/[\w./?=&;%+-]*)?(?![\w.:@-])")
-    return url.sub(lambda found: f'<a href="{found[0]}">{found[0]}</a>', escape(line))
+    linked = (url.sub(lambda found: f'<a href="{found[0]}">{found[0]}</a>', escape(line)) for line in lines)
+    return f"<p>{'<br>'.join(linked)}</p>\n"

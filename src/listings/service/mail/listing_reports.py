@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from listings.domain.audience import ListingReport
 from listings.domain.errors import Problem
@@ -24,15 +25,15 @@ _MAX_PER_NETWORK = 5  # in an hour
 _MAX_LISTED = 1_000
 
 
+@dataclass(eq=False)
 class ListingReports:
     """Stores reports until the operator closes them, and for 90 days at most."""
 
-    def __init__(self, store: Store, market: Market, composer: MailComposer, clock: Callable[[], float]) -> None:
-        self._store = store
-        self._market = market
-        self._composer = composer
-        self._clock = clock
-        self._attempts = Attempts(store, clock)
+    _store: Store
+    _attempts: Attempts
+    _market: Market
+    _clock: Callable[[], float]
+    _composer: MailComposer
 
     @property
     def is_on(self) -> bool:

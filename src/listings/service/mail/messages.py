@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -26,7 +27,7 @@ MAX_LENGTH = 2_000  # characters of a message
 _MAX_SUBJECT_LENGTH = 100
 _MAX_PER_BROWSER, _MAX_PER_NETWORK, _MAX_PER_LISTING, _MAX_PER_SELLER = 10, 60, 20, 50  # messages in an hour
 _COUNTED_DAYS = 90
-_MIN_SIMILARITY = 0.85  # of a domain, from 0 to 1
+_MIN_SIMILARITY = 0.85  # between domains, from 0 to 1
 _COMMON_DOMAINS = (
     *("gmail.com", "hotmail.com", "outlook.com", "yahoo.com", "icloud.com", "live.com", "msn.com"),
     *("xtra.co.nz", "yahoo.co.nz", "hotmail.co.nz", "slingshot.co.nz", "gmx.net", "proton.me"),
@@ -47,19 +48,16 @@ class BuyerMessage(NamedTuple):
     text: str
 
 
+@dataclass(eq=False)
 class Messages:
     """Sends messages from buyers to sellers."""
 
-    def __init__(
-        self, store: Store, market: Market, composer: MailComposer, clock: Callable[[], float], days: int
-    ) -> None:
-        """`days`: how long messages are stored; 0: they are only counted."""
-        self.days = days
-        self._clock = clock
-        self._store = store
-        self._market = market
-        self._composer = composer
-        self._attempts = Attempts(store, clock)
+    _store: Store
+    _attempts: Attempts
+    _market: Market
+    _clock: Callable[[], float]
+    _composer: MailComposer
+    days: int  # for which messages are stored; 0: they are only counted
 
     @property
     def is_on(self) -> bool:
@@ -67,7 +65,6 @@ class Messages:
         return self._composer.is_on
 
     def reaches(self, seller: Account) -> bool:
-        """Return whether buyers can send messages to a seller."""
         return self.is_on and seller.messages_off_at is None
 
     async def find_recipient(self, listing_id: int) -> Recipient:
@@ -152,7 +149,6 @@ def suggest_email(email: str) -> str:
 
 
 def _validate(message: BuyerMessage) -> BuyerMessage:
-    """Return a message that headers and text of an email can contain. Raises Problem("invalid_request")."""
     if not message.name.strip():
         raise Problem("invalid_request", "Enter your name")
     name, email = validate_name(message.name.strip()), message.email.strip()

@@ -86,8 +86,5 @@ def _build_message(server: SmtpServer, mail: OutgoingMail) -> EmailMessage:
 
 
 def _build_address(name: str, address: str) -> Address:
-    """Return an address with a name that needs no quotes and has no encoded word.
-
-    Python's email package removes the quotes when it folds a long line, and a comma then starts another address.
-    """
+    # Python's email package removes quotes when it folds a long line, and a comma then starts another address.
     return Address(" ".join(_SPECIAL_CHARACTERS.sub(" ", name).split()), addr_spec=address)

@@ -1,6 +1,6 @@
-"""The texts of emails."""
+"""The texts of emails, as format strings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from listings.domain.accounts import PLAN_ENDED
@@ -28,232 +28,159 @@ class Context(NamedTuple):
     name: str = ""  # of the owner, if the address is confirmed: anybody can sign up with any address and name
     link: str = ""
 
-    @property
-    def console(self) -> str:
-        """The URL of the console."""
-        return f"{self.base_url}/console"
-
 
 def write_text(kind: MailKind, context: Context) -> Text:
     """Return the text of an email, with a greeting and the market's name."""
-    subject, text = _TEXTS[kind](context)
+    has_ended = kind == "plan_reminder" and (context.account.plan_expires_at or 0) <= context.now
+    template, values = _PLAN_ENDED_TEXT if has_ended else _TEXTS[kind], _list_values(context)
+    subject, text = (it.format_map(values) for it in template)
     return Text(
         subject, f"Hello{context.name and f' {context.name}'},\n\n{text}\n{context.market}\n{context.base_url}\n"
     )
 
 
-def _write_buyer_message(context: Context) -> Text:
-    """Return the mail with the buyer's text as a quotation, which can't be mistaken for ours."""
+def _list_values(context: Context) -> Mapping[str, object]:
     detail = context.detail
-    title, quoted = detail["title"], "\n".join(f"> {line}".rstrip() for line in detail["text"].split("\n"))
-    return Text(
-        f"Message about: {title}",
-        f"""{detail["name"]} ({detail["email"]}) wrote to you about {_describe_subject(detail, "your")}:
+    reason, amount, drafts, text = (detail.get(name, "") for name in ("reason", "amount", "drafts", "text"))
+    console = f"{context.base_url}/console"
+    return {
+        **detail,
+        "account": context.account,
+        "base_url": context.base_url,
+        "console": console,
+        "contact": context.contact,
+        "link": context.link,
+        "day": format_date(context.account.plan_expires_at or 0),
+        "subject": "shop" if detail.get("listing") == "0" else "listing",
+        "path": detail.get("path") or f"/listings/{detail.get('listing')}",  # mail of earlier versions has no path
+        # A quotation can't be mistaken for our own text.
+        "quoted": "\n".join(f"> {line}".rstrip() for line in text.split("\n")) + "\n\n" if text else "",
+        "key": "read-only API key" if detail.get("access") == "read" else "API key",
+        "declined": f"\n{reason}\n" if reason else "",
+        "paid": f" {amount}." if amount else "",
+        "offer": f"Publish {drafts}:\n{console}/listings?show=drafts\n\n" if drafts else "",
+    }
 
-{quoted}
 
-Reply to this email to answer {detail["email"]}. This message did not show your address to the sender; a reply
+_TEXTS: Mapping[MailKind, Text] = {
+    "buyer_message": Text(
+        "Message about: {title}",
+        """{name} ({email}) wrote to you about your {subject} "{title}":
+
+{quoted}Reply to this email to answer {email}. This message did not show your address to the sender; a reply
 does. We have not checked who the sender is.
 
-Open the page: {context.base_url}{_find_path(detail)}
-To stop messages from buyers, change your settings: {context.console}/account
+Open the page: {base_url}{path}
+To stop messages from buyers, change your settings: {console}/account
 """,
-    )
-
-
-def _describe_subject(detail: Mapping[str, str], article: str) -> str:
-    """Return what a message is about: a listing or, without one, the shop."""
-    return f'{article} {"listing" if detail["listing"] != "0" else "shop"} "{detail["title"]}"'
-
-
-def _find_path(detail: Mapping[str, str]) -> str:
-    return detail.get("path") or f"/listings/{detail['listing']}"  # a mail of an earlier version has no path
-
-
-def _write_message_copy(context: Context) -> Text:
-    """Return the confirmation, which has nothing that the sender typed: anybody can enter any address."""
-    detail = context.detail
-    return Text(
-        f"Your message about: {detail['title']}",
-        f"""Your message about {_describe_subject(detail, "the")} was sent to the seller, who can reply to this address.
-
-Open the page: {context.base_url}{_find_path(detail)}
-
-If you did not send a message, ignore this email. Somebody may have mistyped an address.
-""",
-    )
-
-
-def _write_listing_report(context: Context) -> Text:
-    detail, account = context.detail, context.account
-    lines = [f"> {line}".rstrip() for line in detail["text"].split("\n")] if detail["text"] else []
-    quoted = "\n".join([*lines, "", ""]) if lines else ""
-    return Text(
-        f"Report of listing {detail['listing']}: {detail['reason']}",
-        f"""A visitor reported a listing of {account.name} ({account.email}, account {account.id}): {detail["reason"]}.
-
-{quoted}The listing: {context.base_url}/listings/{detail["listing"]}
-
-To take it down: listings takedown add {detail["listing"]} --reason "REASON"
-To close the report: listings inbox --close {detail["id"]}
-""",
-    )
-
-
-def _write_listing_taken_down(context: Context) -> Text:
-    detail = context.detail
-    return Text(
-        f"Your listing was taken down: {detail['title']}",
-        f"""We took down your listing "{detail["title"]}". Buyers no longer see it or its pictures.
-
-The reason: {detail["reason"]}
-
-If you have changed the listing, or if you disagree, contact us{context.contact}.
-
-Your listing: {context.console}/listings/{detail["listing"]}
-""",
-    )
-
-
-def _write_listing_lifted(context: Context) -> Text:
-    detail = context.detail
-    return Text(
-        f"Your listing is no longer taken down: {detail['title']}",
-        f"""Buyers can see your listing "{detail["title"]}" again, unless you have paused or deleted it.
-
-Your listing: {context.console}/listings/{detail["listing"]}
-""",
-    )
-
-
-def _write_confirm_email(context: Context) -> Text:
-    """Return the email. It omits the account's name, because a stranger can sign up with this address and any name."""
-    return Text(
+    ),
+    "confirm_email": Text(  # without the account's name: a stranger can sign up with this address and any name
         "Confirm your email address",
-        f"""Confirm within a day that this is the email address of your account:
-{context.link}
+        """Confirm within a day that this is the email address of your account:
+{link}
 
 If you have no such account, ignore this email.
 """,
-    )
-
-
-def _write_email_changed(context: Context) -> Text:
-    """Return the email. It omits the account's name, because the recipient may never have confirmed the address."""
-    return Text(
+    ),
+    "email_changed": Text(  # without the account's name: the recipient may never have confirmed the address
         "Your email address was changed",
-        f"""The email address of your account is now {context.detail["email"]}.
+        """The email address of your account is now {email}.
 
-If this was not you, contact us immediately{context.contact}.
+If this was not you, contact us immediately{contact}.
 """,
-    )
+    ),
+    "key_created": Text(
+        "A new API key was created",
+        """The {key} "{name}" ({hint}) was created for your account.
 
+If this was not you, revoke it and change your password:
+{console}/keys
+""",
+    ),
+    "listing_lifted": Text(
+        "Your listing is no longer taken down: {title}",
+        """Buyers can see your listing "{title}" again, unless you have paused or deleted it.
 
-def _write_password_reset(context: Context) -> Text:
-    return Text(
+Your listing: {console}/listings/{listing}
+""",
+    ),
+    "listing_report": Text(
+        "Report of listing {listing}: {reason}",
+        """A visitor reported a listing of {account.name} ({account.email}, account {account.id}): {reason}.
+
+{quoted}The listing: {base_url}/listings/{listing}
+
+To take it down: listings takedown add {listing} --reason "REASON"
+To close the report: listings inbox --close {id}
+""",
+    ),
+    "listing_taken_down": Text(
+        "Your listing was taken down: {title}",
+        """We took down your listing "{title}". Buyers no longer see it or its pictures.
+
+The reason: {reason}
+
+If you have changed the listing, or if you disagree, contact us{contact}.
+
+Your listing: {console}/listings/{listing}
+""",
+    ),
+    "message_copy": Text(  # without anything that the sender typed: anybody can enter any address
+        "Your message about: {title}",
+        """Your message about the {subject} "{title}" was sent to the seller, who can reply to this address.
+
+Open the page: {base_url}{path}
+
+If you did not send a message, ignore this email. Somebody may have mistyped an address.
+""",
+    ),
+    "new_sign_in": Text(
+        "A new device signed in to your account",
+        """Someone signed in to {account.email} with your password, on a device that we do not know.
+
+If this was not you, change your password, which signs out all other devices:
+{console}/account
+""",
+    ),
+    "password_changed": Text(
+        "Your password was changed",
+        """The password of {account.email} was changed. All other devices were signed out.
+
+If this was not you, set a new password immediately:
+{base_url}/reset-password
+
+If you need help, contact us{contact}.
+""",
+    ),
+    "password_reset": Text(
         "Set a new password",
-        f"""Someone, probably you, forgot the password of {context.account.email}.
+        """Someone, probably you, forgot the password of {account.email}.
 
 Set a new password within an hour:
-{context.link}
+{link}
 
 The link works once. If you did not ask for it, ignore this email: your password has not changed.
 """,
-    )
-
-
-def _write_key_created(context: Context) -> Text:
-    kind = "read-only API key" if context.detail.get("access") == "read" else "API key"
-    return Text(
-        "A new API key was created",
-        f"""The {kind} "{context.detail["name"]}" ({context.detail["hint"]}) was created for your account.
-
-If this was not you, revoke it and change your password:
-{context.console}/keys
-""",
-    )
-
-
-def _write_new_sign_in(context: Context) -> Text:
-    return Text(
-        "A new device signed in to your account",
-        f"""Someone signed in to {context.account.email} with your password, on a device that we do not know.
-
-If this was not you, change your password, which signs out all other devices:
-{context.console}/account
-""",
-    )
-
-
-def _write_password_changed(context: Context) -> Text:
-    return Text(
-        "Your password was changed",
-        f"""The password of {context.account.email} was changed. All other devices were signed out.
-
-If this was not you, set a new password immediately:
-{context.base_url}/reset-password
-
-If you need help, contact us{context.contact}.
-""",
-    )
-
-
-def _write_plan_declined(context: Context) -> Text:
-    reason = f"\n{context.detail['reason']}\n" if context.detail["reason"] else ""
-    return Text(
+    ),
+    "plan_declined": Text(
         "We can't start your Business plan",
-        f"""We declined your request for the Business plan.
-{reason}
-If you have a question, contact us{context.contact}. You can send a new request at any time:
-{context.console}/plan
+        """We declined your request for the Business plan.
+{declined}
+If you have a question, contact us{contact}. You can send a new request at any time:
+{console}/plan
 """,
-    )
-
-
-def _write_plan_started(context: Context) -> Text:
-    day, amount = format_date(context.account.plan_expires_at or 0), context.detail["amount"]
-    drafts = context.detail["drafts"]
-    offer = f"Publish {drafts}:\n{context.console}/listings?show=drafts\n\n" if drafts else ""
-    return Text(
-        f"Your Business plan is active until {day}",
-        f"""Your Business plan is active until {day}.{f" {amount}." if amount else ""}
-
-{offer}Create a listing:
-{context.console}/listings/new
-
-Your plan:
-{context.console}/plan
-""",
-    )
-
-
-def _write_plan_reminder(context: Context) -> Text:
-    end = context.account.plan_expires_at or 0
-    day = format_date(end)
-    if end <= context.now:
-        return Text(
-            "Your Business plan has ended",
-            f"""{PLAN_ENDED.format(day)}.
+    ),
+    "plan_reminder": Text(
+        "Your Business plan ends on {day}",
+        """Your Business plan ends on {day}. After that, active listings stay visible, but your API keys stop working.
 
 Renew your plan:
-{context.console}/plan
+{console}/plan
 """,
-        )
-    return Text(
-        f"Your Business plan ends on {day}",
-        f"""Your Business plan ends on {day}. After that, active listings stay visible, but your API keys stop working.
-
-Renew your plan:
-{context.console}/plan
-""",
-    )
-
-
-def _write_plan_request(context: Context) -> Text:
-    account = context.account
-    return Text(
-        f"{account.name} requests the Business plan",
-        f"""{account.name} ({account.email}, account {account.id}) requests the Business plan.
+    ),
+    "plan_request": Text(
+        "{account.name} requests the Business plan",
+        """{account.name} ({account.email}, account {account.id}) requests the Business plan.
 
 Agree on the payment with the seller, then start the plan:
 listings account plan {account.id} --months 1
@@ -261,23 +188,20 @@ listings account plan {account.id} --months 1
 Or decline the request, which tells the seller why:
 listings account plan {account.id} --decline "REASON"
 """,
-    )
+    ),
+    "plan_started": Text(
+        "Your Business plan is active until {day}",
+        """Your Business plan is active until {day}.{paid}
 
+{offer}Create a listing:
+{console}/listings/new
 
-_TEXTS: Mapping[MailKind, Callable[[Context], Text]] = {
-    "buyer_message": _write_buyer_message,
-    "confirm_email": _write_confirm_email,
-    "email_changed": _write_email_changed,
-    "key_created": _write_key_created,
-    "listing_lifted": _write_listing_lifted,
-    "listing_report": _write_listing_report,
-    "listing_taken_down": _write_listing_taken_down,
-    "message_copy": _write_message_copy,
-    "new_sign_in": _write_new_sign_in,
-    "password_changed": _write_password_changed,
-    "password_reset": _write_password_reset,
-    "plan_declined": _write_plan_declined,
-    "plan_reminder": _write_plan_reminder,
-    "plan_request": _write_plan_request,
-    "plan_started": _write_plan_started,
+Your plan:
+{console}/plan
+""",
+    ),
 }
+_PLAN_ENDED_TEXT = Text(
+    "Your Business plan has ended",
+    f"{PLAN_ENDED.format('{day}')}.\n\nRenew your plan:\n{{console}}/plan\n",
+)

@@ -14,24 +14,15 @@ from msgspec.structs import replace
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.market import IndexResult
-from listings.domain.model import (
-    MAX_ID,
-    Account,
-    Listing,
-    MarketEntry,
-    MarketFacets,
-    MarketQuery,
-    SitemapEntry,
-)
+from listings.domain.model import MAX_ID, Account, Listing, MarketEntry, MarketFacets, MarketQuery, SitemapEntry
 from listings.domain.timestamps import DAY_SECONDS
 from listings.search.reader import Reader
 from listings.search.results import Search, list_newest_sellers
-from listings.search.schema import read_position
+from listings.search.schema import FILTERS, read_position
 from listings.search.suggestions import list_frequent_words
 from listings.service.indexing import Pause, run_index_steps
-from listings.service.market import results
 from listings.service.market.caches import Cached, CountCache
-from listings.service.market.results import Finder, MarketPage, MarketResults
+from listings.service.market.results import Finder, MarketPage, MarketResults, is_match, merge_spellings
 from listings.store.store import Store
 
 _MAX_FACETS = 200  # regions, and as many categories
@@ -77,8 +68,6 @@ class Seller(NamedTuple):
 
 
 class _View(NamedTuple):
-    """A view of a listing's page by a visitor on one day."""
-
     day: int  # days since 1970
     listing_id: int
     visitor: bytes  # hash of the address and User-Agent, before the salt of the day is applied
@@ -129,7 +118,9 @@ class Market:
         counts = self._counts.find(query)
         try:
             hidden = await self._list_hidden_accounts()
-            found = results.require(await self._finder.find(query, hidden, counts, is_backwards=is_backwards))
+            found = await self._finder.find(query, hidden, counts, is_backwards=is_backwards)
+            if found is None:
+                raise Unavailable("Search is being prepared. Try again in a minute", for_visitors=True)  # noqa: TRY301 - handled like an index that is unavailable
         except Unavailable:
             if not is_plain:
                 raise
@@ -148,10 +139,8 @@ class Market:
         return MarketPage(shown, shown[-1].cursor if len(entries) > query.limit else None)
 
     async def _list_hidden_accounts(self) -> list[int]:
-        """Return the disabled accounts whose listings an index may still have."""
-        return await self._hidden.get(
-            lambda: self._store.list_hidden_accounts(self._clock() - _HIDDEN_SECONDS, _MAX_HIDDEN)
-        )
+        since = self._clock() - _HIDDEN_SECONDS
+        return await self._hidden.get(lambda: self._store.list_hidden_accounts(since, _MAX_HIDDEN))
 
     async def get_listing(self, listing_id: int, viewer: int | None = None) -> Listing:
         """Return a listing of the public market. The account `viewer` also gets its own inactive ones.
@@ -220,8 +209,8 @@ class Market:
             counts = await self._reader.run(lambda view: Search(view.searcher, MarketQuery(), ()).count().values)
         if counts is None:
             newest = await self._store.page_newest(count=_SAMPLED)
-            counts = {name: Counter(filter(None, (getattr(it, name) for it in newest))) for name in results.FILTERS}
-        merged = (results.merge_spellings(counts[name], results.FILTERS[name]) for name in ("region", "category"))
+            counts = {name: Counter(filter(None, (getattr(it, name) for it in newest))) for name in FILTERS}
+        merged = (merge_spellings(counts[name], FILTERS[name]) for name in ("region", "category"))
         return MarketFacets(*(dict(list(values.items())[:_MAX_FACETS]) for values in merged))
 
     async def list_newest(self) -> list[MarketEntry]:
@@ -256,7 +245,7 @@ class Market:
             entries = await self._store.page_newest(count=_SAMPLED)
         else:
             entries = await self._store.get_market_entries([hit.id for hit in hits])
-        entries = [it for it in entries if results.is_match(it, query)]
+        entries = [it for it in entries if is_match(it, query)]
         return sorted(entries[: query.limit], key=lambda it: not it.image)
 
     async def page_sitemap(self, after: int, count: int) -> list[SitemapEntry]:
@@ -264,7 +253,6 @@ class Market:
         return await self._store.page_sitemap(after, count)
 
     async def get_last_serial(self) -> int:
-        """Return the highest market serial."""
         return (await self._store.get_market_state()).serial
 
     # Views
@@ -301,8 +289,7 @@ class Market:
                 pass  # other writes run between the batches
 
     async def _hash_visitors(self, views: Sequence[_View]) -> dict[int, set[bytes]]:
-        """Return the salted hashes of the visitors by listing id. All views are of the same day."""
-        day = views[0].day
+        day = views[0].day  # and of all others
         salt = self._salts.get(day) or await self._store.get_view_salt(day)
         self._salts[day] = salt
         visitors: dict[int, set[bytes]] = {}
@@ -358,7 +345,6 @@ class Market:
                 pass
 
     def close(self) -> None:
-        """End the threads that search."""
         self._reader.close()
 
     async def index_accounts(self) -> int:

@@ -7,21 +7,16 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from listings.domain.errors import Unavailable
-from listings.domain.market.regions import fold_region
 from listings.domain.model import MAX_ID, MarketEntry, MarketQuery
 from listings.search import suggestions
-from listings.search.analysis import Word, fold_category
+from listings.search.analysis import Word
 from listings.search.reader import Reader, View
 from listings.search.results import MAX_RANKED, Counts, Hit, Search
-from listings.search.schema import SERIAL_BITS, price_key
+from listings.search.schema import FILTERS, SERIAL_BITS, price_key
 from listings.store.store import Store
 
 _MAX_REFILLS = 3
-_MAX_SPELLINGS = 3  # words of a search that are corrected
-
-FILTERS: Mapping[str, Callable[[str], str]] = {"type": str, "category": fold_category, "region": fold_region}
-"""The fields that can be filtered, with the functions that fold their values for comparison."""
+_MAX_SPELLINGS = 3  # searched words that are corrected
 
 Cursor: TypeAlias = tuple[int, int]
 """Of the last entry of a page: its price and serial. Of the best matches: how many come before, and 0 or a serial."""
@@ -56,11 +51,8 @@ class MarketResults(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A search, with what its first access to the index has found."""
-
     search: Search
-    ranked: list[Hit]
-    hits: list[Hit]
+    hits: list[Hit]  # the ranked ones, or those of the page
     counts: Counts | None
     is_complete: bool
 
@@ -95,7 +87,6 @@ class Finder:
         return await self._find_some(found, results)
 
     async def _find_some(self, found: _Found, results: MarketResults) -> MarketResults:
-        """Return the results for some of the words, and suggestions."""
         search = found.search
         suggestion = await self._suggest(search)
         kept = await self._reader.run(lambda _: suggestions.find_partial(search))
@@ -126,7 +117,7 @@ class Finder:
         return await self._reader.run(lambda _: suggestions.choose_spelling(search, word, titles))
 
     async def _page_ranked(self, found: _Found, *, is_backwards: bool) -> MarketPage:
-        query, ranked = found.search.query, found.ranked
+        query, ranked = found.search.query, found.hits
         offset, serial = query.after or (0, 0)
         has_rest = len(ranked) == MAX_RANKED
         if serial or (offset >= MAX_RANKED and not is_backwards):
@@ -143,24 +134,25 @@ class Finder:
             position += len(hits)
             return hits
 
-        kept = await self._fill(query, take, query.limit)
+        kept = await self._fill(query, take)
         end = position if len(kept) <= query.limit else ranked.index(kept[query.limit][0])
         entries = [entry for _, entry in kept[: query.limit]]
         next_cursor = (end, 0) if end < len(ranked) else ((MAX_RANKED, 0) if has_rest else None)
         return MarketPage(entries, next_cursor, (start, 0) if start else None)
 
     async def _page_rest(self, found: _Found, *, is_backwards: bool) -> MarketPage | None:
-        """Return a page of what follows the ranked matches, or None if the ranked ones come before the cursor."""
+        # None: the ranked ones come before the cursor.
         search, query = found.search, found.search.query
         after = query.after[1] or None if query.after is not None else None
 
         async def take(count: int) -> list[Hit]:
             nonlocal after
-            hits = await self._run(lambda _: search.rest(found.ranked, after, count, is_backwards=is_backwards))
+            hits = await self._reader.run(lambda _: search.rest(found.hits, after, count, is_backwards=is_backwards))
+            hits = hits or []
             after = hits[-1].key if hits else after
             return hits
 
-        kept = await self._fill(query, take, query.limit)
+        kept = await self._fill(query, take)
         has_more, kept = len(kept) > query.limit, kept[: query.limit]
         if is_backwards:
             if len(kept) < query.limit:
@@ -176,11 +168,11 @@ class Finder:
 
         async def take(count: int) -> list[Hit]:
             nonlocal after, first
-            hits = first or await self._run(lambda _: search.page(after, count, is_backwards=is_backwards))
+            hits = first or await self._reader.run(lambda _: search.page(after, count, is_backwards=is_backwards)) or []
             first, after = [], hits[-1].key if hits else after
             return hits
 
-        kept = await self._fill(query, take, query.limit)
+        kept = await self._fill(query, take)
         has_more, kept = len(kept) > query.limit, kept[: query.limit]
         if is_backwards:
             if len(kept) < query.limit:
@@ -196,19 +188,15 @@ class Finder:
             cursors[0] if has_previous else None,
         )
 
-    async def _run(self, search: Callable[[View], list[Hit]]) -> list[Hit]:
-        return await self._reader.run(search) or []
-
-    async def _fill(self, query: MarketQuery, take: Take, limit: int) -> list[tuple[Hit, MarketEntry]]:
-        """Return the listings that still match, and one more if there is one. Refill the page at most three times."""
+    async def _fill(self, query: MarketQuery, take: Take) -> list[tuple[Hit, MarketEntry]]:
         kept: list[tuple[Hit, MarketEntry]] = []
         for _ in range(1 + _MAX_REFILLS):
-            wanted = limit + 1 - len(kept)
+            wanted = query.limit + 1 - len(kept)  # one more, if there is one
             hits = await take(wanted)
             ids = [hit.id for hit in hits]
             entries = {it.id: it for it in await self._store.get_market_entries(ids, has_text=bool(query.text))}
             kept += [(hit, entries[hit.id]) for hit in hits if hit.id in entries and is_match(entries[hit.id], query)]
-            if len(kept) > limit or len(hits) < wanted:
+            if len(kept) > query.limit or len(hits) < wanted:
                 break
             await asyncio.sleep(0)
         return kept
@@ -223,26 +211,17 @@ def is_match(entry: MarketEntry, query: MarketQuery) -> bool:
     )
 
 
-def require(results: MarketResults | None) -> MarketResults:
-    """Return the results. Raises Unavailable if there is no index."""
-    if results is None:
-        raise Unavailable("Search is being prepared. Try again in a minute", for_visitors=True)
-    return results
-
-
 def _search(
     query: MarketQuery, excluded: Sequence[int], counts: Counts | None, view: View, *, is_backwards: bool = False
 ) -> _Found:
     search = Search(view.searcher, query, excluded)
-    ranked: list[Hit] = []
-    hits: list[Hit] = []
     if search.is_ranked:
-        hits = ranked = search.rank()
+        hits = search.rank()
     else:
         hits = search.page(_cursor_key(query), query.limit + 1, is_backwards=is_backwards)
     if view.is_complete and counts is None:
         counts = search.count()
-    return _Found(search, ranked, hits, counts, view.is_complete)
+    return _Found(search, hits, counts, view.is_complete)
 
 
 def _cursor_key(query: MarketQuery) -> int | None:

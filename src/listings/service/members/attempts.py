@@ -33,10 +33,12 @@ class Attempts:
         ends_at = await self._store.count_attempt(limits, now)
         if ends_at is not None:
             _log.warning("Rejected a request: too many %s", name)
-            raise _too_many(name, max(1, ends_at - now))
+            seconds = max(1, ends_at - now)
+            minutes = -(-seconds // 60)
+            wait = "1 minute" if minutes == 1 else f"{minutes} minutes"
+            raise Problem("too_many_attempts", f"Too many {name}: wait {wait}, then try again", retry_after=seconds)
 
     async def undo(self, limits: Sequence[AttemptLimit]) -> None:
-        """Subtract an attempt that was counted."""
         await self._store.decrement_attempts([limit.subject for limit in limits])
 
 
@@ -60,9 +62,3 @@ def find_network(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((parsed, _IPV6_PREFIX_LENGTH), strict=False))
-
-
-def _too_many(name: str, seconds: int) -> Problem:
-    minutes = -(-seconds // 60)
-    wait = "1 minute" if minutes == 1 else f"{minutes} minutes"
-    return Problem("too_many_attempts", f"Too many {name}: wait {wait}, then try again", retry_after=seconds)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from listings.domain.accounts import require_not_erased
 from listings.domain.errors import Problem
@@ -19,25 +20,16 @@ _log = logging.getLogger(__name__)
 INVITATION_SECONDS = 7 * DAY_SECONDS
 
 
+@dataclass(eq=False)
 class Invitations:
     """Creates and accepts invitations. The mailer creates those for forgotten passwords."""
 
-    def __init__(
-        self,
-        store: Store,
-        accounts: Accounts,
-        sessions: Sessions,
-        passwords: Passwords,
-        clock: Callable[[], float],
-        *,
-        composer: MailComposer,
-    ) -> None:
-        self._store = store
-        self._accounts = accounts
-        self._sessions = sessions
-        self._passwords = passwords
-        self._composer = composer
-        self._clock = clock
+    _store: Store
+    _accounts: Accounts
+    _sessions: Sessions
+    _passwords: Passwords
+    _clock: Callable[[], float]
+    _composer: MailComposer
 
     async def create(self, reference: str) -> str:
         """Return a token with which the owner can set a password once, within 7 days. Earlier tokens become invalid.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 from listings.domain import api_keys
@@ -25,25 +26,18 @@ _MAX_NEW_KEYS = 20  # in an hour: each key has a rate limit of its own
 _MAX_GRACE_SECONDS = 365 * DAY_SECONDS
 
 
+@dataclass(eq=False)
 class MemberKeys:
     """Creates, rotates and revokes a member's own API keys."""
 
-    def __init__(
-        self,
-        store: Store,
-        attempts: Attempts,
-        keys: Keys,
-        sessions: Sessions,
-        clock: Callable[[], float],
-        test_mode: TestMode,
-    ) -> None:
-        self._store = store
-        self._test_mode = test_mode
-        self._attempts = attempts
-        self._keys = keys
-        self._sessions = sessions
-        self._clock = clock
-        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by account
+    _store: Store
+    _attempts: Attempts
+    _keys: Keys
+    _sessions: Sessions
+    _clock: Callable[[], float]
+    _test_mode: TestMode
+    # By account, in this process. A lock is held while keys are counted and one is added.
+    _locks: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
 
     async def create(
         self,
@@ -107,7 +101,6 @@ class MemberKeys:
         return await self._keys.revoke(key_id, CONSOLE)
 
     def _lock(self, member: Member) -> asyncio.Lock:
-        """Return the account's lock, which is held while keys are counted and one is added. It is per process."""
         return self._locks.setdefault(member.account.id, asyncio.Lock())
 
     def _require_allowed(self, member: Member, plan_end: int | None) -> None:
@@ -117,15 +110,10 @@ class MemberKeys:
             raise Problem("confirmation_required", "Enter your password again to create a key")
 
     async def _require_room(self, account: Account, advice: str = "revoke one first") -> None:
-        """Raise Problem("too_many_keys") unless the account can have another active key (decision G25)."""
-        if len(await self._keys.list_active(account)) >= _MAX_KEYS:
+        if len(await self._keys.list_active(account)) >= _MAX_KEYS:  # decision G25
             raise Problem("too_many_keys", f"An account can have at most {_MAX_KEYS} active keys: {advice}")
 
     async def _use_form(self, member: Member, form_id: str) -> None:
-        """Mark a form as used, with an idempotency key, and count the key.
-
-        Raises Problem: idempotency_key_reused (the form was already used), too_many_attempts.
-        """
         options = WriteOptions(idempotency_key=f"console key {form_id}", digest=hash_token(form_id))
         record = build_idempotency_record(options, int(self._clock()))
         empty = Batch((), atomic=False, dry_run=False, encode=str)

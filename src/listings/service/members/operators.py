@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from hmac import compare_digest
 from typing import NamedTuple
 
@@ -32,19 +33,16 @@ class SecondFactor(NamedTuple):
     link: str
 
 
+@dataclass(eq=False)
 class Operators:
     """Adds and removes operators, and checks their codes."""
 
-    def __init__(
-        self, store: Store, accounts: Accounts, sessions: Sessions, clock: Callable[[], float], market_name: str
-    ) -> None:
-        """`market_name` is the name that an authenticator app shows."""
-        self._store = store
-        self._accounts = accounts
-        self._sessions = sessions
-        self._clock = clock
-        self._market_name = market_name
-        self._attempts = Attempts(store, clock)
+    _store: Store
+    _attempts: Attempts
+    _accounts: Accounts
+    _sessions: Sessions
+    _clock: Callable[[], float]
+    _market_name: str  # that an authenticator app shows
 
     async def add(self, reference: str) -> SecondFactor:
         """Make the owner of an enabled account an operator, or replace an operator's secret, which is shown once.
@@ -109,7 +107,6 @@ class Operators:
 
 
 def _find_step(secret: str, code: str, now: float) -> int | None:
-    """Return the time step whose code this is: the current one, or the one before or after it."""
     from pyotp import TOTP  # noqa: PLC0415 - as above
 
     factor, current = TOTP(secret), int(now) // _STEP_SECONDS

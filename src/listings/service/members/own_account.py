@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE, Actor
@@ -19,17 +20,15 @@ _log = logging.getLogger(__name__)
 _ERASE_SECONDS = 120  # after which another process may join an erasure, which is harmless
 
 
+@dataclass(eq=False)
 class OwnAccount:
     """Changes and closes an account for its owner."""
 
-    def __init__(
-        self, store: Store, accounts: Accounts, sessions: Sessions, composer: MailComposer, clock: Callable[[], float]
-    ) -> None:
-        self._store = store
-        self._accounts = accounts
-        self._sessions = sessions
-        self._composer = composer
-        self._clock = clock
+    _store: Store
+    _accounts: Accounts
+    _sessions: Sessions
+    _clock: Callable[[], float]
+    _composer: MailComposer
 
     @property
     def confirms_emails(self) -> bool:
@@ -53,10 +52,10 @@ class OwnAccount:
         is_new = email != member.account.email
         if is_new and await self._store.find_account(email) is not None:
             raise _email_taken(email)
-        mail = self._composer.compose("confirm_email", member.account, recipient=email)
+        mail, actor = self._composer.compose("confirm_email", member.account, email), Actor(CONSOLE, int(self._clock()))
         if mail is not None:
             await self._store.queue_confirmation(member.account.id, mail, stored)
-        elif is_new and await self._store.change_email(member.account.id, email, self._by_console(), stored) is None:
+        elif is_new and await self._store.change_email(member.account.id, email, actor, stored) is None:
             raise _email_taken(email)
 
     async def send_confirmation(self, member: Member) -> None:
@@ -67,7 +66,6 @@ class OwnAccount:
             await self._store.add_mail(mail)
 
     async def is_email_confirmed(self, account: Account) -> bool:
-        """Return whether the owner has confirmed the account's email address."""
         return await self._store.get_confirmed_email(account.id) == account.email
 
     async def find_confirmation(self, token: str) -> tuple[Account, str]:
@@ -109,9 +107,6 @@ class OwnAccount:
                 if account_id in await self._store.list_closed_accounts():  # not if it was enabled meanwhile
                     with suppress(Problem):  # enabled by the operator, or the store is unavailable
                         await self._accounts.erase_disabled(await self._accounts.find(str(account_id)))
-
-    def _by_console(self) -> Actor:
-        return Actor(CONSOLE, int(self._clock()))
 
 
 def _email_taken(email: str) -> Problem:

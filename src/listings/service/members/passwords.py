@@ -151,13 +151,12 @@ def _require_capacity(pending: int) -> None:
 
 
 def _prepare_thread() -> None:
-    """Give the calling thread a low priority; each thread has its own."""
     import argon2  # noqa: F401, PLC0415 - at full priority, because an import holds the GIL for milliseconds
 
     with suppress(OSError):  # a sandbox may forbid it
-        os.nice(_NICENESS)
+        os.nice(_NICENESS)  # of this thread
 
 
 def _encode(password: str) -> bytes:
-    """Normalise a password, because keyboards compose the same characters differently."""
+    # Keyboards compose the same characters differently.
     return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")

@@ -4,6 +4,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 
@@ -66,25 +67,16 @@ class Member(msgspec.Struct, frozen=True):
         )
 
 
+@dataclass(eq=False)
 class Sessions:
     """Signs sellers up and in, and reads and ends their sessions."""
 
-    def __init__(
-        self,
-        store: Store,
-        passwords: Passwords,
-        clock: Callable[[], float],
-        composer: MailComposer,
-        *,
-        sign_up_open: bool,
-    ) -> None:
-        """`sign_up_open`: whether anyone may create an account."""
-        self.sign_up_open = sign_up_open
-        self._composer = composer
-        self._attempts = Attempts(store, clock)
-        self._store = store
-        self._passwords = passwords
-        self._clock = clock
+    _store: Store
+    _attempts: Attempts
+    _passwords: Passwords
+    _clock: Callable[[], float]
+    _composer: MailComposer
+    sign_up_open: bool  # whether anyone may create an account
 
     async def sign_up(
         self, name: str, email: str, password: str, address: str, agent: str = "", *, device: str = ""
@@ -126,28 +118,19 @@ class Sessions:
             if account.id in await self._store.list_closed_accounts():
                 raise Problem("account_disabled", "You closed this account. It is being erased")
             raise Problem("account_disabled", "This account is disabled: ask the operator")
-        notice = await self._write_notice(account, device)
+        is_known = self._composer.is_on and is_token(device)
+        is_known = is_known and await self._store.is_known_device(account.email, hash_token(device))
+        notice = None if is_known else self._composer.compose("new_sign_in", account)
         return await self.start(account, hashed, agent, device=device, notice=notice)
 
-    async def _write_notice(self, account: Account, device: str) -> NewMail | None:
-        """Return an email about a sign-in, unless it is from a known device of the account."""
-        if not self._composer.is_on:
-            return None
-        if is_token(device) and await self._store.is_known_device(account.email, hash_token(device)):
-            return None
-        return self._composer.compose("new_sign_in", account)
-
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:
-        """Return the limits of a sign-in. For a known device of the account, only its own limit applies.
-
-        The last limit, over all networks, counts only attempts that the others permit. So one network can't exhaust it.
-        """
         if is_token(device) and email.isprintable() and await self._store.is_known_device(email, hash_token(device)):
             return [build_limit(_MAX_ATTEMPTS, "device", device)]
         network = find_network(address)
         return [
             build_limit(_MAX_ATTEMPTS_PER_NETWORK, "address", network),
             build_limit(_MAX_ATTEMPTS, "network", f"{network}\0{email}"),
+            # It counts only attempts that the others permit, so that one network can't exhaust it.
             build_limit(_MAX_ATTEMPTS_FROM_ALL_NETWORKS, "account", email, MAX_SECONDS),
         ]
 
@@ -283,14 +266,10 @@ class Sessions:
     async def _check_password(
         self, account: Account | None, password: str, owner: int | str, message: str = _WRONG_CREDENTIALS
     ) -> tuple[Account, str]:
-        """Return the account and its stored hash.
-
-        Raises Problem("wrong_credentials") after the same time, whether the account or the password is wrong.
-        """
         stored = await self._store.get_password(account.id if account is not None else 0)
         hashed = await self._passwords.verify(stored, password, owner)
         if account is None or stored is None or hashed is None:
-            # Logged for an unknown email, too, so that both cases take equally long.
+            # Logged for an unknown email, too, so that a wrong account and a wrong password take equally long.
             subject = f"account {account.id}" if account is not None else "an unknown email"
             _log.warning("Wrong password for %s", subject)
             raise Problem("wrong_credentials", message)

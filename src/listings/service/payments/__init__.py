@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from listings.domain.accounts import PlanTerms
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Payment
 from listings.domain.model import Account
 from listings.service.accounts import compute_plan_end
-from listings.service.mail.composer import MailComposer, compose_plan_started
+from listings.service.mail.composer import MailComposer
 from listings.service.payments.provider import MAX_MONTHS, PaymentProvider
 from listings.store.store import Store
 
@@ -17,22 +18,15 @@ _MAX_LISTED = 100
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Payments:
     """Starts checkouts, and extends plans when they are paid."""
 
-    def __init__(
-        self,
-        store: Store,
-        provider: PaymentProvider,
-        clock: Callable[[], float],
-        composer: MailComposer,
-        plan: PlanTerms,
-    ) -> None:
-        self._store = store
-        self._composer = composer
-        self._plan = plan
-        self._provider = provider
-        self._clock = clock
+    _store: Store
+    _provider: PaymentProvider
+    _clock: Callable[[], float]
+    _composer: MailComposer
+    _plan: PlanTerms
 
     @property
     def provider_name(self) -> str:
@@ -79,7 +73,7 @@ class Payments:
                 payment,
                 lambda found: compute_plan_end(found, payment.months, now),
                 int(now),
-                lambda account: compose_plan_started(self._composer, account, amount),
+                lambda account: self._composer.compose_plan_started(account, amount),
             )
         except Unavailable:
             raise

@@ -28,23 +28,7 @@ _PERMANENT = (stripe.InvalidRequestError, stripe.AuthenticationError, stripe.Per
 _PAID_EVENTS = {"checkout.session.completed", "checkout.session.async_payment_succeeded"}
 
 # https://docs.stripe.com/currencies: Stripe counts amounts in the currency's smallest unit, mostly a hundredth
-_WITHOUT_DECIMALS = {
-    "bif",
-    "clp",
-    "djf",
-    "gnf",
-    "jpy",
-    "kmf",
-    "krw",
-    "mga",
-    "pyg",
-    "rwf",
-    "vnd",
-    "vuv",
-    "xaf",
-    "xof",
-    "xpf",
-}
+_WITHOUT_DECIMALS = "bif clp djf gnf jpy kmf krw mga pyg rwf vnd vuv xaf xof xpf"
 _UNSUPPORTED = {"bhd", "isk", "jod", "kwd", "omr", "tnd", "ugx"}  # three decimals, or two that must be zero
 
 
@@ -85,7 +69,6 @@ class StripePayments:
         )
 
     async def _fetch_url(self, fetch: Callable[[], object], name: str, failure: str) -> str:
-        """Return an URL of an object that Stripe sends. Raises Unavailable."""
         try:
             found = await asyncio.get_running_loop().run_in_executor(self._threads, fetch)
         except stripe.StripeError as error:
@@ -132,7 +115,6 @@ class StripePayments:
         }
 
     def _parse_checkout(self, checkout: "_Checkout") -> Payment:
-        """Return the payment. Raises Problem("payment_refused") unless it is for a plan and of the full amount."""
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)
         metadata = checkout.metadata or {}  # as sent with the request; the price may have changed since
         months = _parse_number(metadata.get("months"), MAX_MONTHS)
@@ -145,9 +127,7 @@ class StripePayments:
 
 
 class _Checkout(msgspec.Struct):
-    """The relevant fields of a checkout. All have defaults, because the objects of other events lack them."""
-
-    id: str = ""
+    id: str = ""  # the objects of other events lack some fields
     payment_status: str | None = None
     client_reference_id: str | None = None
     metadata: dict[str, str] | None = None
@@ -166,14 +146,13 @@ class _Event(msgspec.Struct):
 
 
 def _convert_to_units(plan: PlanTerms) -> int:
-    """Return the price of a month in the unit in which Stripe counts the currency."""
     currency = plan.currency
     if currency in _UNSUPPORTED:
         raise Problem(
             "invalid_setting",
             f"LISTINGS_STRIPE_CURRENCY can't be {currency}: choose a currency with two decimals, or with none",
         )
-    if currency not in _WITHOUT_DECIMALS:
+    if currency not in _WITHOUT_DECIMALS.split():
         return plan.monthly_cents
     if plan.monthly_cents % 100:
         raise Problem("invalid_setting", f"LISTINGS_PLAN_PRICE must be a whole number, because {currency} has no cents")
@@ -181,14 +160,13 @@ def _convert_to_units(plan: PlanTerms) -> int:
 
 
 def _parse_number(text: object, maximum: int) -> int:
-    """Return the positive integer in a string, or 0 if there is none or it exceeds the maximum."""
     if not isinstance(text, str) or not (text.isascii() and text.isdigit()) or len(text) > len(str(maximum)):
-        return 0
+        return 0  # not a positive number
     return int(text) if int(text) <= maximum else 0
 
 
 def _report(error: stripe.StripeError, failure: str) -> Unavailable:
-    """Log an error of Stripe without its text, which may contain a part of the key. Return the error for the seller."""
+    # The text of the error is not logged, because it may contain a part of the key.
     is_permanent = isinstance(error, _PERMANENT)
     level = logging.ERROR if is_permanent else logging.WARNING
     details = (type(error).__name__, error.http_status, error.code, error.request_id)

@@ -17,6 +17,7 @@ from listings.domain.model import MAX_ID, bucket_of
 from listings.domain.pictures import Picture, Sweep, create_name, find_name
 from listings.service.pictures.files import PictureFiles
 from listings.service.pictures.processor import Processor, finish
+from listings.service.pieces import Pieces
 from listings.store.store import Store
 
 T = TypeVar("T")
@@ -127,13 +128,12 @@ class Pictures:
         return stored, is_new and stored.name == picture.name
 
     async def _store_row(self, picture: Picture, digest: bytes, limit: int) -> Picture:
-        """Store a picture. If the account is full, delete the longest unused ones first."""
         try:
             return await self._store.add_picture(picture, digest, limit)
         except Problem as problem:
             if problem.code != "account_full":
                 raise
-        await self._sweep_account(picture.account_id, room=picture.size)
+        await self._sweep_account(picture.account_id, room=picture.size)  # deletes the longest unused ones
         return await self._store.add_picture(picture, digest, limit)
 
     async def page(self, account_id: int, before: tuple[int, str] | None, count: int) -> list[Picture]:
@@ -162,7 +162,7 @@ class Pictures:
 
     async def read_archive(self, account_id: int) -> AsyncIterator[bytes]:
         """Yield a ZIP archive with the JPEGs of an account, in pieces. Raises Unavailable."""
-        files, pieces = self._get_files(), _Pieces()
+        files, pieces = self._get_files(), Pieces()
         with ZipFile(cast("IO[bytes]", pieces), "w") as archive:
             for file in [f"{name}.jpg" for name in await self._store.list_picture_names(account_id)]:
                 try:
@@ -280,7 +280,6 @@ class Pictures:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Do work that waits for a disk or S3 in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments, **options))
 
     def _now(self) -> int:
@@ -297,28 +296,7 @@ class Pictures:
         return self._processor
 
 
-class _Pieces:
-    """The file that an archive is written to."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        """Add bytes."""
-        self._pieces.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def take(self) -> bytes:
-        """Return the bytes that were added since the last call."""
-        taken, self._pieces = b"".join(self._pieces), []
-        return taken
-
-
 def _compute_digest(source: IO[bytes]) -> bytes:
-    """Return the SHA-256 of a file. Raises Problem("body_too_large")."""
     if os.fstat(source.fileno()).st_size > MAX_PICTURE_BYTES:
         raise Problem("body_too_large", f"A picture can have at most {MAX_PICTURE_BYTES} bytes")
     source.seek(0)
@@ -326,7 +304,6 @@ def _compute_digest(source: IO[bytes]) -> bytes:
 
 
 def _take(names: Iterator[str]) -> list[str]:
-    """Return the next names, each once."""
     return sorted(set(islice(names, _PAGE_SIZE)))
 
 

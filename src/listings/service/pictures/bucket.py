@@ -83,8 +83,7 @@ class PictureBucket(PictureFiles):
                 yield name
 
     def _put(self, file: str, content: bytes | Path, attributes: dict[str, str] | None = None) -> None:
-        """Store a file, unless there is one with this name, as after a lost response."""
-        with _translate_errors(), suppress(AlreadyExistsError):
+        with _translate_errors(), suppress(AlreadyExistsError):  # after a lost response
             obstore.put(self._store, file, content, attributes=attributes, mode="create")
 
     def _read(self, file: str) -> bytes | None:
@@ -92,8 +91,7 @@ class PictureBucket(PictureFiles):
             return bytes(obstore.get(self._store, file).bytes())
         return None
 
-    def _list(self, after: str | None = None) -> Iterator[tuple[str, float]]:
-        """Yield the names of files, in ascending order, and the Unix times of their upload."""
+    def _list(self, after: str | None = None) -> Iterator[tuple[str, float]]:  # in ascending order
         with _translate_errors():
             for page in obstore.list(self._store, offset=after, chunk_size=1_000):
                 for entry in page:
@@ -102,9 +100,8 @@ class PictureBucket(PictureFiles):
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Log an error of the bucket, and raise it as an OSError, whose text reveals no address."""
     try:
         yield
     except (BaseError, FileNotFoundError) as error:  # the bucket itself may be missing
         _log.warning("The bucket of pictures can't be used: %s", str(error).partition("\n")[0])
-        raise OSError(errno.EIO, "S3 does not respond as expected") from error
+        raise OSError(errno.EIO, "S3 does not respond as expected") from error  # which reveals no address

@@ -85,7 +85,6 @@ def main() -> None:  # pragma: no cover - the tests start it without their envir
 
 
 def _run(request: Mapping[str, str]) -> dict[str, Any]:  # pragma: no cover - as `main`
-    """Convert a picture in a child process. Return its answer, or why there is none."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
@@ -102,7 +101,6 @@ def _run(request: Mapping[str, str]) -> dict[str, Any]:  # pragma: no cover - as
 
 
 def _run_child(request: Mapping[str, str], writer: int) -> None:  # pragma: no cover - as `main`
-    """Convert a picture within limits, write the answer, and exit."""
     try:
         for descriptor in (0, 1):
             os.close(descriptor)  # only the parent uses them
@@ -167,17 +165,15 @@ def _find_kind(head: bytes) -> str:
 
 
 def _require_few_scans(source: BinaryIO, kind: str) -> None:
-    """Raise InvalidPictureError for a JPEG with many scans, which takes seconds to decode however small it is."""
     if kind != "JPEG":
         return
     with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
         scans = sum(1 for _ in re.finditer(rb"\xff\xda", data))
-    if scans > _MAX_SCANS:
+    if scans > _MAX_SCANS:  # it takes seconds to decode, however small it is
         raise InvalidPictureError(f"The JPEG has more than {_MAX_SCANS} scans: save it as a plain JPEG")
 
 
 def _decode(source: BinaryIO, kind: str) -> Image.Image:
-    """Return the picture in sRGB, upright, and with a longest side of at most 1,600 pixels."""
     Image.MAX_IMAGE_PIXELS = None  # the limits are our own
     source.seek(0)
     with Image.open(source, formats=(kind,)) as picture:
@@ -213,7 +209,7 @@ def _shrink(picture: Image.Image, side: int) -> Image.Image:
 
 
 def _simplify(picture: Image.Image) -> Image.Image:
-    """Return the picture in a mode that can be resized: RGB, RGBA, CMYK or L."""
+    # Pictures in the modes RGB, RGBA, CMYK and L can be resized.
     if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
         return picture.convert("I").point(lambda value: value * (1 / 257) + 0).convert("L")
     if picture.has_transparency_data:
@@ -222,7 +218,6 @@ def _simplify(picture: Image.Image) -> Image.Image:
 
 
 def _convert_colours(picture: Image.Image, profile: bytes | None) -> Image.Image:
-    """Return the picture in sRGB, on white where it is transparent."""
     if picture.mode == "RGBA":
         background = Image.new("RGBA", picture.size, "white")
         picture = Image.alpha_composite(background, picture).convert("RGB")

@@ -26,8 +26,6 @@ _FAILED = "Pictures can't be processed at the moment: try again later"
 
 
 class _Answer(msgspec.Struct):
-    """The answer of the process: a size, or the sentence of an error."""
-
     width: int = 0
     height: int = 0
     size: int = 0
@@ -96,7 +94,6 @@ class Processor:
         self._thread.shutdown()
 
     def _ask(self, request: bytes) -> _Answer:
-        """Send a request to the process, in the thread, and return the answer. Raises Unavailable."""
         process = self._process = self._process or self._start()
         input_, output = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         line = b""
@@ -111,16 +108,14 @@ class Processor:
         return msgspec.json.decode(line, type=_Answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the program, without the environment of this process, which may contain secrets."""
         decoder = Path(__file__).with_name("decoder.py")
         program = [sys.executable, "-I", "-W", "ignore", str(decoder), str(self._folder / "lock")]
         pipe = subprocess.PIPE
-        return subprocess.Popen(  # noqa: S603 - a program of our own
+        return subprocess.Popen(  # noqa: S603 - our own program, without our environment, which may contain secrets
             program, stdin=pipe, stdout=pipe, bufsize=0, cwd="/", env={}, start_new_session=True
         )
 
     def _end(self) -> None:
-        """End the process by ending its input."""
         if self._process is not None:
             with self._process as process:  # closes the pipes and waits
                 self._process = None

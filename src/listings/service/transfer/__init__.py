@@ -6,14 +6,8 @@ from collections.abc import AsyncIterator, Callable
 
 from listings.domain.imports import ImportProgress
 from listings.domain.model import Account, Listing, bucket_of
-from listings.service.transfer.importer import (
-    Import,
-    ImportOptions,
-    ImportProgressListener,
-    build_import_key,
-)
+from listings.service.transfer.importer import Import, ImportOptions, ImportProgressListener, build_import_key
 from listings.service.transfer.rows import Source
-from listings.service.transfer.scan import FileScan
 from listings.store.store import Store
 
 _PAGE_SIZE = 200
@@ -48,8 +42,7 @@ class Transfer:
     ) -> ImportProgress:
         """Import the remaining rows of a file. See `Import.run`."""
         origin = await self.get_origin()
-        scan = FileScan(account, origin, new_ids=options.ids == "new")
-        return await Import(self._store, self._clock, account, source, listener, options, scan, origin).run()
+        return await Import(self._store, self._clock, account, source, listener, options, origin).run()
 
     async def find_import(self, account: Account, source: Source, options: ImportOptions) -> ImportProgress | None:
         """Return the stored progress of the last import of a file, or None if it was never started."""

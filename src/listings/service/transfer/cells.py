@@ -1,7 +1,7 @@
 """Cells of spreadsheets as people write them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from listings.domain import timestamps
@@ -29,16 +29,15 @@ def _convert_integer(cell: str) -> object:
     return int(match[1]) if match is not None and len(match[1]) <= _MAX_INTEGER_LENGTH else cell
 
 
-CELLS: Sequence[tuple[str, str, Callable[[Any], str]]] = [
-    (name, FIELDS[name].attribute, FIELDS[name].rule.to_cell)
+CELLS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    name: (FIELDS[name].attribute, FIELDS[name].rule.to_cell)
     if name in FIELDS
-    else (name, name, _format_time if name == "deleted_at" else str)
+    else (name, _format_time if name == "deleted_at" else str)
     for name in COLUMNS
     if name != "version"
-]
-"""Each column with its attribute and the function that converts its value."""
+}
+"""The attribute of each column, and the function that converts its value."""
 
-_BY_COLUMN = {name: (attribute, to_cell) for name, attribute, to_cell in CELLS}
 _CONVERTERS: Mapping[str, Callable[[str], object]] = {
     "id": _convert_integer,
     "view_count": _convert_integer,
@@ -80,14 +79,14 @@ def convert_cells(
 
 def drop_stored_cells(row: Row, listing: Listing) -> Row:
     """Return a row without the cells that are what a spreadsheet makes of the stored values."""
-    same = {name for name, cell in row.cells.items() if name in _BY_COLUMN and _is_stored(name, cell, listing)}
+    same = {name for name, cell in row.cells.items() if name in CELLS and _is_stored(name, cell, listing)}
     content = {name: value for name, value in row.content.items() if name not in same}
     errors = {name: error for name, error in row.cell_errors.items() if name not in same}
     return row._replace(content=content, cell_errors=errors)
 
 
 def _is_stored(name: str, cell: str, listing: Listing) -> bool:
-    attribute, to_cell = _BY_COLUMN[name]
+    attribute, to_cell = CELLS[name]
     stored = to_cell(getattr(listing, attribute))
     bare = stored.removeprefix("'") if name == "external_id" else stored
     # A CSV file that was saved as a workbook has the escaped cells.

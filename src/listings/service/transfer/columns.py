@@ -27,10 +27,8 @@ _NUMBERED_IMAGE = re.compile(r"(?:image|picture|photo)(?: url| src| link)? ?[0-9
 
 
 class _Shop(NamedTuple):
-    """A shop's export: the columns by which it is recognised, and what they mean there. Others are not imported."""
-
-    signature: frozenset[str]
-    columns: Mapping[str, tuple[str, int]]  # with the rank of the name
+    signature: frozenset[str]  # the columns that identify its exports
+    columns: Mapping[str, tuple[str, int]]  # their meaning in its exports, with the rank of the name
 
 
 _LAST = 99
@@ -57,7 +55,7 @@ _LABELS = {
 
 
 def normalise(name: str) -> str:
-    """Return the words of a column's name, without case, signs and what is in brackets."""
+    """Return the words of a column's name, without case, signs and brackets with their text."""
     return " ".join(_WORD.findall(_BRACKETS.sub(" ", name[:_MAX_NAME].lower())))
 
 
@@ -78,7 +76,7 @@ class ReadOptions(NamedTuple):
     only: frozenset[str] = frozenset()  # the columns that are read, or all
 
     def describe(self) -> bytes:
-        """Return what is part of the digest of an import: nothing for the default options."""
+        """Return the part of an import's digest: nothing for the default options."""
         options = self._replace(only=frozenset())
         return b"" if options == ReadOptions() else repr((sorted(self.mapping.items()), *options[1:3])).encode()
 
@@ -136,7 +134,6 @@ class Header(NamedTuple):
         return row
 
     def _adapt(self, row: dict[str, str], cells: Sequence[str], *, convert_text: bool) -> None:
-        """Convert the cells of a file that was not exported by this program."""
         if convert_text and row.get("content"):
             row["content"] = convert_to_text(row["content"])
         if ">" in row.get("category", ""):
@@ -197,7 +194,7 @@ def build_header(cells: Sequence[str], name: str, options: ReadOptions) -> Heade
 
 
 def _rank(word: str, given: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
-    """Return the column that a name means, or "", and its rank among the names for it."""
+    # "": it is unknown
     if word in given:
         return given[word]
     if _NUMBERED_IMAGE.fullmatch(word):

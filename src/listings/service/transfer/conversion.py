@@ -19,7 +19,7 @@ _UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _HEADER_BYTES = 64 * 1024
 _QUOTED = re.compile(rb'"[^"]*(?:"|$)')
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")  # the piece may end within CR LF
-_MAX_SHOP_BYTES = 64 * 1024 * 1024  # of a shop's export, which is in memory
+_MAX_SHOP_BYTES = 64 * 1024 * 1024  # an export of a shop is in memory
 
 
 class Converted(NamedTuple):
@@ -61,10 +61,9 @@ def convert(file: BinaryIO, name: str, options: ReadOptions, make_copy: Callable
 
 
 def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> BinaryIO:
-    """Return the file, or a copy if its lines end with CR, as in "CSV (Macintosh)" of Excel."""
     file.seek(0)
     first = _LINE_END.search(_QUOTED.sub(b"", file.read(_HEADER_BYTES)))
-    if first is None or first[0] != b"\r":
+    if first is None or first[0] != b"\r":  # as in "CSV (Macintosh)" of Excel
         return file
     copy = make_copy()
     file.seek(0)
@@ -76,7 +75,6 @@ def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> Binar
 def _merge(
     file: BinaryIO, encoding: str, name: str, options: ReadOptions, make_copy: Callable[[], BinaryIO]
 ) -> Converted:
-    """Return the file, or that of a shop's export with one row for each listing."""
     delimiter, header = _read_header(file, name, options)
     same = Converted(file, encoding == "xlsx", encoding, header)
     if header.shop is None:
@@ -99,7 +97,6 @@ def _merge(
 
 
 def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, Header]:
-    """Return the delimiter of a CSV file and its columns."""
     file.seek(0)
     start = file.read(_HEADER_BYTES)
     delimiter, is_said = detect_delimiter(start)
@@ -113,7 +110,7 @@ def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, 
 
 
 def _detect_encoding(file: BinaryIO) -> str:
-    """Return "cp1252" if a file is not UTF-8 and has none of its longer characters, but all bytes have a meaning."""
+    # It is Windows-1252 if it is not UTF-8, and has none of the characters that UTF-8 encodes in several bytes.
     file.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     is_valid, has_long = True, False
@@ -126,12 +123,11 @@ def _detect_encoding(file: BinaryIO) -> str:
 
 
 def _write_rows(rows: Iterable[tuple[int, Iterable[str]]], copy: BinaryIO, delimiter: str = ",") -> None:
-    """Write rows as CSV, each after as many blank lines as rows without cells came before it."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\r\n")
     written = 0
     for number, cells in rows:
-        text.write("\r\n" * (number - 1 - written))
+        text.write("\r\n" * (number - 1 - written))  # blank lines for rows without cells
         writer.writerow(cells)
         written = number
         if text.tell() > _PIECE:

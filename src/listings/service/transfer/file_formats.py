@@ -13,7 +13,7 @@ from hashlib import file_digest
 from io import BufferedReader
 from operator import methodcaller
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,7 @@ from listings.service.transfer.cells import CELLS, convert_cells
 from listings.service.transfer.columns import Header, ReadOptions, build_header, detect_delimiter
 from listings.service.transfer.conversion import convert
 from listings.service.transfer.escaping import escape_formula
-from listings.service.transfer.rows import COLUMNS, NO_CELLS, NO_ERRORS, SCANNED, Row
+from listings.service.transfer.rows import COLUMNS, SCANNED, Row
 from listings.service.transfer.xlsx import ERROR, WorkbookWriter
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
@@ -41,9 +41,6 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # invalid bytes after decoding with "
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 _DEFAULT = ReadOptions()
-
-Parsed: TypeAlias = tuple[Mapping[str, object], Mapping[str, str], Mapping[str, FieldError]]
-"""The values of a row, the texts of its cells, and the errors of those that can't be converted."""
 
 
 class Format(NamedTuple):
@@ -133,34 +130,34 @@ def extend_digest(digest: bytes, options: ReadOptions) -> bytes:
 # Lines and rows
 
 
-class _Lines:
-    """Iterator over the lines of a file after a position. Lines end with LF or CRLF."""
+class _Parsed(NamedTuple):
+    content: Mapping[str, object]
+    cells: Mapping[str, str] = {}
+    cell_errors: Mapping[str, FieldError] = {}
 
+
+class _Lines:
     def __init__(self, file: BinaryIO, start: Position) -> None:
         self.max_row_bytes = MAX_ROW_BYTES
         self._file = file
         self.seek(start)
 
     def seek(self, position: Position) -> None:
-        """Continue at a position, where a row begins."""
         self._file.seek(position.offset)
         self._offset, self.line = position
         self.begin_row()
 
     def begin_row(self) -> None:
-        """Count the bytes of the next lines as one row."""
-        self.row_offset = self._offset
+        self.row_offset = self._offset  # from which `max_row_bytes` are counted
 
     @property
     def position(self) -> Position:
-        """The position after the last line that was read."""
         return Position(self._offset, self.line)
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        """Return the next line with its line break. Raises ValueError after a line that makes its row too long."""
         line = self._file.readline(self.max_row_bytes + 1)
         if not line:
             raise StopIteration
@@ -174,8 +171,7 @@ class _Lines:
         return line if self.line > 1 else line.removeprefix(BYTE_ORDER_MARK)
 
     def skip(self, blank: re.Pattern[bytes]) -> int:
-        """Skip blank lines, and return the number of bytes. One call for each line would be slow."""
-        read = self._file.read(_SKIP_BYTES)
+        read = self._file.read(_SKIP_BYTES)  # because one call for each line would be slow
         found = blank.match(read)
         size = found.end() if found is not None else 0
         self.line += read.count(b"\n", 0, size)
@@ -185,18 +181,15 @@ class _Lines:
 
 
 def _iterate_rows(
-    lines: _Lines, blank: re.Pattern[bytes], read: Callable[[], Parsed | None], *, by_record: bool = False
+    lines: _Lines, blank: re.Pattern[bytes], read: Callable[[], _Parsed | None], *, by_record: bool = False
 ) -> Iterator[Row]:
-    """Yield the rows that `read` returns, until it raises StopIteration.
-
-    `read` returns None for a blank line, many of which match `blank`, and raises ValueError for a row that can't be
-    parsed; its message says why.
-    """
+    # `read` returns None for a blank line, many of which match `blank`. It raises ValueError with a sentence for a row
+    # that can't be parsed, and StopIteration at the end.
     blank_lines = 0
     while True:
         number = lines.line + 1
         lines.begin_row()
-        parsed: Parsed | None = ({}, NO_CELLS, NO_ERRORS)
+        parsed: _Parsed | None = _Parsed({})
         reason = None
         try:
             parsed = read()
@@ -230,10 +223,10 @@ def _format_version(listing: Listing, origin: str) -> str:
 def _read_json_rows(file: BinaryIO, start: Position, *_: object) -> Iterator[Row]:
     lines = _Lines(file, start)
 
-    def read() -> Parsed | None:
+    def read() -> _Parsed | None:
         line = next(lines)
         try:
-            return None if line.isspace() else (decode_object(line), NO_CELLS, NO_ERRORS)
+            return None if line.isspace() else _Parsed(decode_object(line))
         except ValueError as error:
             raise ValueError(f"The row {error}") from None
 
@@ -251,27 +244,20 @@ def _encode_csv(listings: list[Listing], origin: str = "") -> bytes:
 
 
 def _build_cells(listing: Listing, origin: str, *, is_text: bool = False) -> list[str]:
-    """Return the cells of an export. External ids that a spreadsheet keeps because they `is_text` stay as they are."""
-    cells = [to_cell(getattr(listing, attribute)) for _, attribute, to_cell in CELLS]
+    cells = [to_cell(getattr(listing, attribute)) for attribute, to_cell in CELLS.values()]
     own_id = listing.external_id
     if is_text and own_id and own_id == own_id.strip() and not own_id.startswith("'"):
-        cells[-1] = own_id
+        cells[-1] = own_id  # a spreadsheet keeps a text cell as it is
     return [*cells, _format_version(listing, origin)]
 
 
 class _Table(NamedTuple):
-    """A CSV file whose header has been read."""
-
     reader: Iterator[list[str]]
     header: Header
     delimiter: str
 
 
 def _open_table(lines: _Lines, file: BinaryIO, options: ReadOptions, name: str, *, by_record: bool) -> _Table:
-    """Read the header, which is the first row that is not empty.
-
-    Raises Problem("invalid_request") if it names no known column or one column twice, or is not UTF-8.
-    """
     csv.field_size_limit(_MAX_CELL_LENGTH)
     delimiter, is_said = detect_delimiter(file.read(_MAX_HEADER_BYTES))
     lines.seek(Position())
@@ -312,7 +298,7 @@ def read_csv_rows(
     if start.offset:
         lines.seek(start)
 
-    def read() -> Parsed | None:
+    def read() -> _Parsed | None:
         try:
             cells = next(table.reader)
         except csv.Error as error:
@@ -322,11 +308,7 @@ def read_csv_rows(
     return _iterate_rows(lines, _BLANK_CSV, read, by_record=by_record)
 
 
-def _parse_cells(table: _Table, cells: list[str], options: ReadOptions, *, by_record: bool) -> Parsed | None:
-    """Return the values of columns with a name, or None for a row without any. Missing cells are not given.
-
-    Raises ValueError, whose message is a sentence.
-    """
+def _parse_cells(table: _Table, cells: list[str], options: ReadOptions, *, by_record: bool) -> _Parsed | None:
     if not any(cells) or not any(map(str.strip, cells)):
         return None
     if any(map(_NOT_UTF8.search, cells)):
@@ -342,7 +324,7 @@ def _parse_cells(table: _Table, cells: list[str], options: ReadOptions, *, by_re
         raise ValueError(f"The column {fault[0] or 'without a name'} has {fault[1][1:]}: enter a value")
     texts = table.header.read(cells, convert_text=not options.keep_text)
     content, errors = convert_cells(texts, decimal_comma=table.delimiter == ";")
-    return content, texts, errors
+    return _Parsed(content, texts, errors)
 
 
 def _describe_csv_error(error: csv.Error) -> str:

@@ -6,7 +6,7 @@ A row is a mapping with the fields of the API, including its read-only timestamp
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import thread_time
@@ -18,8 +18,8 @@ from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, NO_LIMITS, AccountLimits, AccountSize, measure_imported
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
-from listings.domain.fields import preview
-from listings.domain.history import OPERATOR, Actor
+from listings.domain.faults import preview
+from listings.domain.history import OPERATOR, Actor, choose_kind
 from listings.domain.imports import (
     ImportBatch,
     ImportKey,
@@ -29,7 +29,6 @@ from listings.domain.imports import (
     Position,
     RowOutcome,
     count_outcomes,
-    name_change,
     require_room,
 )
 from listings.domain.model import Account, ImportedListing, Listing, ListingChange, bucket_of
@@ -41,7 +40,7 @@ from listings.service.transfer.row_changes import (
     parse_exported,
     parse_external_id,
 )
-from listings.service.transfer.rows import COLUMNS, NO_ERRORS, FieldDiff, Row, Source
+from listings.service.transfer.rows import COLUMNS, FieldDiff, Row, Source
 from listings.service.transfer.scan import MAX_GIVEN_ID, FileScan, is_id_in
 from listings.store.store import Store
 
@@ -50,6 +49,7 @@ _log = logging.getLogger(__name__)
 _BATCH_ROWS = 200
 _BATCH_BYTES = 4 * 1024 * 1024
 _STEP_SECONDS = 0.001  # of work, after which other tasks run
+_KNOWN_COLUMNS = frozenset((*COLUMNS, "reason"))  # of rejected rows, `reason` says why
 
 IdChoice: TypeAlias = Literal["auto", "new", "match"]
 """Meaning of ids in a file: those of another shop (`new`), or of listings (`match`). `auto`: it must be clear."""
@@ -77,18 +77,15 @@ class ImportOptions(NamedTuple):
     """Options of an import."""
 
     ids: IdChoice = "match"
-    overwrite: bool = False  # what was changed after the file was exported
+    overwrite: bool = False  # changes since the export of the file
     dry_run: bool = False  # validate the rows that would be imported, write nothing
     stops_when_full: bool = False  # before the first row that would create a listing in a full account
     again: bool = False  # import from the start, even if the file was imported before
     actor: int = OPERATOR  # the `Actor.key_id` of the audit events. Only the operator's rows create with given ids
     max_rows: int | None = None
-    name: str = ""  # of the file
+    name: str = ""  # the file's
     expected_pictures: Collection[str] = ()  # file names of pictures that a dry run takes for uploaded
-    pause: Callable[[float], Awaitable[object]] = lambda _: asyncio.sleep(0)  # after a step of so many seconds
-
-
-_NO_DIFF: FieldDiff = {}
+    pause: Callable[[float], Awaitable[object]] = lambda _: asyncio.sleep(0)  # after a step of `n` seconds
 
 
 @dataclass
@@ -101,13 +98,15 @@ class Import:
     source: Source
     listener: ImportProgressListener
     options: ImportOptions
-    scan: FileScan
-    origin: str = ""  # of this database's exports
+    origin: str  # of this database's exports
     given_up: set[int] = field(default_factory=set)  # hashes of external ids that earlier rows of a dry run gave up
     taken: dict[str, int] = field(default_factory=dict)  # listings that got their external ids back by a restore
     size: AccountSize = NO_GROWTH  # of the account after the earlier rows of a dry run
     limits: AccountLimits = NO_LIMITS  # of a dry run
     step_began: float = field(default_factory=thread_time)
+
+    def __post_init__(self) -> None:
+        self.scan = FileScan(self.account, self.origin, new_ids=self.options.ids == "new")
 
     async def run(self) -> ImportProgress:
         """Import the remaining rows of the file. Return the counts of all its rows, including earlier runs.
@@ -140,7 +139,6 @@ class Import:
         return done
 
     def _require_new(self, done: ImportProgress | None) -> None:
-        """Raise Problem if the file was imported before, or is to start over while an import is unfinished."""
         if done is None:
             return
         if not self.options.again and done.finished_at is not None:
@@ -162,7 +160,6 @@ class Import:
         return progress
 
     async def _scan(self) -> None:
-        """Read the whole file. Raises IdChoiceRequired if its ids may be those of another shop."""
         read: Callable[[], Iterator[Row]] = getattr(self.source, "scan_rows", partial(self.source.rows, Position()))
         async for rows in self._read_batches(read(), 0, "Checking"):
             for row in rows:
@@ -173,7 +170,6 @@ class Import:
             self.scan.require_own_ids()
 
     async def _read_batches(self, rows: Iterator[Row], begin: int, phase: ImportPhase) -> AsyncIterator[list[Row]]:
-        """Yield batches of a limited number of rows and bytes. Raises Problem if the file has too many rows."""
         batch: list[Row] = []
         count = 0
         for row in rows:
@@ -193,7 +189,6 @@ class Import:
             yield batch
 
     async def _pause(self) -> None:
-        """Let other tasks run if the current step has taken long enough."""
         seconds = thread_time() - self.step_began
         if seconds >= _STEP_SECONDS:
             await self.options.pause(seconds)
@@ -205,8 +200,7 @@ class Import:
             unknown = row.content.keys() - _KNOWN_COLUMNS
             if unknown:
                 self.listener.on_ignored_columns(frozenset(unknown))
-        builder = _RowBuilder(self.account, now, self.options, self.scan, self.origin)
-        steps = [builder.build(row) for row in rows]
+        steps = [self._build_row(row, now) for row in rows]
         batch = ImportBatch(done.position, rows[-1].end, steps, stops_when_full=self.options.stops_when_full)
         try:
             return await self._advance(key, done, batch, rows)
@@ -217,36 +211,80 @@ class Import:
             message = f"Stopped before line {rows[full.index].line}: {full.message}, or raise its limits"
             raise Problem(full.code, f"{message}; then import the same file again, which continues there") from None
 
+    def _build_row(self, row: Row, now: float) -> ImportRow:
+        new_ids = self.options.ids == "new"
+        external_id = parse_external_id(row, new_ids=new_ids)
+        try:
+            if row.error is not None:
+                raise Problem("invalid_request", row.error)  # noqa: TRY301 - rejected like other invalid rows
+            listing_id = None if new_ids else _parse_id(row.content, self.account)
+            if listing_id is not None:
+                self.scan.ids.require_unique("id", listing_id)
+            if external_id is not None:
+                self.scan.external_ids.require_unique("external_id", external_id)
+        except Problem as problem:
+            return ImportRow(None, partial(_reject, problem))
+        content = row.content
+        if new_ids and content.get("external_id") is None and content.get("id") is not None:
+            content = {**content, "external_id": str(content["id"])}
+        exported = None if new_ids else parse_exported(content, self.origin)
+        decide = partial(self._decide, row._replace(content=content), now, listing_id, external_id)
+        return ImportRow(listing_id, decide, external_id, exported, self.options.overwrite)
+
+    def _decide(
+        self, row: Row, now: float, listing_id: int | None, external_id: str | None, listing: Listing | None
+    ) -> ImportedListing | ListingChange:
+        if listing is None:
+            if listing_id is not None and (self.options.actor != OPERATOR or listing_id > MAX_GIVEN_ID):
+                raise _wrong_owner(listing_id)
+            return build_imported_listing(row.content, now, row.cell_errors)
+        if listing.account_id != self.account.id:
+            raise _wrong_owner(listing.id)
+        if listing_id is None and listing.id in self.scan.ids:
+            message = f"external_id {preview(external_id)} is that of listing {listing.id}, which has a row of its own"
+            raise Problem("invalid_request", message)
+        change = self._build_change(row, now, listing)
+        claimed = find_claimed(listing, change)
+        if claimed is not None and claimed != external_id and claimed in self.scan.external_ids:
+            message = f"external_id {preview(claimed)}, which this listing gets back, is in another row"
+            raise Problem("external_id_taken", message)
+        return change
+
+    def _build_change(self, row: Row, now: float, listing: Listing) -> ListingChange:
+        may_restore = self.options.ids != "new" and parse_exported(row.content, self.origin) is not None
+        try:
+            change = build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
+        except Problem:
+            if not row.cells:
+                raise
+        else:
+            if not (change and row.cells):
+                return change
+        row = drop_stored_cells(row, listing)  # a stored value that a spreadsheet has reformatted changes nothing
+        return build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
+
     async def _advance(
         self, key: ImportKey, done: ImportProgress, batch: ImportBatch, rows: list[Row]
     ) -> ImportProgress:
         outcomes: list[RowOutcome] | None
         if self.options.dry_run:
-            diffs, outcomes = await self._dry_run_all(batch.rows)
+            planned = [await self._dry_run(row) for row in batch.rows]
+            rows = [row._replace(diff=diff) for row, (diff, _) in zip(rows, planned, strict=True)]
+            outcomes = [outcome for _, outcome in planned]
         else:
-            actor = Actor(self.options.actor, self._now())
-            diffs, outcomes = [_NO_DIFF] * len(rows), await self.store.import_listings(key, batch, actor)
+            outcomes = await self.store.import_listings(key, batch, Actor(self.options.actor, self._now()))
         if outcomes is None:
             raise _import_conflict()
-        for index, (row, outcome, diff) in enumerate(zip(rows, outcomes, diffs, strict=True)):
+        for index, (row, outcome) in enumerate(zip(rows, outcomes, strict=True)):
             batch.require_room(index, outcome)
-            self.listener.on_outcome(row._replace(diff=diff) if diff else row, outcome)
+            self.listener.on_outcome(row, outcome)
         counts = {name: getattr(done, name) + count for name, count in count_outcomes(outcomes).items()}
         return msgspec.structs.replace(
             done, offset=batch.end.offset, line=batch.end.line, finished_at=batch.finished_at, **counts
         )
 
-    async def _dry_run_all(self, rows: Sequence[ImportRow]) -> tuple[list[FieldDiff], list[RowOutcome]]:
-        diffs, outcomes = [], []
-        for row in rows:
-            await self._pause()
-            diff, outcome = await self._dry_run(row)
-            diffs.append(diff)
-            outcomes.append(outcome)
-        return diffs, outcomes
-
     async def _dry_run(self, row: ImportRow) -> tuple[FieldDiff, RowOutcome]:
-        """Return the outcome that an import would have after the earlier rows of the file."""
+        await self._pause()
         try:
             found = await self._find_listing(row)
             decision = row.decide(found)
@@ -261,12 +299,17 @@ class Import:
             require_room(self.limits, self.size, growth, decision)
             self.size = self.size.add(growth)
         except Problem as problem:
-            return _NO_DIFF, problem
+            return {}, problem
         if isinstance(decision, ImportedListing) or found is None:
-            return _NO_DIFF, "created"
-        self._exchange_external_ids(row, found, decision)
+            return {}, "created"
+        former = found.external_id if found.deleted_at is None else None
+        is_deleted = decision.get("deleted_at", found.deleted_at) is not None
+        if former is not None and (is_deleted or decision.get("external_id", former) != former):
+            self.given_up.add(hash(former))
+        if claimed is not None and claimed != row.external_id:
+            self.taken[claimed] = found.id
         diff = {name: (getattr(found, name), value) for name, value in decision.items() if name != "updated_at"}
-        return diff, name_change(decision)
+        return diff, choose_kind(decision) if decision else "unchanged"
 
     async def _find_listing(self, row: ImportRow) -> Listing | None:
         if row.listing_id is not None:
@@ -274,22 +317,11 @@ class Import:
         return None if row.external_id is None else await self._find_holder(row.external_id)
 
     async def _find_holder(self, external_id: str) -> Listing | None:
-        """Return the listing that has an external id after the earlier rows. Rows that name it are not among them."""
-        if external_id in self.taken:
+        if external_id in self.taken:  # by an earlier row, which does not name it
             return await self.store.get_listing(self.taken[external_id])
         if hash(external_id) in self.given_up:
             return None
         return await self.store.find_by_external_id(bucket_of(self.account.id), self.account.id, external_id)
-
-    def _exchange_external_ids(self, row: ImportRow, listing: Listing, change: ListingChange) -> None:
-        """Remember which external id a row gives up, and which one it takes without naming it."""
-        former = listing.external_id if listing.deleted_at is None else None
-        is_deleted = change.get("deleted_at", listing.deleted_at) is not None
-        if former is not None and (is_deleted or change.get("external_id", former) != former):
-            self.given_up.add(hash(former))
-        claimed = find_claimed(listing, change)
-        if claimed is not None and claimed != row.external_id:
-            self.taken[claimed] = listing.id
 
     def _now(self) -> int:
         return int(self.clock())
@@ -307,81 +339,11 @@ def _import_conflict() -> Problem:
     return Problem("import_conflict", "Another import of this file is running: wait for it to finish")
 
 
-# Rows
-
-_KNOWN_COLUMNS = frozenset((*COLUMNS, "reason"))  # of rejected rows, `reason` says why
-
-
-class _RowBuilder(NamedTuple):
-    """Builds the rows of an import."""
-
-    account: Account
-    now: float
-    options: ImportOptions
-    scan: FileScan
-    origin: str
-
-    def build(self, row: Row) -> ImportRow:
-        """Return a row to import. Its `decide` is the same in a dry run and in an import."""
-        new_ids = self.options.ids == "new"
-        external_id = parse_external_id(row, new_ids=new_ids)
-        if row.error is not None:
-            return ImportRow(None, partial(_reject, Problem("invalid_request", row.error)))
-        try:
-            listing_id = None if new_ids else _parse_id(row.content, self.account)
-            if listing_id is not None:
-                self.scan.ids.require_unique("id", listing_id)
-            if external_id is not None:
-                self.scan.external_ids.require_unique("external_id", external_id)
-        except Problem as problem:
-            return ImportRow(None, partial(_reject, problem))
-        content = row.content
-        if new_ids and content.get("external_id") is None and content.get("id") is not None:
-            content = {**content, "external_id": str(content["id"])}
-        exported = None if new_ids else parse_exported(content, self.origin)
-        decide = partial(self._decide, row._replace(content=content), listing_id, external_id)
-        return ImportRow(listing_id, decide, external_id, exported, self.options.overwrite)
-
-    def _decide(
-        self, row: Row, listing_id: int | None, external_id: str | None, listing: Listing | None
-    ) -> ImportedListing | ListingChange:
-        if listing is None:
-            if listing_id is not None and (self.options.actor != OPERATOR or listing_id > MAX_GIVEN_ID):
-                raise _wrong_owner(listing_id)
-            return build_imported_listing(row.content, self.now, row.cell_errors)
-        if listing.account_id != self.account.id:
-            raise _wrong_owner(listing.id)
-        if listing_id is None and listing.id in self.scan.ids:
-            message = f"external_id {preview(external_id)} is that of listing {listing.id}, which has a row of its own"
-            raise Problem("invalid_request", message)
-        change = self._build_change(row, listing)
-        claimed = find_claimed(listing, change)
-        if claimed is not None and claimed != external_id and claimed in self.scan.external_ids:
-            message = f"external_id {preview(claimed)}, which this listing gets back, is in another row"
-            raise Problem("external_id_taken", message)
-        return change
-
-    def _build_change(self, row: Row, listing: Listing) -> ListingChange:
-        """Return the changes of a row. A cell with what a spreadsheet makes of the stored value changes nothing."""
-        may_restore = self.options.ids != "new" and parse_exported(row.content, self.origin) is not None
-        if not row.cells:
-            return build_listing_change(row.content, listing, self.now, NO_ERRORS, may_restore=may_restore)
-        try:
-            change = build_listing_change(row.content, listing, self.now, row.cell_errors, may_restore=may_restore)
-        except Problem:
-            change = {"updated_at": None}
-        if not change:
-            return change
-        row = drop_stored_cells(row, listing)
-        return build_listing_change(row.content, listing, self.now, row.cell_errors, may_restore=may_restore)
-
-
 def _reject(problem: Problem, _: Listing | None) -> NoReturn:
     raise problem
 
 
 def _parse_id(content: Mapping[str, object], account: Account) -> int | None:
-    """Return the id of a row, if any. Raises Problem: invalid_request, not_owner (another account's or invalid)."""
     number = content.get("id")
     if number is None:
         return None

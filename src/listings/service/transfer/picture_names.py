@@ -1,12 +1,12 @@
 """Cells that name the files of uploaded pictures."""
 
 import re
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import PureWindowsPath
 from typing import cast
 
-from listings.domain.faults import FieldError
-from listings.domain.fields import FIELDS, preview
+from listings.domain.faults import FieldError, preview
+from listings.domain.fields import FIELDS
 from listings.domain.pictures import build_path
 from listings.service.transfer.rows import Row
 from listings.store.store import Store
@@ -32,22 +32,15 @@ class PictureNames:
         if "images" not in row.cell_errors:
             return row
         errors = {name: error for name, error in row.cell_errors.items() if name != "images"}
+        urls: list[str] = []
         try:
-            urls = [url async for url in self._find_all(row.cells["images"])]
+            for index, part in enumerate(cast("list[str]", FIELDS["images"].rule.from_text(row.cells["images"]))):
+                urls += [part] if _URL.match(part) else await self._find_names(part, index)
         except FieldError as error:
             return row._replace(cell_errors={**errors, "images": error.with_traceback(None)})
         return row._replace(content={**row.content, "images": urls}, cell_errors=errors)
 
-    async def _find_all(self, cell: str) -> AsyncIterator[str]:
-        for index, part in enumerate(cast("list[str]", FIELDS["images"].rule.from_text(cell))):
-            if _URL.match(part):
-                yield part
-                continue
-            for url in await self._find_names(part, index):
-                yield url
-
     async def _find_names(self, text: str, index: int) -> list[str]:
-        """Return the URLs of one file name or several. `index`: where they are in the cell. Raises FieldError."""
         for names in _split(text):
             urls = [await self._find(name) for name in names]
             if None not in urls:
@@ -68,7 +61,6 @@ class PictureNames:
 
 
 def _split(text: str) -> Iterator[list[str]]:
-    """Yield the file names that a text may consist of: one, several with separators, several with spaces."""
-    yield [text]
+    yield [text]  # as one name
     for separator in _SEPARATORS:
         yield [name for name in separator.split(text) if name]

@@ -1,4 +1,4 @@
-"""What the rows of a file create and change, and the errors of invalid rows."""
+"""The listings and changes in the rows of a file, and the errors of invalid rows."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,12 +7,11 @@ from typing import TypeVar
 import msgspec
 
 from listings.domain import fields, timestamps
-from listings.domain.faults import FieldError, InvalidFieldsError, raise_faults
-from listings.domain.fields import preview
+from listings.domain.faults import FieldError, InvalidFieldsError, preview, raise_faults
 from listings.domain.imports import ExportedVersion
 from listings.domain.model import ImportedListing, Listing, ListingChange
 from listings.service.listings.steps import find_changes
-from listings.service.transfer.rows import NO_ERRORS, Row
+from listings.service.transfer.rows import Row
 
 T = TypeVar("T")
 
@@ -55,92 +54,82 @@ def parse_external_id(row: Row, *, new_ids: bool) -> str | None:
         return None
 
 
-class _RowFaults:
-    """The faults of a row, in the order in which they were found."""
-
-    def __init__(self, cell_errors: Mapping[str, FieldError]) -> None:
+class _RowParser:
+    def __init__(self, content: Mapping[str, object], now: float, cell_errors: Mapping[str, FieldError]) -> None:
+        self.now = timestamps.format_timestamp(now)
+        self._content = content
         self._faults = [error.locate(name) for name, error in cell_errors.items()]
 
-    def parse_fields(
-        self, parse: Callable[[fields.Body], tuple[T, list[str]]], content: Mapping[str, object]
-    ) -> T | None:
-        """Parse the fields that the API accepts. Return None if they are invalid."""
+    def parse_fields(self, parse: Callable[[fields.Body], tuple[T, list[str]]]) -> T | None:
         names = {fault.field.partition("[")[0] for fault in self._faults}
         try:
-            return parse({name: content[name] for name in fields.FIELDS if name in content})[0]
+            return parse({name: self._content[name] for name in fields.FIELDS if name in self._content})[0]
         except InvalidFieldsError as problem:
             self._faults = [*(fault for fault in problem.faults if fault.field not in names), *self._faults]
             return None
 
-    def parse_value(self, name: str, rule: Callable[[object], T], content: Mapping[str, object], default: T) -> T:
-        """Parse one of the other columns. Return the default if it is absent or invalid."""
-        if content.get(name) is None:
+    def parse_value(self, name: str, rule: Callable[[object], T], default: T) -> T:
+        if self._content.get(name) is None:
             return default
         try:
-            return rule(content[name])
+            return rule(self._content[name])
         except FieldError as error:
             self._faults.append(error.locate(name))
             return default
 
-    def parse_deletion(self, content: Mapping[str, object], now: str) -> int | None:
-        """Parse the column deleted_at to Unix time. Return None if it is absent or invalid."""
-        return self.parse_value(
-            "deleted_at", lambda value: timestamps.parse_timestamp(_parse_past(value, now)), content, None
-        )
+    def parse_past(self, value: object) -> str:
+        return _parse_past(value, self.now)
 
-    def raise_if_any(self, content: Mapping[str, object], *, is_deleted: bool) -> None:
-        """Raise InvalidFieldsError, which lists the errors, if there are any.
+    def parse_deletion(self) -> int | None:
+        return self.parse_value("deleted_at", lambda value: timestamps.parse_timestamp(self.parse_past(value)), None)
 
-        It is also an error if a deleted listing is active (decision G11).
-        """
-        if is_deleted and content.get("is_active") is True:
+    def raise_faults(self, *, is_deleted: bool) -> None:
+        if is_deleted and self._content.get("is_active") is True:  # decision G11
             error = FieldError("must be false for a deleted listing, got true", "inconsistent")
             self._faults.append(error.locate("is_active"))
         raise_faults(self._faults)
 
 
 def build_imported_listing(
-    content: Mapping[str, object], now: float, cell_errors: Mapping[str, FieldError] = NO_ERRORS
+    content: Mapping[str, object], now: float, cell_errors: Mapping[str, FieldError]
 ) -> ImportedListing:
     """Return the new listing that a row describes. Its last update is `now`, so that programs that poll find it.
 
     `cell_errors` are those of cells that are not in the content. Raises InvalidFieldsError, which lists every error.
     """
-    errors = _RowFaults(cell_errors)
-    timestamp = timestamps.format_timestamp(now)
-    new = errors.parse_fields(fields.parse_new_listing, content)
-    views = errors.parse_value("view_count", _parse_views, content, 0)
-    created_at = errors.parse_value("created_at", lambda value: _parse_past(value, timestamp), content, timestamp)
-    deleted_at = errors.parse_deletion(content, timestamp)
-    errors.raise_if_any(content, is_deleted=deleted_at is not None)
+    row = _RowParser(content, now, cell_errors)
+    new = row.parse_fields(fields.parse_new_listing)
+    views = row.parse_value("view_count", _parse_views, 0)
+    created_at = row.parse_value("created_at", row.parse_past, row.now)
+    deleted_at = row.parse_deletion()
+    row.raise_faults(is_deleted=deleted_at is not None)
     assert new is not None  # noqa: S101 - otherwise there is an error
     if deleted_at is not None:
         new = msgspec.structs.replace(new, is_active=False)
-    return ImportedListing(new, views, created_at, timestamp, deleted_at)
+    return ImportedListing(new, views, created_at, row.now, deleted_at)
 
 
 def build_listing_change(
     content: Mapping[str, object],
     listing: Listing,
     now: float,
-    cell_errors: Mapping[str, FieldError] = NO_ERRORS,
+    cell_errors: Mapping[str, FieldError],
     *,
-    may_restore: bool = True,
+    may_restore: bool,
 ) -> ListingChange:
     """Return the changes that a row makes to its listing. It may also delete the listing or, if it may, restore it.
 
     Raises InvalidFieldsError, which lists every error.
     """
-    errors = _RowFaults(cell_errors)
-    timestamp = timestamps.format_timestamp(now)
-    change = dict(errors.parse_fields(fields.parse_listing_change, content) or {})
+    row = _RowParser(content, now, cell_errors)
+    change = dict(row.parse_fields(fields.parse_listing_change) or {})
     if "deleted_at" in content and (may_restore or content["deleted_at"] is not None):
-        change["deleted_at"] = errors.parse_deletion(content, timestamp)
+        change["deleted_at"] = row.parse_deletion()
     is_deleted = change.get("deleted_at", listing.deleted_at) is not None
-    errors.raise_if_any(content, is_deleted=is_deleted)
+    row.raise_faults(is_deleted=is_deleted)
     if is_deleted:
         change["is_active"] = False
-    return find_changes(listing, change, timestamp)
+    return find_changes(listing, change, row.now)
 
 
 def _parse_views(value: object) -> int:
@@ -150,7 +139,6 @@ def _parse_views(value: object) -> int:
 
 
 def _parse_past(value: object, now: str) -> str:
-    """Return a timestamp unchanged. Raises FieldError if it is not one, or if it is in the future."""
     try:
         text = timestamps.format_timestamp(timestamps.parse_timestamp(value)) if isinstance(value, str) else None
     except ValueError:

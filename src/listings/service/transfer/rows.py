@@ -1,7 +1,6 @@
 """Rows of a file of listings."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from listings.domain.faults import FieldError
@@ -15,8 +14,6 @@ COLUMNS = (*(name for name in Record.__struct_fields__ if name != "etag"), "vers
 FieldDiff: TypeAlias = Mapping[str, tuple[Value, Value]]
 SCANNED = frozenset({"id", "external_id", "deleted_at", "version"})
 """The columns that decide on a file as a whole."""
-NO_CELLS: Mapping[str, str] = MappingProxyType({})
-NO_ERRORS: Mapping[str, FieldError] = MappingProxyType({})
 
 
 class Row(NamedTuple):
@@ -33,9 +30,9 @@ class Row(NamedTuple):
     content: Mapping[str, object]
     error: str | None = None
     is_gap: bool = False
-    cells: Mapping[str, str] = NO_CELLS
-    cell_errors: Mapping[str, FieldError] = NO_ERRORS
-    diff: FieldDiff = MappingProxyType({})
+    cells: Mapping[str, str] = {}
+    cell_errors: Mapping[str, FieldError] = {}
+    diff: Mapping[str, tuple[Value, Value]] = {}
 
 
 class Source(Protocol):

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TypeGuard
 
 from listings.domain.errors import Problem
-from listings.domain.fields import preview
+from listings.domain.faults import preview
 from listings.domain.model import BUCKETS, MAX_ID, Account, bucket_of
 from listings.service.transfer.row_changes import parse_external_id, parse_version
 from listings.service.transfer.rows import Row
@@ -18,7 +18,7 @@ _MAX_LINES = 5  # that a message names
 
 
 class IdChoiceRequired(Problem):
-    """A file has ids that can't be this account's, so its importer has to choose what they are."""
+    """A file has ids that can't be this account's, so its importer has to choose their meaning."""
 
     def __init__(self, line: int, number: object) -> None:
         message = f"The file has ids of another shop or account, such as {preview(number)} in line {line}"
@@ -26,10 +26,8 @@ class IdChoiceRequired(Problem):
 
 
 class _Keys:
-    """The ids or external ids of the rows of a file, as numbers of 64 bits."""
-
     def __init__(self) -> None:
-        self._keys = array("q")
+        self._keys = array("q")  # hashes of ids or external ids
         self._lines = array("I")
         self._parts: list[array[int]] = []
         self.repeated: dict[int, list[int]] = {}  # the lines of each key that occurs more than once
@@ -39,7 +37,6 @@ class _Keys:
         self._lines.append(min(line, 2**32 - 1))
 
     def finish(self) -> None:
-        """Find the repeated keys."""
         count = 1 + len(self._keys) // _PART
         for part in range(count):
             ordered = sorted(key for key in self._keys if key % count == part) if count > 1 else sorted(self._keys)
@@ -59,7 +56,6 @@ class _Keys:
         return index < len(part) and part[index] == wanted
 
     def require_unique(self, name: str, value: Hashable) -> None:
-        """Raise Problem("invalid_request") if several rows have the key."""
         lines = self.repeated.get(hash(value)) if self.repeated else None
         if lines:
             shown = [str(line) for line in lines[:_MAX_LINES]]
@@ -69,7 +65,7 @@ class _Keys:
 
 
 class FileScan:
-    """What the rows of a file have in common."""
+    """Collects the ids and external ids of a file."""
 
     def __init__(self, account: Account, origin: str, *, new_ids: bool) -> None:
         """`origin` is that of this database's exports. With `new_ids`, ids are ignored."""
@@ -83,7 +79,6 @@ class FileScan:
         self.external_ids = _Keys()
 
     def add(self, row: Row) -> None:
-        """Read a row."""
         number = row.content.get("id")
         if number is not None and not self._new_ids:
             if is_id_in(number, self._bucket):

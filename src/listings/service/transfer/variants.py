@@ -9,9 +9,7 @@ Table = list[list[str]]
 
 
 class _Grouping(NamedTuple):
-    """How the rows of a product belong together: the column that they share, and those of their options."""
-
-    key: str
+    key: str  # the column that the rows of a product share
     options: Sequence[str]
     title: str = "title"
 
@@ -26,8 +24,6 @@ _OWN = ("variant", "option", "sku", "barcode", "variation", "price", "token")  #
 
 
 class _Columns:
-    """The cells of rows by the normalised names of their columns."""
-
     def __init__(self, header: Sequence[str]) -> None:
         self.indexes = {normalise(name): index for index, name in enumerate(header)}
 
@@ -42,7 +38,6 @@ class _Columns:
             row[index] = text
 
     def inherit(self, row: list[str], first: list[str]) -> None:
-        """Fill the empty cells of a variant with the cells that all variants share."""
         for name in self.indexes:
             if not self.get(row, name) and not name.startswith(_OWN):
                 self.set(row, name, self.get(first, name))
@@ -93,7 +88,6 @@ def _name_options(columns: _Columns, grouping: _Grouping, row: list[str]) -> str
 
 
 def _merge_variations(columns: _Columns, rows: Table, *, skip_variants: bool) -> None:
-    """Merge WooCommerce's rows of the types "variable" and "variation", which names the former as its parent."""
     parents: dict[str, list[str]] = {}
     for row in rows:
         parents |= dict.fromkeys((columns.get(row, "sku"), f"id:{columns.get(row, 'id')}"), row)

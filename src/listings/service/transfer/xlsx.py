@@ -1,17 +1,17 @@
 """Read and write Excel workbooks (.xlsx) in pieces, with bounded memory. Both are zip files of XML (ECMA-376)."""
 
-import io
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, BinaryIO, TypeAlias
+from typing import IO, BinaryIO, TypeAlias, cast
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from listings.domain.errors import Problem
+from listings.service.pieces import Pieces
 
 ERROR = "\0"
 """The first character of a cell without a value; the others say why. XML can't contain it."""
@@ -27,7 +27,7 @@ _DATE_FORMATS = range(14, 23)  # of dates and times, which every workbook has
 _DATE_LETTERS = re.compile("[dyhs]")
 _NOT_LETTERS = re.compile(r'"[^"]*"|\\.|\[[^]]*\]')  # in a format
 _DAY_1900, _DAY_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)  # noqa: DTZ001 - without a time zone
-_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")
+_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")  # how Excel writes characters that XML can't contain
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff\ud800-\udfff]|_(?=x[0-9A-Fa-f]{4}_)")
 
 _Attributes: TypeAlias = dict[str, str]
@@ -66,7 +66,6 @@ class Workbook:
         *,
         is_required: bool = True,
     ) -> Iterator[None]:
-        """Parse a part of the workbook with handlers, and yield after each piece. Names may have prefixes."""
         parser = expat.ParserCreate()
         parser.buffer_text = True
         parser.StartElementHandler = start
@@ -91,7 +90,6 @@ class Workbook:
             raise _refuse("it is damaged or encrypted") from None
 
     def _list(self, path: str, *, is_required: bool = True) -> list[tuple[str, _Attributes]]:
-        """Return the names and attributes of all elements."""
         found: list[tuple[str, _Attributes]] = []
 
         def start(name: str, attributes: _Attributes) -> None:
@@ -103,8 +101,7 @@ class Workbook:
             pass
         return found
 
-    def _find_sheet(self) -> tuple[str, datetime]:
-        """Return the path of the first visible sheet, and the day from which it counts."""
+    def _find_sheet(self) -> tuple[str, datetime]:  # with the day that has the number 0
         elements = self._list("xl/workbook.xml")
         sheets = [one for name, one in elements if name == "sheet" and one.get("state", "visible") == "visible"]
         if not sheets:
@@ -114,8 +111,7 @@ class Workbook:
         is_1904 = any(one.get("date1904") in {"1", "true"} for name, one in elements if name == "workbookPr")
         return (target[1:] if target.startswith("/") else f"xl/{target}"), _DAY_1904 if is_1904 else _DAY_1900
 
-    def _read_formats(self) -> list[bool]:
-        """Return whether each style of a cell is one of a date."""
+    def _read_formats(self) -> list[bool]:  # whether each style of cells shows dates
         own: dict[str, bool] = {}
         formats: list[bool] = []
         parent = ""
@@ -130,7 +126,6 @@ class Workbook:
 
 
 def _strip(name: str) -> str:
-    """Return a name without its prefix."""
     return name.rpartition(":")[2]
 
 
@@ -139,8 +134,6 @@ def _refuse_entities(*_: object) -> None:
 
 
 class _CellParser:
-    """Collects the shared strings of a workbook, then the rows of a sheet."""
-
     def __init__(self, formats: list[bool], first_day: datetime) -> None:
         self.rows: list[tuple[int, list[str]]] = []
         self._formats, self._first_day = formats, first_day
@@ -200,13 +193,11 @@ class _CellParser:
             self.end(_strip(name))
 
     def _join(self, name: str) -> str:
-        """Return the text of an element. Excel writes the characters that XML can't contain like _x000D_."""
         parts = self._parts.get(name, ())
         text = parts[0] if len(parts) == 1 else "".join(parts)
         return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text) if "_x" in text else text
 
     def _read_value(self) -> str:
-        """Return the text of a cell. One with an error, or a formula that has no value, begins with ERROR."""
         kind = self._cell.get("t", "n")
         text = self._join("t" if kind == "inlineStr" else "v")
         if kind == "e":
@@ -229,7 +220,6 @@ class _CellParser:
 
 @lru_cache(_MAX_COLUMNS)
 def _read_column(letters: str) -> int:
-    """Return the index of the column whose references begin with these letters."""
     index = 0
     for letter in letters.upper():
         index = 26 * index + ord(letter) - 64
@@ -237,7 +227,7 @@ def _read_column(letters: str) -> int:
 
 
 def _format_number(text: str, first_day: datetime | None) -> str:
-    """Return a number as Excel shows it, with at most 15 digits, or the date that it means."""
+    # Excel shows at most 15 digits.
     if not text or (text.isdecimal() and first_day is None):
         return text
     try:
@@ -282,8 +272,8 @@ class WorkbookWriter:
     """Writes a workbook with one sheet of text cells, which a spreadsheet does not change."""
 
     def __init__(self) -> None:
-        self._out = io.BytesIO()
-        self._zip = zipfile.ZipFile(_Unseekable(self._out), "w", zipfile.ZIP_DEFLATED, compresslevel=6)
+        self._pieces = Pieces()
+        self._zip = zipfile.ZipFile(cast("IO[bytes]", self._pieces), "w", zipfile.ZIP_DEFLATED, compresslevel=6)
         for path, text in _PARTS.items():
             self._zip.writestr(zipfile.ZipInfo(path), f'<?xml version="1.0" encoding="UTF-8"?>{text}')
         sheet = zipfile.ZipInfo("xl/worksheets/sheet1.xml")
@@ -296,34 +286,14 @@ class WorkbookWriter:
         """Add rows, and return the next bytes of the file."""
         text = "".join(f"<row>{''.join(map(_write_cell, row))}</row>" for row in rows)
         self._sheet.write(text.encode())
-        return self._take()
+        return self._pieces.take()
 
     def finish(self) -> bytes:
         """Return the last bytes of the file."""
         self._sheet.write(b"</sheetData></worksheet>")
         self._sheet.close()
         self._zip.close()
-        return self._take()
-
-    def _take(self) -> bytes:
-        data = self._out.getvalue()
-        self._out.seek(0)
-        self._out.truncate()
-        return data
-
-
-class _Unseekable(io.RawIOBase):
-    """A file to which bytes are only appended, so that each can be sent as soon as it is written."""
-
-    def __init__(self, out: io.BytesIO) -> None:
-        super().__init__()
-        self._out = out
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
-        return self._out.write(data)
+        return self._pieces.take()
 
 
 def _write_cell(text: str) -> str:

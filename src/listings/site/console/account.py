@@ -17,10 +17,10 @@ from listings.site.context import site_of
 _PATH = "/console/account"
 
 
-async def show_account(
+async def _show_account(
     request: Request, member: Member, problem: Problem | None = None, failed: str = "", entered: str = ""
 ) -> Response:
-    """Show the account and its sessions. `failed` is the field of a form that was rejected, and `entered` its value."""
+    # `failed` is the field of a form that was rejected, and `entered` its value.
     services = site_of(request).services
     return console_page(
         request,
@@ -37,37 +37,33 @@ async def show_account(
 
 
 @for_member
-async def change_email(request: Request, member: Member) -> Response:
-    """Change the email address, or send a link to the new one."""
+async def _change_email(request: Request, member: Member) -> Response:
     form, own_account = await read_form(request), site_of(request).services.own_account
     email = get_text(form, "email")
     try:
         await own_account.change_email(member, email, get_text(form, "password"))
     except Problem as problem:
         failed = "email-password" if problem.code == "wrong_credentials" else "email"
-        return await show_account(request, member, problem, failed, email)
+        return await _show_account(request, member, problem, failed, email)
     return redirect_with_notice(request, _PATH, "email-link" if own_account.confirms_emails else "email")
 
 
 @for_member
-async def send_confirmation(request: Request, member: Member) -> Response:
-    """Send a link that confirms the email address."""
+async def _send_confirmation(request: Request, member: Member) -> Response:
     try:
         await site_of(request).services.own_account.send_confirmation(member)
     except Problem as problem:
-        return await show_account(request, member, problem)
+        return await _show_account(request, member, problem)
     return redirect_with_notice(request, _PATH, "email-link")
 
 
 @for_member
-async def show_closing(request: Request, member: Member) -> Response:  # noqa: ARG001 - the template shows the member
-    """Show what closing the account does, and the form that closes it."""
+async def _show_closing(request: Request, member: Member) -> Response:  # noqa: ARG001 - the template shows the member
     return console_page(request, "account_close.html", email="", wrong_field="")
 
 
 @for_member
-async def close_account(request: Request, member: Member) -> Response:
-    """Close the account."""
+async def _close_account(request: Request, member: Member) -> Response:
     form = await read_form(request)
     email, password = get_text(form, "email"), get_text(form, "password")
     try:
@@ -79,43 +75,38 @@ async def close_account(request: Request, member: Member) -> Response:
 
 
 def _save_text(field: str, save: Callable[[Services, Member, str], Awaitable[None]]) -> Page:
-    """Return a page that saves the text of a form's only field."""
-
     async def save_text(request: Request, member: Member) -> Response:
         text = get_text(await read_form(request), field)
         try:
             await save(site_of(request).services, member, text)
         except Problem as problem:
-            return await show_account(request, member, problem, field, text)
+            return await _show_account(request, member, problem, field, text)
         return redirect_with_notice(request, _PATH, field)
 
     return for_member(save_text)
 
 
 @for_member
-async def set_messages(request: Request, member: Member) -> Response:
-    """Turn messages from buyers on or off."""
+async def _set_messages(request: Request, member: Member) -> Response:
     is_on = get_text(await read_form(request), "messages") == "on"
     await site_of(request).services.accounts.set_messages(member.account, is_on=is_on)
     return redirect_with_notice(request, _PATH, "messages-on" if is_on else "messages-off")
 
 
 @for_member
-async def change_password(request: Request, member: Member) -> Response:
-    """Change the password. This session gets a new token, all other sessions end."""
+async def _change_password(request: Request, member: Member) -> Response:
     form = await read_form(request)
     services = site_of(request).services
     try:
         old, new, device = get_text(form, "old"), get_text(form, "new"), cookies.device_of(request)
         token = await services.sessions.change_password(member, old, new, device=device)
     except Problem as problem:
-        return await show_account(request, member, problem, "new" if problem.code == "invalid_request" else "old")
+        return await _show_account(request, member, problem, "new" if problem.code == "invalid_request" else "old")
     return cookies.begin(request, redirect_with_notice(request, _PATH, "password"), token)
 
 
 @for_member
-async def end_session(request: Request, member: Member) -> Response:
-    """End one session. If it is the current one, sign out."""
+async def _end_session(request: Request, member: Member) -> Response:
     handle = get_text(await read_form(request), "session")
     await site_of(request).services.sessions.end(member, handle)
     if handle == member.session_handle:
@@ -124,8 +115,7 @@ async def end_session(request: Request, member: Member) -> Response:
 
 
 @for_member
-async def end_other_sessions(request: Request, member: Member) -> Response:
-    """End all sessions except the current one."""
+async def _end_other_sessions(request: Request, member: Member) -> Response:
     await site_of(request).services.sessions.end_others(member)
     return redirect_with_notice(request, _PATH, "sessions")
 
@@ -136,16 +126,16 @@ _set_contact = _save_text(
 )
 _set_about = _save_text("about", lambda services, member, text: services.accounts.set_about(member.account, text))
 ROUTES = [
-    Route(_PATH, for_member(show_account)),
+    Route(_PATH, for_member(_show_account)),
     Route(f"{_PATH}/contact", _set_contact, methods=["POST"]),
     Route(f"{_PATH}/about", _set_about, methods=["POST"]),
-    Route(f"{_PATH}/messages", set_messages, methods=["POST"]),
+    Route(f"{_PATH}/messages", _set_messages, methods=["POST"]),
     Route(f"{_PATH}/name", _set_name, methods=["POST"]),
-    Route(f"{_PATH}/email", change_email, methods=["POST"]),
-    Route(f"{_PATH}/email/confirm", send_confirmation, methods=["POST"]),
-    Route(f"{_PATH}/close", show_closing),
-    Route(f"{_PATH}/close", close_account, methods=["POST"]),
-    Route(f"{_PATH}/password", change_password, methods=["POST"]),
-    Route(f"{_PATH}/session", end_session, methods=["POST"]),
-    Route(f"{_PATH}/sessions", end_other_sessions, methods=["POST"]),
+    Route(f"{_PATH}/email", _change_email, methods=["POST"]),
+    Route(f"{_PATH}/email/confirm", _send_confirmation, methods=["POST"]),
+    Route(f"{_PATH}/close", _show_closing),
+    Route(f"{_PATH}/close", _close_account, methods=["POST"]),
+    Route(f"{_PATH}/password", _change_password, methods=["POST"]),
+    Route(f"{_PATH}/session", _end_session, methods=["POST"]),
+    Route(f"{_PATH}/sessions", _end_other_sessions, methods=["POST"]),
 ]

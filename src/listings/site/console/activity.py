@@ -1,7 +1,8 @@
-"""Activity page: the events of the account as sentences."""
+"""Activity page, with the events of the account as sentences, and the history of a listing."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -9,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from listings.domain.changes import Change
+from listings.domain.fields import parse_id
 from listings.domain.history import CONSOLE, OPERATOR, ActivityCursor, Event, EventKind
-from listings.domain.model import ApiKey
+from listings.domain.model import MAX_ID, ApiKey
 from listings.domain.number_text import format_count
 from listings.domain.reverts import RevertKind
 from listings.domain.timestamps import format_date
@@ -19,16 +22,17 @@ from listings.service.history.activity import ACTIVITY_DAYS, ActivityPage
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.costly import costly
-from listings.site.console.guards import ACTIVITY_PATH, UNDO_PATH, console_page
+from listings.site.console.guards import ACTIVITY_PATH, LISTINGS_PATH, UNDO_PATH, console_page
 from listings.site.console.history.describe import ChangedListing, describe_change, get_label
 from listings.site.console.listings.actions import name_action
+from listings.site.console.listings.edit import get_own_listing
 from listings.site.console.paging import turn_pages
 from listings.site.context import site_of
 
 _CURSOR = re.compile(r"([0-9]{1,19})-([0-9]{1,9})-([0-9]{1,19})")
 _MAX_CURSOR_VALUE = 2**62
-_PAGE_SIZE = 50
-_SHOWN_LISTINGS = 3  # of each event
+_PAGE_SIZE, _HISTORY_PAGE_SIZE = 50, 20
+_SHOWN_LISTINGS = 3  # for each event
 _CHANGING = {"created", "updated", "deleted", "restored", "reverted"}  # outcomes in the details of an event
 
 
@@ -40,7 +44,7 @@ class ActivityEntry(NamedTuple):
     what: str
     listing_id: int  # 0 unless the event is about one listing
     rest: str = ""
-    title: str = ""  # of the listing, as it is now
+    title: str = ""  # the present one
     changes: Sequence[ChangedListing] = ()  # the first ones of the change set
     more: int = 0  # the number of further changed listings
     undo_url: str = ""  # "" if the event can't be undone
@@ -53,9 +57,16 @@ class ActivityEntry(NamedTuple):
         return f"“{self.title}”" if self.title else f"listing {self.listing_id}"
 
 
+class _HistoryEntry(NamedTuple):
+    id: int
+    moment: int
+    who: str
+    is_undo: bool
+    change: ChangedListing
+
+
 @costly("pages of changes")
-async def show_activity(request: Request, member: Member) -> Response:
-    """Show the events of the last 90 days, newest first."""
+async def _show_activity(request: Request, member: Member) -> Response:
     services = site_of(request).services
     before = _parse_cursor(request.query_params.get("before", ""))
     page = await services.activity.list_page(member.account, before, _PAGE_SIZE)
@@ -64,14 +75,36 @@ async def show_activity(request: Request, member: Member) -> Response:
         request,
         "activity.html",
         events=await describe_events(services, member, page),
-        is_first=before is None,
         days=ACTIVITY_DAYS,
         change_days=services.changes.days,
         turns=turn_pages(request, "before", "-".join(map(str, cursor or ()))),
     )
 
 
-ROUTES = [Route(ACTIVITY_PATH, show_activity)]
+@costly("pages of changes")
+async def _show_history(request: Request, member: Member) -> Response:
+    services, listing = site_of(request).services, await get_own_listing(request, member)
+    before = parse_id(request.query_params.get("before", "")) or MAX_ID
+    page = await services.changes.read_of_listing(listing.id, before, _HISTORY_PAGE_SIZE)
+    keys = {key.id: key for key in await services.keys.list_of(member.account)}
+    entries = [_describe_own(one, describe_actor(one.actor, keys)) for one in page.changes]
+    return console_page(
+        request,
+        "listing_history.html",
+        listing=listing,
+        change_sets=[(number, list(group)) for number, group in groupby(entries, lambda entry: entry.id)],
+        is_first=before == MAX_ID,
+        days=services.changes.days,
+        turns=turn_pages(request, "before", str(entries[-1].id) if page.more and entries else ""),
+    )
+
+
+ROUTES = [Route(ACTIVITY_PATH, _show_activity), Route(f"{LISTINGS_PATH}/{{id}}/history", _show_history)]
+
+
+def _describe_own(change: Change, who: str) -> _HistoryEntry:
+    described = describe_change(change, {}, max_fields=None)
+    return _HistoryEntry(change.edit_revision, change.moment, who, change.kind == "reverted", described)
 
 
 async def describe_events(services: Services, member: Member, page: ActivityPage) -> list[ActivityEntry]:
@@ -94,7 +127,6 @@ async def describe_events(services: Services, member: Member, page: ActivityPage
 
 
 def _add_undo(entry: ActivityEntry, event: Event, undone: Collection[tuple[RevertKind, int]]) -> ActivityEntry:
-    """Return the entry with the address that undoes it, or the remark that it has been undone."""
     kinds: Mapping[str, RevertKind] = {"import": "import", "reverted": "revert", "bulk": "group"}
     kind = kinds.get(event.kind, "change")
     undo_id = event.subject if kind == "revert" else 0
@@ -104,19 +136,13 @@ def _add_undo(entry: ActivityEntry, event: Event, undone: Collection[tuple[Rever
     return entry._replace(undo_url=f"{UNDO_PATH}?{kind}={subject}", undo_id=undo_id)
 
 
-def _name_state(entry: ActivityEntry, changes: Sequence[ChangedListing]) -> ActivityEntry:
-    """Return the sentence with the new state of its listing, which only the change set has."""
-    if not changes or changes[0].is_active is None:
-        return entry
-    state = "resumed" if changes[0].is_active else "paused"
-    what, rest = (text.replace(_PAUSED_OR_RESUMED, state) for text in (entry.what, entry.rest))
-    return entry._replace(what=what, rest=rest)
-
-
 def _add_changes(
     entry: ActivityEntry, event: Event, first: Sequence[ChangedListing], titles: Mapping[int, str]
 ) -> ActivityEntry:
-    entry = _name_state(entry, first)
+    if first and first[0].is_active is not None:
+        state = "resumed" if first[0].is_active else "paused"
+        what, rest = (text.replace(_PAUSED_OR_RESUMED, state) for text in (entry.what, entry.rest))
+        entry = entry._replace(what=what, rest=rest)
     changes = [change._replace(title=titles.get(change.listing_id) or change.title) for change in first]
     total = _count_listings(event) if event.detail.startswith("{") else 1
     if not entry.listing_id or any(change.fields for change in changes):
@@ -155,21 +181,16 @@ def _key_name(key_id: int, keys: Mapping[int, ApiKey]) -> str:
 
 def _describe_update(detail: Sequence[str]) -> str:
     names = {name for name in detail if name != "updated_at"}
-    labels = _join(sorted(_decapitalize(get_label(name)) for name in names - {_IS_ACTIVE}))
+    labels = sorted(label[0].lower() + label[1:] for label in map(get_label, names - {_IS_ACTIVE}))
     if not names:
         return "updated"
     if not labels:
         return _PAUSED_OR_RESUMED
     rest = f"{_LISTING} and {_PAUSED_OR_RESUMED} it" if _IS_ACTIVE in names else ""
-    return f"updated {labels} of{rest}"
-
-
-def _decapitalize(label: str) -> str:
-    return label[0].lower() + label[1:]
+    return f"updated {_join(labels)} of{rest}"
 
 
 def _describe_batch(detail: Mapping[str, Any]) -> str:
-    """Return a text such as "created 3 and updated 2 listings"."""
     counts = _counts(detail)
     if not counts:
         return "sent a batch that changed nothing"
@@ -178,26 +199,23 @@ def _describe_batch(detail: Mapping[str, Any]) -> str:
 
 
 def _describe_import(detail: Mapping[str, Any]) -> str:
-    """Return a text such as "imported a file: 3 created, 2 updated"."""
     counts = [f"{count:,} {outcome}" for outcome, count in _counts(detail).items()]
     return f"imported a file: {', '.join(counts) or 'nothing changed'}"
 
 
 def _describe_revert(detail: Mapping[str, Any]) -> str:
-    """Return a text such as "undid changes to 3 listings, with 1 conflict"."""
     text = f"undid changes to {format_count(detail.get('reverted', 0), 'listing')}"
     conflicts = detail.get("conflicts", 0)
     return f"{text}, with {format_count(conflicts, 'conflict')}" if conflicts else text
 
 
 def _counts(detail: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of listings by outcome. The details of a batch have lists of IDs, those of an import counts."""
+    # The details of a batch have lists of IDs, those of an import counts.
     counts = {outcome: len(value) if isinstance(value, list) else int(value) for outcome, value in detail.items()}
     return {outcome: count for outcome, count in counts.items() if count}
 
 
 def _join(texts: Sequence[str]) -> str:
-    """Return a list such as "a, b and c"."""
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
@@ -214,10 +232,6 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
     if "messages_off_at" in changes:
         return f"turned messages from buyers {'on' if changes['messages_off_at'] is None else 'off'}"
     return "changed the email of the account" if "email" in changes else "updated the account"
-
-
-def _describe_payment(detail: Mapping[str, Any]) -> str:
-    return f"paid for {format_count(detail.get('months', 1), 'month')} of the Business plan"
 
 
 def _describe_decline(detail: Mapping[str, Any]) -> str:
@@ -245,7 +259,7 @@ _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "signed_in": "signed in",
     "signed_out": "signed out",
     "password_changed": "changed the password",
-    "plan_paid": _describe_payment,
+    "plan_paid": lambda detail: f"paid for {format_count(detail.get('months', 1), 'month')} of the Business plan",
     "plan_declined": _describe_decline,
     "listing_taken_down": lambda detail: f"took down{_LISTING}: {detail['reason']}",
     "listing_lifted": "lifted the takedown of",

@@ -1,6 +1,7 @@
 """Bar charts of usage, computed on the server. Pure functions."""
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from listings.domain.number_text import format_count
@@ -10,7 +11,6 @@ _WIDTH, _HEIGHT = 720, 160
 _TICKS = 4  # intervals between the labels below the chart
 _GAP = 0.25  # between two bars, as a share of a bar's slot
 _MIN_HEIGHT = 5.0  # so that the smallest number is visible, above the line at the bottom
-_ROUND_DIGITS = (1, 2, 3, 4, 5, 6, 8)
 
 
 class Bar(NamedTuple):
@@ -41,7 +41,9 @@ def build_chart(
     periods: Sequence[Period], label: Callable[[int], str], limit: int = 0, *, unit: str = "request"
 ) -> Chart:
     """Return the chart of consecutive periods; `label` formats the start of a period. `limit` is drawn as a line."""
-    scale = _round_up(max(limit, *(period.responses for period in periods)))
+    most = max(limit, *(period.responses for period in periods))
+    scales = (digit * 10**power for power in count() for digit in (1, 2, 3, 4, 5, 6, 8))
+    scale = next(number for number in scales if number >= most)
     slot = _WIDTH / len(periods)
     bars = [
         _bar(period, number * slot, slot, scale, label(period.start), unit) for number, period in enumerate(periods)
@@ -65,13 +67,3 @@ def _bar(period: Period, x: float, slot: float, scale: int, label: str, unit: st
         round(rejected, 1),
         f"{title}, {period.rejected:,} rejected" if period.rejected else title,
     )
-
-
-def _round_up(number: int) -> int:
-    """Return the next number with a round first digit and zeros after it, such as 3, 40 or 500."""
-    power = 1
-    while True:
-        for digit in _ROUND_DIGITS:
-            if number <= digit * power:
-                return digit * power
-        power *= 10

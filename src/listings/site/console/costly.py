@@ -81,8 +81,6 @@ def costly(kind: Kind) -> Callable[[MemberPage], Page]:
 
 
 class _Stream(Response):
-    """A response in pieces, of which each is part of the work."""
-
     def __init__(self, response: Response, work: Work) -> None:
         super().__init__()
         self._response = response

@@ -6,6 +6,10 @@ from listings.domain.faults import Fault, FaultCode, InvalidFieldsError
 from listings.domain.fields import FIELDS
 
 _PICTURE = "Enter the whole address of each picture, beginning with https:// or http://, with %20 for a space."
+_SHORTENED = "Your spreadsheet has shortened {label}. Format its column as text, and enter it again."
+_NOT_UPLOADED = (
+    "Upload the pictures that the cell names first, or enter the whole address of each, beginning with https://."
+)
 _SENTENCES: Mapping[FaultCode, str] = {  # the others are those of the API, with the label of the field
     "inconsistent": "A deleted listing can\u2019t be on the market: choose \u201cno\u201d.",
     "invalid_url": _PICTURE,
@@ -15,14 +19,8 @@ _SENTENCES: Mapping[FaultCode, str] = {  # the others are those of the API, with
     "wrong_type": "Enter the {label} as a number, such as 41.29.",
 }
 _OF_FIELDS: Mapping[tuple[str, FaultCode], str] = {
-    (
-        "external_id",
-        "invalid_format",
-    ): "Your spreadsheet has shortened {label}. Format its column as text, and enter it again.",
-    (
-        "images",
-        "not_allowed",
-    ): "Upload the pictures that the cell names first, or enter the whole address of each, beginning with https://.",
+    ("external_id", "invalid_format"): _SHORTENED,
+    ("images", "not_allowed"): _NOT_UPLOADED,
     ("images", "wrong_type"): _PICTURE,
     ("is_active", "wrong_type"): "Enter true or false as \u201cOn the market\u201d.",
     ("price", "invalid_format"): "Enter the {label} without a comma or dot before three digits, such as 1250.",

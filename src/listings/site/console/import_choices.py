@@ -1,4 +1,4 @@
-"""What a seller chooses before an import, as fields of a form.
+"""The choices of a seller before an import, as fields of a form.
 
 Hidden fields have what the preview shows. The visible ones, whose names begin with "choose-", ask for another preview.
 """
@@ -36,7 +36,7 @@ class Choices(NamedTuple):
 
 
 class ColumnChoice(NamedTuple):
-    """A column of a file: its name, what it is imported as, and whether that is known without a choice."""
+    """A column of a file: its name, the label of its field, and whether that is known without a choice."""
 
     name: str
     label: str

@@ -38,10 +38,9 @@ with Client("{key}", "{base_url}") as client:
 _SAME_NAME = "Another active key has the same name."
 
 
-async def show_keys(
+async def _show_keys(
     request: Request, member: Member, problem: Problem | None = None, values: dict[str, str] | None = None
 ) -> Response:
-    """Show all keys and the form to create one."""
     services = site_of(request).services
     usages = (await services.usage.get(member.account)).keys[::-1]
     successors = await services.keys.list_successors(member.account)
@@ -65,9 +64,8 @@ async def show_keys(
 
 
 @for_member
-async def create_key(request: Request, member: Member) -> Response:
-    """Create a key and show it once. A form that is submitted twice creates one key."""
-    form = await read_form(request)
+async def _create_key(request: Request, member: Member) -> Response:
+    form = await read_form(request)  # one that is submitted twice creates one key
     services = site_of(request).services
     confirmation = await confirm(request, member, form)
     try:
@@ -82,14 +80,13 @@ async def create_key(request: Request, member: Member) -> Response:
     except Problem as problem:
         is_new = problem.code != "idempotency_key_reused"
         values = {name: get_text(form, name) for name in ("name", "expires", "access", "mode")} if is_new else None
-        return await show_keys(request, confirmation.member, problem, values)
+        return await _show_keys(request, confirmation.member, problem, values)
     return _new_key_page(request, issued, _SAME_NAME if name in {key.name for key in keys} else "")
 
 
-async def show_key(
+async def _show_key(
     request: Request, member: Member, problem: Problem | None = None, grace: int = DAY_SECONDS
 ) -> Response:
-    """Show one key and the forms to rotate or revoke it."""
     services = site_of(request).services
     key_id, usages = _id_of(request), (await services.usage.get(member.account)).keys
     usage = next((usage for usage in usages if usage.key.id == key_id), None)
@@ -111,8 +108,7 @@ async def show_key(
 
 
 @for_member
-async def rotate_key(request: Request, member: Member) -> Response:
-    """Create a key that replaces another one after a grace period. A form that is submitted twice creates one key."""
+async def _rotate_key(request: Request, member: Member) -> Response:
     form = await read_form(request)
     confirmation = await confirm(request, member, form)
     services, key_id, seconds = site_of(request).services, _id_of(request), DAY_SECONDS
@@ -120,20 +116,18 @@ async def rotate_key(request: Request, member: Member) -> Response:
         seconds = _read_grace(form)
         issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, get_form_id(form))
     except Problem as problem:
-        return await show_key(request, confirmation.member, problem, seconds)
+        return await _show_key(request, confirmation.member, problem, seconds)
     return _new_key_page(request, issued, _describe_end(seconds, issued.key.expires_at, services.clock()))
 
 
 @for_member
-async def revoke_key(request: Request, member: Member) -> Response:
-    """Revoke a key immediately."""
+async def _revoke_key(request: Request, member: Member) -> Response:
     await site_of(request).services.member_keys.revoke(member, _id_of(request))
     return redirect_with_notice(request, _PATH, "revoked")
 
 
 @for_member
-async def empty_test_mode(request: Request, member: Member) -> Response:
-    """Delete all listings and changes of test mode."""
+async def _empty_test_mode(request: Request, member: Member) -> Response:
     services = site_of(request).services
     test = await services.test_mode.find(member.account)
     if test is not None:
@@ -142,12 +136,12 @@ async def empty_test_mode(request: Request, member: Member) -> Response:
 
 
 ROUTES = [
-    Route(_PATH, for_member(show_keys)),
-    Route(_PATH, create_key, methods=["POST"]),
-    Route("/console/test-mode", empty_test_mode, methods=["POST"]),
-    Route(f"{_PATH}/{{id}}", for_member(show_key)),
-    Route(f"{_PATH}/{{id}}/rotate", rotate_key, methods=["POST"]),
-    Route(f"{_PATH}/{{id}}/revoke", revoke_key, methods=["POST"]),
+    Route(_PATH, for_member(_show_keys)),
+    Route(_PATH, _create_key, methods=["POST"]),
+    Route("/console/test-mode", _empty_test_mode, methods=["POST"]),
+    Route(f"{_PATH}/{{id}}", for_member(_show_key)),
+    Route(f"{_PATH}/{{id}}/rotate", _rotate_key, methods=["POST"]),
+    Route(f"{_PATH}/{{id}}/revoke", _revoke_key, methods=["POST"]),
 ]
 
 
@@ -189,7 +183,6 @@ def _new_key_page(request: Request, issued: IssuedKey, note: str = "") -> Respon
 
 
 def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str:
-    """Return when a rotated key stops working. `expires_at` is its own from before the rotation."""
     if not grace_seconds:
         return "The old key no longer works."
     if expires_at is not None and expires_at < now + grace_seconds:
@@ -198,7 +191,6 @@ def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str
 
 
 def _read_access(form: FormData) -> KeyAccess:
-    """Return the selected access, or the default if the form has none. Raises Problem("invalid_request")."""
     text = get_text(form, "access") or "write"
     access = next((access for access in presentation.KEY_ACCESS if access == text), None)
     if access is None:
@@ -207,7 +199,6 @@ def _read_access(form: FormData) -> KeyAccess:
 
 
 def _read_grace(form: FormData) -> int:
-    """Return the selected grace period in seconds. Raises Problem("invalid_request")."""
     text = get_text(form, "grace")
     if text not in map(str, GRACES):
         raise Problem("invalid_request", "Choose when the old key stops working")

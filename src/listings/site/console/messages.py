@@ -20,8 +20,7 @@ _CURSOR = re.compile(r"([0-9]{1,12})-([0-9a-f]{16})")
 
 
 @for_member
-async def show_messages(request: Request, member: Member) -> Response:
-    """Show a page of messages, newest first."""
+async def _show_messages(request: Request, member: Member) -> Response:
     services = site_of(request).services
     found = _CURSOR.fullmatch(request.query_params.get("before", ""))
     before = (int(found[1]), found[2]) if found is not None else LATEST
@@ -32,15 +31,15 @@ async def show_messages(request: Request, member: Member) -> Response:
     return console_page(
         request,
         "messages.html",
-        messages=[(one, title := titles.get(one.listing_id, ""), _build_reply(one, title)) for one in shown],
+        messages=[_describe(one, titles.get(one.listing_id, "")) for one in shown],
         days=services.messages.days,
         turns=turn_pages(request, "before", f"{shown[-1].created_at}-{shown[-1].id}" if len(page) > _PAGE_SIZE else ""),
         is_first=found is None,
     )
 
 
-ROUTES = [Route(_PATH, show_messages)]
+ROUTES = [Route(_PATH, _show_messages)]
 
 
-def _build_reply(message: Message, title: str) -> str:
-    return f"mailto:{quote(message.email, safe='@')}?subject={quote(f'Re: {title}')}"
+def _describe(message: Message, title: str) -> tuple[Message, str, str]:
+    return message, title, f"mailto:{quote(message.email, safe='@')}?subject={quote(f'Re: {title}')}"

@@ -28,16 +28,14 @@ from listings.telemetry.logs import bind_operator
 _log = logging.getLogger(__name__)
 
 _PATH = "/operator"
-_SHOWN = 50  # of each kind
+_SHOWN = 50  # reports, and takedowns
 _ANSWERED = "This request is already answered"
 
 
 class _Subject(NamedTuple):
-    """A report or a takedown, with its account and the title of its listing, or "" if that was removed."""
-
     found: ListingReport | Takedown
     account: Account
-    title: str
+    title: str  # of the listing, or "" if that was removed
 
 
 async def show_inbox(request: Request, member: Member, problem: Problem | None = None) -> Response:  # noqa: ARG001 - as others
@@ -62,8 +60,7 @@ async def show_inbox(request: Request, member: Member, problem: Problem | None =
     )
 
 
-async def enter_code(request: Request, member: Member) -> Response:
-    """Start the session as an operator, with the password and a code."""
+async def _enter_code(request: Request, member: Member) -> Response:
     operators, form = site_of(request).services.operators, await read_form(request)
     await operators.has_session(member)  # others get the same page as for an unknown path
     confirmation = await confirm(request, member, form)
@@ -93,38 +90,32 @@ async def answer_request(services: Services, form: FormData, operator: str) -> s
     return "plan-started"
 
 
-async def close_report(services: Services, form: FormData, operator: str) -> str:  # noqa: ARG001 - as others
-    """Close a report."""
+async def _close_report(services: Services, form: FormData, operator: str) -> str:  # noqa: ARG001 - as others
     await services.listing_reports.close(get_text(form, "report"))
     _log.info("Closed a report")
     return "report-closed"
 
 
-async def take_down(services: Services, form: FormData, operator: str) -> str:
-    """Take down a listing, and close the report of it if the form names one, even if it was taken down meanwhile."""
+async def _take_down(services: Services, form: FormData, operator: str) -> str:
     listing_id = parse_id(get_text(form, "listing")) or 0
     try:
         await services.moderation.take_down(listing_id, get_text(form, "reason"), operator)
     except Problem:
         if not form.get("report") or await services.moderation.find_takedown(listing_id) is None:
-            raise
+            raise  # unless it was taken down meanwhile
     if form.get("report"):
         with suppress(Problem):  # another operator may have closed it
             await services.listing_reports.close(get_text(form, "report"))
     return "taken-down"
 
 
-async def lift(services: Services, form: FormData, operator: str) -> str:  # noqa: ARG001 - as others
-    """Show a listing that was taken down again."""
+async def _lift(services: Services, form: FormData, operator: str) -> str:  # noqa: ARG001 - as others
     await services.moderation.lift(parse_id(get_text(form, "listing")) or 0)
     return "lifted"
 
 
 def _for_operator(act: Callable[[Services, FormData, str], Awaitable[str]] | None) -> Page:
-    """Return a page for operators who have entered a code: the inbox, or an action that returns the name of a notice.
-
-    All that it logs names the operator.
-    """
+    # For operators who have entered a code. An action returns the name of a notice. The log names the operator.
 
     @wraps(act or show_inbox)
     async def page(request: Request, member: Member) -> Response:
@@ -144,11 +135,11 @@ def _for_operator(act: Callable[[Services, FormData, str], Awaitable[str]] | Non
 
 ROUTES = [
     Route(_PATH, _for_operator(None)),
-    Route(f"{_PATH}/code", for_member(enter_code), methods=["POST"]),
+    Route(f"{_PATH}/code", for_member(_enter_code), methods=["POST"]),
     Route(f"{_PATH}/plan", _for_operator(answer_request), methods=["POST"]),
-    Route(f"{_PATH}/report", _for_operator(close_report), methods=["POST"]),
-    Route(f"{_PATH}/takedown", _for_operator(take_down), methods=["POST"]),
-    Route(f"{_PATH}/lift", _for_operator(lift), methods=["POST"]),
+    Route(f"{_PATH}/report", _for_operator(_close_report), methods=["POST"]),
+    Route(f"{_PATH}/takedown", _for_operator(_take_down), methods=["POST"]),
+    Route(f"{_PATH}/lift", _for_operator(_lift), methods=["POST"]),
 ]
 
 

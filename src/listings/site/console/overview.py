@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import NamedTuple
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from starlette.routing import Route
 from listings.domain.errors import Unavailable
 from listings.domain.imports import ImportProgress
 from listings.domain.listings import MAX_COUNTED
-from listings.domain.model import Account, ApiKey, ListingCounts
+from listings.domain.model import ApiKey, ListingCounts
 from listings.domain.number_text import format_count
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
 from listings.service import Services
@@ -21,7 +20,7 @@ from listings.service.history.usage import KeyUsage, Period
 from listings.service.members.sessions import Member
 from listings.site import presentation
 from listings.site.console.activity import describe_events
-from listings.site.console.charts import Chart, build_chart
+from listings.site.console.charts import build_chart
 from listings.site.console.guards import console_page, for_member, has_plan
 from listings.site.console.listings.search import SHOWN, Search
 from listings.site.console.plan import find_request
@@ -34,45 +33,22 @@ _CHART_DAYS, _WEEK_DAYS = 30, 7
 _NEAR_LIMIT = 0.8  # from which share on a limit is shown
 
 
-class Trend(NamedTuple):
-    """A number of the last seven days, and of the seven days before."""
-
-    now: int
-    before: int
-
-
-class Audience(NamedTuple):
-    """How many buyers looked at the listings of an account, and wrote about them."""
-
-    views: Trend
-    messages: Trend
-    by_day: Chart
-
-
-class Attention(NamedTuple):
-    """A sentence that needs the seller's attention, and the URL of its page."""
-
-    text: str
-    url: str
-
-
 @for_member
-async def show_overview(request: Request, member: Member) -> Response:
-    """Show views and messages, recent activity and, for a new account, the first steps.
-
-    Requests are for accounts with keys.
-    """
+async def _show_overview(request: Request, member: Member) -> Response:
     services, account = site_of(request).services, member.account
     usage = await services.usage.get(account)
     limits = await services.listings.get_limits(account)
     counts = await site_of(request).counts.get(services, member)
     picture_bytes, max_picture_bytes = await services.pictures.measure(account.id)
+    days = await services.messages.list_days(account, _CHART_DAYS)
+    views = [Period(one.day * DAY_SECONDS, {HTTPStatus.OK: one.views}) for one in days]
     recent = await services.activity.list_page(account, count=_RECENT_EVENTS)
     return console_page(
         request,
         "overview.html",
         counts=counts,
-        audience=await _read_audience(services, account),
+        days=days,
+        by_day=build_chart(views, presentation.format_utc_day, unit="view"),
         attention=await _list_attention(services, member, counts),
         drafts=await _count(services, member, counts, "drafts") if has_plan(request, member) else 0,
         max_listings=_show_if_near(counts.active + counts.inactive, limits.listings),
@@ -88,34 +64,21 @@ async def show_overview(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route("/console", show_overview)]
+ROUTES = [Route("/console", _show_overview)]
 
 
-async def _read_audience(services: Services, account: Account) -> Audience:
-    days = await services.messages.list_days(account, _CHART_DAYS)
-    week, before = days[-_WEEK_DAYS:], days[-2 * _WEEK_DAYS : -_WEEK_DAYS]
-    periods = [Period(one.day * DAY_SECONDS, {HTTPStatus.OK: one.views}) for one in days]
-    return Audience(
-        Trend(sum(one.views for one in week), sum(one.views for one in before)),
-        Trend(sum(one.messages for one in week), sum(one.messages for one in before)),
-        build_chart(periods, presentation.format_utc_day, unit="view"),
-    )
-
-
-async def _list_attention(services: Services, member: Member, counts: ListingCounts) -> list[Attention]:
-    """Return what needs the seller's attention, each with the list of its listings."""
+async def _list_attention(services: Services, member: Member, counts: ListingCounts) -> list[tuple[str, str]]:
     found = []
     for show, (label, status) in SHOWN.items():
         number = await _count(services, member, counts, show) if status == "active" else 0
         if number:
-            counted = f"Over {MAX_COUNTED:,} listings" if number > MAX_COUNTED else format_count(number, "listing")
-            found.append(Attention(f"{counted} {label[0].lower()}{label[1:]}", Search(show=show).url()))
+            counted = presentation.format_bounded_count(number, "listing", MAX_COUNTED)
+            found.append((f"{counted} {label[0].lower()}{label[1:]}", Search(show=show).url()))
     imports = await services.transfer.list_imports(member.account, _RECENT_IMPORTS)
-    return found + [Attention(text, "/console/import") for one in imports if (text := _describe(one, services.clock()))]
+    return found + [(text, "/console/import") for one in imports if (text := _describe_failure(one, services.clock()))]
 
 
-def _describe(one: ImportProgress, now: float) -> str:
-    """Return what went wrong with an import of the last seven days, or ""."""
+def _describe_failure(one: ImportProgress, now: float) -> str:
     name = one.name or "an import"
     if one.started_at < now - _WEEK_DAYS * DAY_SECONDS:
         return ""
@@ -125,27 +88,21 @@ def _describe(one: ImportProgress, now: float) -> str:
 
 
 async def _count(services: Services, member: Member, counts: ListingCounts, show: str) -> int:
-    """Return how many listings match one of `SHOWN`, up to the maximum of all counts.
-
-    Return 0 if that takes too long. Many listings are not counted at all, because that may read all of them.
-    """
-    status = SHOWN[show][1]
+    status = SHOWN[show][1]  # many listings are not counted, because that may read all of them
     if not 0 < (counts.active if status == "active" else counts.inactive) <= _MAX_READ:
         return 0
     query, _ = Search(show=show, status=status).query(services.clock())
     with suppress(Unavailable):
         page = await services.listings.find_page_of_any_size(member.caller, replace(query, limit=1, count=True))
         return page.total or 0
-    return 0
+    return 0  # it takes too long
 
 
 def _show_if_near(count: int, limit: int) -> int | None:
-    """Return a limit of which most is used, otherwise None."""
     return limit if count >= _NEAR_LIMIT * limit else None
 
 
 def _list_exhausted(services: Services, usages: Sequence[KeyUsage]) -> list[tuple[ApiKey, str]]:
-    """Return the active keys that have reached the rate limit, and when each can be used again."""
     return [
         (one.key, presentation.format_wait(one.limit.reset))
         for one in usages

@@ -34,15 +34,10 @@ def turn_pages(request: Request, parameter: str, next_cursor: str, base: str = "
         text = urlencode([*pairs, *((name, value) for name, value in more if value)])
         return f"{path}?{text}" if text else path
 
-    longer = _shorten([*trail, current] if current else [])
+    longer = [*trail, current] if current else []
+    while len(longer) > _MAX_TRAIL or sum(map(len, longer)) > _MAX_LENGTH:
+        del longer[0]  # from the oldest of the rest, the link to the previous page leads to the first page
     return Turns(
         build(trail[-1] if trail else "", trail[:-1]) if current else "",
         build(next_cursor, longer) if next_cursor else "",
     )
-
-
-def _shorten(trail: list[str]) -> list[str]:
-    """Return the last pages, from the oldest of which the link to the previous one leads to the first page."""
-    while len(trail) > _MAX_TRAIL or sum(map(len, trail)) > _MAX_LENGTH:
-        trail = trail[1:]
-    return trail

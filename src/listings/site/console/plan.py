@@ -17,39 +17,44 @@ from listings.site.visitor import base_url_of
 _PATH = "/console/plan"
 
 
-@for_member
-async def show_plan(request: Request, member: Member) -> Response:
-    """Show the plan, and how to pay for it or request it."""
-    return await _page(request, member)
+async def _show_plan(
+    request: Request, member: Member, payment_url: str = "", *, problem: Problem | None = None
+) -> Response:
+    services = site_of(request).services
+    return console_page(
+        request,
+        "plan.html",
+        problem=problem,
+        payment_url=payment_url,
+        is_manual=_is_manual(services),
+        request_limit=presentation.format_request_limit(services.limiter),
+        requested=await find_request(request, member),
+        invoices=await services.payments.list_invoiced(member.account),
+        months=[1, 3, 6, 12, 24],
+    )
 
 
 @for_member
-async def renew_plan(request: Request, member: Member) -> Response:
-    """Show a link to the payment page.
-
-    The policy `form-action 'self'` does not allow a redirect to the payment provider after a form.
-    """
+async def _renew_plan(request: Request, member: Member) -> Response:
     months = get_text(await read_form(request), "months")
     count = int(months) if months in map(str, range(1, MAX_MONTHS + 1)) else 0
     try:
-        url = await site_of(request).services.payments.start_checkout(
-            member.account, count, base_url_of(request) + _PATH
-        )
+        payments = site_of(request).services.payments
+        url = await payments.start_checkout(member.account, count, base_url_of(request) + _PATH)
     except Problem as problem:
-        return await _page(request, member, problem=problem)
-    return await _page(request, member, url)
+        return await _show_plan(request, member, problem=problem)
+    # The policy `form-action 'self'` does not allow a redirect to the payment provider after a form.
+    return await _show_plan(request, member, url)
 
 
 @for_member
-async def show_invoice(request: Request, member: Member) -> Response:
-    """Redirect to the page of an invoice at the payment provider."""
+async def _show_invoice(request: Request, member: Member) -> Response:
     payments = site_of(request).services.payments
     return RedirectResponse(await payments.find_invoice(member.account, request.path_params["id"]), 303)
 
 
 @for_member
-async def request_plan(request: Request, member: Member) -> Response:
-    """Request the plan from the operator."""
+async def _request_plan(request: Request, member: Member) -> Response:
     services = site_of(request).services
     if not _is_manual(services):
         raise Problem("path_not_found", "Pay for the plan on its page")
@@ -57,24 +62,23 @@ async def request_plan(request: Request, member: Member) -> Response:
     return redirect_with_notice(request, _PATH, "plan-requested")
 
 
-async def receive_event(request: Request) -> Response:
-    """Process an event of the payment provider, which is authenticated by its signature."""
+async def _receive_event(request: Request) -> Response:
     services = site_of(request).services
     if request.path_params["provider"] != services.payments.provider_name:
         raise Problem("path_not_found", "This payment provider is not configured")
     try:
-        await services.payments.receive(request.headers, request.body)
+        await services.payments.receive(request.headers, request.body)  # checks the signature
     except Problem as problem:
         return PlainTextResponse(f"{problem.message}\n", pages.status_of(problem))
     return PlainTextResponse("received\n")
 
 
 ROUTES = [
-    Route(_PATH, show_plan),
-    Route(_PATH, renew_plan, methods=["POST"]),
-    Route(f"{_PATH}/invoices/{{id}}", show_invoice),
-    Route(f"{_PATH}/request", request_plan, methods=["POST"]),
-    Route("/payments/{provider}/webhook", receive_event, methods=["POST"]),
+    Route(_PATH, for_member(_show_plan)),
+    Route(_PATH, _renew_plan, methods=["POST"]),
+    Route(f"{_PATH}/invoices/{{id}}", _show_invoice),
+    Route(f"{_PATH}/request", _request_plan, methods=["POST"]),
+    Route("/payments/{provider}/webhook", _receive_event, methods=["POST"]),
 ]
 
 
@@ -86,19 +90,3 @@ async def find_request(request: Request, member: Member) -> PlanRequestState | N
 
 def _is_manual(services: Services) -> bool:
     return services.payments.provider_name == ManualPayments.name
-
-
-async def _page(request: Request, member: Member, payment_url: str = "", *, problem: Problem | None = None) -> Response:
-    services = site_of(request).services
-    is_manual = _is_manual(services)
-    return console_page(
-        request,
-        "plan.html",
-        problem=problem,
-        payment_url=payment_url,
-        is_manual=is_manual,
-        request_limit=presentation.format_request_limit(services.limiter),
-        requested=await find_request(request, member),
-        invoices=await services.payments.list_invoiced(member.account),
-        months=[1, 3, 6, 12, 24],
-    )

@@ -14,12 +14,7 @@ from listings.domain.errors import Problem
 from listings.service.members.sessions import Member
 from listings.service.tokens import RESET
 from listings.site import cookies, security
-from listings.site.console.guards import (
-    for_member,
-    get_text,
-    redirect,
-    redirect_with_notice,
-)
+from listings.site.console.guards import for_member, get_text, redirect, redirect_with_notice
 from listings.site.context import site_of
 from listings.site.visitor import client_ip
 from listings.site.visitor_forms import read_visitor_form, visitor_page
@@ -28,16 +23,14 @@ _SIGNED_OUT_ONLY = {"sign_in.html", "sign_up.html"}  # of no use after signing i
 _NEXT = re.compile(r"/(?:console|operator)(?:[/?][A-Za-z0-9/_?=&%.,+*~-]*)?")
 
 
-async def show_sign_in(request: Request) -> Response:
-    """Show the sign-in form, or redirect a signed-in member to the page after it."""
+async def _show_sign_in(request: Request) -> Response:
     next_page = request.query_params.get("next", "")
     if await cookies.member_of(request) is not None:
         return redirect(_choose_next(next_page))
     return visitor_page(request, "sign_in.html", next=next_page, email="")
 
 
-async def sign_in(request: Request) -> Response:
-    """Start a session. The browser's previous session ends."""
+async def _sign_in(request: Request) -> Response:
     form = await read_visitor_form(request)
     email, next_page = get_text(form, "email"), get_text(form, "next")
     password, sessions = get_text(form, "password"), site_of(request).services.sessions
@@ -46,8 +39,7 @@ async def sign_in(request: Request) -> Response:
     return await _enter(request, form, start_session, "sign_in.html", page, next=next_page, email=email)
 
 
-async def show_sign_up(request: Request) -> Response:
-    """Show the sign-up form if sign-up is open."""
+async def _show_sign_up(request: Request) -> Response:
     if await cookies.member_of(request) is not None:
         return redirect("/console")
     if not site_of(request).services.sessions.sign_up_open:
@@ -55,8 +47,7 @@ async def show_sign_up(request: Request) -> Response:
     return visitor_page(request, "sign_up.html", name="", email="")
 
 
-async def sign_up(request: Request) -> Response:
-    """Create an account and start a session."""
+async def _sign_up(request: Request) -> Response:
     form = await read_visitor_form(request)
     name, email = get_text(form, "name"), get_text(form, "email")
     password, services = get_text(form, "password"), site_of(request).services
@@ -65,15 +56,13 @@ async def sign_up(request: Request) -> Response:
     return await _enter(request, form, start_session, "sign_up.html", "/console", notice, name=name, email=email)
 
 
-async def show_reset(request: Request) -> Response:
-    """Show the form that requests a new password, or whom to ask if the service sends no mail."""
+async def _show_reset(request: Request) -> Response:
     return visitor_page(request, "reset.html", is_sent=False, can_reset=_can_reset(request), email="")
 
 
-async def request_reset(request: Request) -> Response:
-    """Send a link to set a new password. The response is the same whether an account has the email."""
+async def _request_reset(request: Request) -> Response:
     form = await read_visitor_form(request)
-    email, is_sent, problem = get_text(form, "email"), True, None
+    email, is_sent, problem = get_text(form, "email"), True, None  # the same for an email without an account
     try:
         security.require_form_token(cookies.form_secret(request), form.get("token"))
         await site_of(request).services.sessions.request_reset(email, client_ip(request))
@@ -82,14 +71,13 @@ async def request_reset(request: Request) -> Response:
     return visitor_page(request, "reset.html", problem, is_sent=is_sent, can_reset=_can_reset(request), email=email)
 
 
-async def show_confirmation(request: Request) -> Response:
-    """Show the form that confirms an email address. Opening the link is not enough, because mail scanners do that."""
+async def _show_confirmation(request: Request) -> Response:
+    # Opening the link is not enough to confirm an email, because mail scanners do that.
     account, email = await site_of(request).services.own_account.find_confirmation(request.path_params["token"])
     return visitor_page(request, "confirm_email.html", name=account.name, email=email)
 
 
-async def confirm_email(request: Request) -> Response:
-    """Confirm an email address."""
+async def _confirm_email(request: Request) -> Response:
     form = await read_visitor_form(request)
     own_account, token = site_of(request).services.own_account, request.path_params["token"]
     account, email = await own_account.find_confirmation(token)
@@ -101,14 +89,12 @@ async def confirm_email(request: Request) -> Response:
     return redirect_with_notice(request, "/console/account", "email-confirmed")
 
 
-async def show_invitation(request: Request) -> Response:
-    """Show the form in which an invited account owner sets the password."""
+async def _show_invitation(request: Request) -> Response:
     account = await site_of(request).services.invitations.find(request.path_params["token"])
     return visitor_page(request, "invitation.html", email=account.email)
 
 
-async def accept_invitation(request: Request) -> Response:
-    """Set the password and start a session. If the account had active keys, the next page shows them."""
+async def _accept_invitation(request: Request) -> Response:
     form = await read_visitor_form(request)
     services, token = site_of(request).services, request.path_params["token"]
     account = await services.invitations.find(token)
@@ -121,24 +107,23 @@ async def accept_invitation(request: Request) -> Response:
 
 
 @for_member
-async def sign_out(request: Request, member: Member) -> Response:  # noqa: ARG001 - the token identifies the session
-    """End the session."""
+async def _sign_out(request: Request, member: Member) -> Response:  # noqa: ARG001 - the token identifies the session
     await site_of(request).services.sessions.sign_out(cookies.token_of(request))
     return cookies.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
 
 
 ROUTES = [
-    Route("/sign-in", show_sign_in),
-    Route("/sign-in", sign_in, methods=["POST"]),
-    Route("/sign-up", show_sign_up),
-    Route("/sign-up", sign_up, methods=["POST"]),
-    Route("/sign-out", sign_out, methods=["POST"]),
-    Route("/reset-password", show_reset),
-    Route("/reset-password", request_reset, methods=["POST"]),
-    Route("/confirm-email/{token}", show_confirmation),
-    Route("/confirm-email/{token}", confirm_email, methods=["POST"]),
-    Route("/invitations/{token}", show_invitation),
-    Route("/invitations/{token}", accept_invitation, methods=["POST"]),
+    Route("/sign-in", _show_sign_in),
+    Route("/sign-in", _sign_in, methods=["POST"]),
+    Route("/sign-up", _show_sign_up),
+    Route("/sign-up", _sign_up, methods=["POST"]),
+    Route("/sign-out", _sign_out, methods=["POST"]),
+    Route("/reset-password", _show_reset),
+    Route("/reset-password", _request_reset, methods=["POST"]),
+    Route("/confirm-email/{token}", _show_confirmation),
+    Route("/confirm-email/{token}", _confirm_email, methods=["POST"]),
+    Route("/invitations/{token}", _show_invitation),
+    Route("/invitations/{token}", _accept_invitation, methods=["POST"]),
 ]
 
 
@@ -151,10 +136,6 @@ async def _enter(
     notice: str = "",
     **context: object,
 ) -> Response:
-    """Start a session and redirect to a page with a notice, or show the form again with an error.
-
-    The form's token must belong to this browser.
-    """
     try:
         security.require_form_token(cookies.form_secret(request), form.get("token"))
         token = await start_session()
@@ -169,7 +150,6 @@ async def _enter(
 
 
 def _choose_next(submitted: str) -> str:
-    """Return the submitted path of the page after a sign-in, or "/console" if it is not one of the console."""
     return submitted if _NEXT.fullmatch(submitted) else "/console"
 
 
@@ -178,5 +158,4 @@ def _can_reset(request: Request) -> bool:
 
 
 def _browser(request: Request) -> dict[str, str]:
-    """Return the browser's User-Agent and its token."""
     return {"agent": request.headers.get("user-agent", ""), "device": cookies.device_of(request)}

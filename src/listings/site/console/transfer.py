@@ -1,8 +1,9 @@
-"""Import pages, which apply the rules of `listings import`, and the export as a download."""
+"""Import pages, which apply the rules of `listings import`, and the _export as a download."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from time import thread_time
 from typing import Any
 
@@ -19,15 +20,16 @@ from listings.domain.model import Account, Listing
 from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.service.transfer import importer
-from listings.service.transfer.file_formats import Format, begin_export
+from listings.service.transfer.file_formats import Format, begin_export, detect_format
 from listings.service.transfer.scan import IdChoiceRequired
 from listings.service.transfer.xlsx import WorkbookWriter
 from listings.site import pages, security
 from listings.site.console.costly import Work, costly, run_in_thread
-from listings.site.console.form_pictures import add_pictures
 from listings.site.console.guards import body_of, console_page, for_member, get_text, read_form, require_plan
 from listings.site.console.import_choices import COLUMN_LABELS, Choices, describe_columns, read_choices
-from listings.site.console.upload import ImportReport, Upload, find_format, pack, pack_rows, unpack
+from listings.site.console.import_report import ImportReport
+from listings.site.console.pictures import add_pictures
+from listings.site.console.upload import Upload, pack, pack_rows, unpack
 from listings.site.context import CostlyPages, site_of
 from listings.site.visitor import require_room
 
@@ -36,21 +38,6 @@ FORMATS = {
     "jsonl": ("listings.jsonl", "application/jsonl"),
     "xlsx": ("listings.xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
 }
-TEMPLATE_COLUMNS = (
-    "title",
-    "description",
-    "type",
-    "category",
-    "images",
-    "price",
-    "price type",
-    "region",
-    "your own ID",
-)
-TEMPLATE_ROW = (
-    *("Road bike", "Alloy frame, 56 cm, ridden twice.", "product", "Bicycles", "https://images.example/bike.jpg"),
-    *("450", "fixed", "Wellington", "BIKE-1"),
-)
 _PATH = "/console/import"
 _MAX_ROWS = 20_000  # as many as values of a JSON body
 _MAX_IMPORTS = 20  # that are listed
@@ -58,15 +45,17 @@ _PROGRESS_MARK = "<!--progress-->"
 _UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must pass on progress immediately
 
 
-@for_member
-async def show_import(request: Request, member: Member) -> Response:
-    """Show the upload form, and the latest imports."""
-    return await _page(request, member)
+async def _show_import(request: Request, member: Member, problem: Problem | None = None, *, added: int = 0) -> Response:
+    security.allow_previews(request)
+    options, imports = site_of(request).options, list[ImportProgress]()
+    with suppress(Problem):
+        imports = await site_of(request).services.transfer.list_imports(member.account, _MAX_IMPORTS)
+    context: dict[str, Any] = {"max_bytes": options.max_body_bytes, "max_rows": _MAX_ROWS, "imports": imports}
+    return console_page(request, "import.html", problem=problem, added=added, **context)
 
 
 @costly("imports")
-async def preview_import(request: Request, member: Member) -> Response:
-    """Show what an import of the uploaded file would do, row by row. Nothing is written."""
+async def _preview_import(request: Request, member: Member) -> Response:
     form = await read_form(request)
     choices = read_choices(form)
     try:
@@ -75,14 +64,9 @@ async def preview_import(request: Request, member: Member) -> Response:
         upload = await (_unpack(request, form, "packed", choices) if is_repeated else _read_upload(form, choices))
         packed = await run_in_thread(pack, upload, site_of(request).options.max_body_bytes)
     except Problem as problem:
-        return await _page(request, member, problem)
-    context: dict[str, Any] = {
-        "name": upload.name,
-        "packed": packed,
-        "choices": choices,
-        "rejected": "",
-        "labels": COLUMN_LABELS,
-    }
+        return await _show_import(request, member, problem)
+    context: dict[str, Any] = {"name": upload.name, "packed": packed, "choices": choices, "labels": COLUMN_LABELS}
+    context["rejected"] = ""
     try:
         table = await run_in_thread(lambda: upload.table)
         context |= {"columns": describe_columns(upload), "shop": table.header.shop if table is not None else None}
@@ -93,7 +77,7 @@ async def preview_import(request: Request, member: Member) -> Response:
         return console_page(request, "import_choice.html", question=question, **context)
     except Problem as problem:
         if not context.get("columns"):
-            return await _page(request, member, problem)
+            return await _show_import(request, member, problem)
         return console_page(request, "import_choice.html", problem=problem, question=None, **context)
     require_room(request, len(packed) + len(context["rejected"]))
     return console_page(
@@ -102,8 +86,7 @@ async def preview_import(request: Request, member: Member) -> Response:
 
 
 @costly("imports")
-async def download_rejected(request: Request, member: Member) -> Response:  # noqa: ARG001 - the form has the rows
-    """Send the rejected rows of a file, which the page of its import contains."""
+async def _download_rejected(request: Request, member: Member) -> Response:  # noqa: ARG001 - the form has the rows
     form = await read_form(request)
     require_room(request, site_of(request).options.max_body_bytes)
     upload = await _unpack(request, form, "rejected", Choices())
@@ -112,8 +95,7 @@ async def download_rejected(request: Request, member: Member) -> Response:  # no
 
 
 @costly("imports")
-async def run_import(request: Request, member: Member) -> Response:
-    """Import the previewed file. The page is streamed and grows as batches are imported."""
+async def _run_import(request: Request, member: Member) -> Response:
     form = await read_form(request)
     services = site_of(request).services
     choices = read_choices(form)
@@ -123,21 +105,20 @@ async def run_import(request: Request, member: Member) -> Response:
         options = _build_options(request, choices, upload)
         again = await _may_repeat(services, member.account, upload, get_text(form, "again"), options)
     except Problem as problem:
-        return await _page(request, member, problem)
+        return await _show_import(request, member, problem)
     options = options._replace(again=again)
     content = _stream_import(request, services, member.account, upload, choices, options)
     return StreamingResponse(content, 200, _UNBUFFERED, "text/html; charset=utf-8")
 
 
 @costly("exports")
-async def export(request: Request, member: Member) -> Response:
-    """Send all listings of the account as a file, page by page."""
+async def _export(request: Request, member: Member) -> Response:
     name, media_type = FORMATS.get(request.query_params.get("format", ""), FORMATS["csv"])
     services = site_of(request).services
     day = timestamps.to_local(int(services.clock())).date().isoformat()
     stem, _, extension = name.partition(".")
     headers = {"Content-Disposition": f'attachment; filename="{stem}-{day}.{extension}"', "Cache-Control": "no-store"}
-    file_format = begin_export(find_format(name), await services.transfer.get_origin())
+    file_format = begin_export(detect_format(Path(name)), await services.transfer.get_origin())
     content = encode(services.transfer.read_pages(member.account), file_format, site_of(request).costly_pages)
     return StreamingResponse(content, 200, headers, media_type)
 
@@ -161,46 +142,39 @@ async def encode(
 
 
 @for_member
-async def download_template(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
-    """Send a workbook with the columns of listings and an example."""
+async def _download_template(request: Request, member: Member) -> Response:  # noqa: ARG001 - the same for all members
     writer = WorkbookWriter()
-    content = writer.write([TEMPLATE_COLUMNS, TEMPLATE_ROW]) + writer.finish()
+    columns = ("title", "description", "type", "category", "images", "price", "price type", "region", "your own ID")
+    row = (
+        *("Road bike", "Alloy frame, 56 cm, ridden twice.", "product", "Bicycles", "https://images.example/bike.jpg"),
+        *("450", "fixed", "Wellington", "BIKE-1"),
+    )
+    content = writer.write([columns, row]) + writer.finish()
     name, media_type = FORMATS["xlsx"]
     headers = {"Content-Disposition": f'attachment; filename="template-{name}"', "Cache-Control": "no-store"}
     return Response(content, 200, headers, media_type)
 
 
 @for_member
-async def upload_pictures(request: Request, member: Member) -> Response:
-    """Store the pictures of a form, whose file names the rows of an import may have."""
+async def _upload_pictures(request: Request, member: Member) -> Response:
     form = await read_form(request)
     try:
         require_plan(request, member)
         paths, problem = await add_pictures(request, member, form)
     except Problem as without_plan:
         paths, problem = [], without_plan
-    return await _page(request, member, problem, added=len(paths))
+    return await _show_import(request, member, problem, added=len(paths))
 
 
 ROUTES = [
-    Route(_PATH, show_import),
-    Route(f"{_PATH}/pictures", upload_pictures, methods=["POST"]),
-    Route(_PATH, preview_import, methods=["POST"]),
-    Route(f"{_PATH}/template", download_template),
-    Route(f"{_PATH}/run", run_import, methods=["POST"]),
-    Route(f"{_PATH}/rejected", download_rejected, methods=["POST"]),
-    Route("/console/export", export),
+    Route(_PATH, for_member(_show_import)),
+    Route(f"{_PATH}/pictures", _upload_pictures, methods=["POST"]),
+    Route(_PATH, _preview_import, methods=["POST"]),
+    Route(f"{_PATH}/template", _download_template),
+    Route(f"{_PATH}/run", _run_import, methods=["POST"]),
+    Route(f"{_PATH}/rejected", _download_rejected, methods=["POST"]),
+    Route("/console/export", _export),
 ]
-
-
-async def _page(request: Request, member: Member, problem: Problem | None = None, *, added: int = 0) -> Response:
-    """Show the upload forms, and how many pictures were `added`."""
-    security.allow_previews(request)
-    options, imports = site_of(request).options, list[ImportProgress]()
-    with suppress(Problem):
-        imports = await site_of(request).services.transfer.list_imports(member.account, _MAX_IMPORTS)
-    context: dict[str, Any] = {"max_bytes": options.max_body_bytes, "max_rows": _MAX_ROWS, "imports": imports}
-    return console_page(request, "import.html", problem=problem, added=added, **context)
 
 
 async def _read_upload(form: FormData, choices: Choices) -> Upload:
@@ -211,12 +185,8 @@ async def _read_upload(form: FormData, choices: Choices) -> Upload:
 
 
 async def _unpack(request: Request, form: FormData, field: str, choices: Choices) -> Upload:
-    """Return the file in a field of a form. It is unpacked in a thread, because a large one takes a second.
-
-    A few kilobytes can become a file of the maximum size, so memory for it is reserved first.
-    """
     max_bytes, body = site_of(request).options.max_body_bytes, body_of(request)
-    body.reserve(max_bytes)
+    body.reserve(max_bytes)  # a few kilobytes can become a file of this size, which takes a second
     packed = str(form.get(field, ""))
     upload = await run_in_thread(unpack, get_text(form, "name"), packed, max_bytes, choices.read_options)
     body.reserve(len(upload.content) - max_bytes)
@@ -237,10 +207,8 @@ def _build_options(request: Request, choices: Choices, upload: Upload) -> import
 async def _may_repeat(
     services: Services, account: Account, upload: Upload, again: str, options: importer.ImportOptions
 ) -> bool:
-    """Return whether the last import of a file ended at the Unix time `again`.
-
-    If the page of its repetition is reloaded, a later import was the last one.
-    """
+    # `again` is the Unix time at which the last import ended. If the page of its repetition is reloaded, a later import
+    # was the last one.
     earlier = await services.transfer.find_import(account, upload, options) if again else None
     return earlier is not None and str(earlier.finished_at) == again
 
@@ -248,10 +216,7 @@ async def _may_repeat(
 async def _dry_run(
     request: Request, account: Account, upload: Upload, choices: Choices
 ) -> tuple[ImportReport, ImportProgress, int | None]:
-    """Return the report, the totals, and when the same file was imported before.
-
-    Raises Problem if the file cannot be imported, or has no rows.
-    """
+    # Returns the report, the totals, and when the same file was imported before.
     services = site_of(request).services
     options = _build_options(request, choices, upload)._replace(dry_run=True)
     report, earlier = ImportReport(), None
@@ -270,11 +235,8 @@ async def _dry_run(
 async def _pack_rejected(
     request: Request, account: Account, upload: Upload, report: ImportReport, choices: Choices
 ) -> str:
-    """Return a file of the rejected rows as text for a form field, or "" if there are none.
-
-    The rows before an interruption are validated again, because only the number of the rejected ones is stored. If the
-    account is full by now, imported ones may be among them.
-    """
+    # The rows before an interruption are validated again, because only the number of the rejected ones is stored. If
+    # the account is full by now, imported ones may be among them.
     spans = report.rejected_spans
     if report.rejected_before:
         options = _build_options(request, choices, upload)._replace(dry_run=True, again=True)
@@ -292,7 +254,6 @@ async def _stream_import(
     choices: Choices,
     options: importer.ImportOptions,
 ) -> AsyncIterator[str]:
-    """Run the import and yield the page: its start, the progress after each batch, the result, and the rest."""
     page = pages.render(request, "console/import_run.html", name=upload.name)
     start, _, rest = page.partition(_PROGRESS_MARK)
     yield start
@@ -324,10 +285,7 @@ async def _stream_import(
 async def _find_stored(
     services: Services, account: Account, upload: Upload, options: importer.ImportOptions, problem: Problem
 ) -> ImportProgress | None:
-    """Return the import that the problem stopped, or the complete one if the file was imported before.
-
-    Return None if there is none, or the store still fails.
-    """
+    # The import that the problem stopped, or the complete one if the file was imported before.
     with suppress(Problem):
         found = await services.transfer.find_import(account, upload, options)
         is_meant = found is not None and (found.finished_at is None or problem.code == "already_imported")

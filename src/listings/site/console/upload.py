@@ -19,14 +19,13 @@ from listings.domain.errors import Problem
 from listings.domain.imports import Position
 from listings.service.transfer.columns import ReadOptions, detect_delimiter
 from listings.service.transfer.conversion import Converted, convert
-from listings.service.transfer.file_formats import Format, detect_format, extend_digest
+from listings.service.transfer.file_formats import detect_format, extend_digest
 from listings.service.transfer.rows import Row
-from listings.site.console.import_report import ImportReport, Span
-
-__all__ = ["ImportReport", "Upload"]
+from listings.site.console.import_report import Span
 
 _MAX_NAME_LENGTH = 100
-_MAX_TEXT_BYTES = 16 * 1024 * 1024  # of a file that was converted
+_MAX_TEXT_BYTES = 16 * 1024 * 1024  # in a converted file
+_TOO_LARGE = "The file is too large for one import. Split it into several files"
 _FORM_OVERHEAD_BYTES = 8 * 1024  # for the other fields of the form that contains the file
 
 
@@ -36,7 +35,10 @@ class Upload:
     def __init__(self, name: str, content: bytes, options: ReadOptions = ReadOptions()) -> None:  # noqa: B008 - a tuple
         """Raise Problem("invalid_request") if the file is empty or its name has no known extension."""
         self.name = Path(name.replace("\\", "/")).name[-_MAX_NAME_LENGTH:]
-        self._format = find_format(self.name)
+        try:
+            self._format = detect_format(Path(self.name))
+        except ValueError as error:
+            raise Problem("invalid_request", f"The file's name {error}") from None
         self.content = content
         self.options = options
         if not content:
@@ -104,20 +106,10 @@ def _append_cell(row: bytes, text: str, delimiter: str) -> bytes:
 
 
 class _BoundedBytes(io.BytesIO):
-    """A file in memory of a limited size."""
-
     def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
         if self.tell() + len(data) > _MAX_TEXT_BYTES:
-            raise Problem("body_too_large", "The file is too large for one import. Split it into several files")
+            raise Problem("body_too_large", _TOO_LARGE)
         return super().write(data)
-
-
-def find_format(name: str) -> Format:
-    """Return the format for a file name. Raises Problem("invalid_request") if the extension is unknown."""
-    try:
-        return detect_format(Path(name))
-    except ValueError as error:
-        raise Problem("invalid_request", f"The file's name {error}") from None
 
 
 def pack(upload: Upload, max_body_bytes: int) -> str:
@@ -127,7 +119,7 @@ def pack(upload: Upload, max_body_bytes: int) -> str:
     """
     text = Markup(base64.b64encode(zlib.compress(upload.content, 6)).decode())  # noqa: S704 - base64
     if len(text) > max_body_bytes - _FORM_OVERHEAD_BYTES:
-        raise Problem("body_too_large", "The file is too large for one import. Split it into several files")
+        raise Problem("body_too_large", _TOO_LARGE)
     return text
 
 

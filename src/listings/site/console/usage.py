@@ -22,11 +22,7 @@ _ID = re.compile(r"/[0-9]+(?=/|$)")
 
 
 @for_member
-async def show_usage(request: Request, member: Member) -> Response:
-    """Show the rate limit's window, the last 24 hours and 30 days, responses by status, and rejected requests.
-
-    The parameter `key` selects the requests of one key.
-    """
+async def _show_usage(request: Request, member: Member) -> Response:
     services = site_of(request).services
     usage = await services.usage.get(member.account)
     limiter = services.limiter
@@ -56,28 +52,24 @@ async def show_usage(request: Request, member: Member) -> Response:
     )
 
 
-ROUTES = [Route("/console/usage", show_usage)]
+ROUTES = [Route("/console/usage", _show_usage)]
 
 
 class _Group(NamedTuple):
-    """Requests that were rejected for the same reason: their number, and the latest."""
-
     number: int
     last: RejectedRequest
     seconds: int
 
 
 def _group(rejected: Sequence[RejectedRequest]) -> list[_Group]:
-    """Return equal requests together, the latest first. Ids in their paths may differ."""
     groups = dict[tuple[object, ...], list[RejectedRequest]]()
     for one in rejected:
-        path = _ID.sub("/{id}", one.path)
+        path = _ID.sub("/{id}", one.path)  # requests with other ids are equal, too
         groups.setdefault((one.code, one.reason, one.method, path, one.key_id), []).append(one)
     return [_Group(len(it), it[0], it[0].microseconds // MICROSECONDS_PER_SECOND) for it in groups.values()]
 
 
 def _describe_limit(now: RateLimitDecision, limit: int, window: str) -> str:
-    """Return how many more requests are possible, or when."""
     if now.remaining == limit:
         return f"No requests in the last {window}."
     wait = presentation.format_wait(now.reset)

@@ -8,9 +8,10 @@ from urllib.parse import quote_plus
 from starlette.datastructures import QueryParams
 
 from listings.domain.faults import FieldError
-from listings.domain.fields import MAX_PRICE_CENTS, Money
+from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.model import MarketQuery
 from listings.domain.number_text import parse_price
+from listings.domain.rules import Money
 from listings.search.results import MAX_RANKED
 from listings.search.words import split
 from listings.site.presentation import GROUPS
@@ -166,8 +167,7 @@ def _parse_cursor(text: str, restore_id: str) -> Cursor | None:
 
 
 def _parse_price(text: str) -> int | None:
-    """Return the cents of a price such as "1,200" or "$35.50", or None if it is empty or invalid."""
-    dollars = parse_price(text)
+    dollars = parse_price(text)  # such as "1,200" or "$35.50"
     try:
         return Money(MAX_PRICE_CENTS)(dollars) if dollars is not None else None
     except FieldError:

@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 from listings.search.analysis import Word, find_positions
 
 _BEFORE, _LENGTH = 40, 160  # characters of an excerpt
-_MAX_READ = 5_000  # of a description, which would otherwise take long
+_MAX_READ = 5_000  # from the start of a long description
 
 
 class Highlighter:

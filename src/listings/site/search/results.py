@@ -8,9 +8,11 @@ from starlette.responses import Response
 
 from listings.domain.market.regions import REGIONS, fold_region
 from listings.domain.model import MarketFacets, MarketQuery
+from listings.domain.number_text import format_count
 from listings.search.analysis import fold_category
 from listings.search.results import Counts
-from listings.service.market.results import FILTERS, Suggestion, merge_spellings
+from listings.search.schema import FILTERS
+from listings.service.market.results import merge_spellings
 from listings.site import pages, presentation
 from listings.site.context import site_of
 from listings.site.pictures.sources import find_sizes
@@ -24,7 +26,7 @@ _FACETS = (
     ("category", "Category", "All categories"),
     ("region", "Region", "All regions"),
 )
-_MAX_VALUES = 20  # of a facet
+_MAX_VALUES = 20  # in a facet
 
 
 class Option(NamedTuple):
@@ -55,6 +57,7 @@ async def show_results(request: Request, search: Search, template: str = "result
         query, errors = search.query()
         found = await services.market.find(query, is_backwards=search.before is not None)
         words = await services.market.list_frequent_words()
+    text, nearest = found.suggestion
     shown = [_build_facet(search, facet, found.counts, facets) for facet in _FACETS]
     chips = list(_list_chips(search, query))
     context: dict[str, Any] = {
@@ -64,7 +67,8 @@ async def show_results(request: Request, search: Search, template: str = "result
         "filter_count": len(chips) - bool(search.q),
         "entries": found.page.entries,
         "sizes": await find_sizes(request, (entry.image for entry in found.page.entries)),
-        **_link_suggestion(search, found.suggestion),
+        "suggested": search.replace(q=text) if text is not None else None,
+        "nearest": Search(category=nearest) if nearest is not None and not search.seller else None,
         "now": services.clock(),
         "total": format_total(found.counts, found.left_out),
         "left_out": found.left_out,
@@ -80,30 +84,16 @@ async def show_results(request: Request, search: Search, template: str = "result
     return pages.page(request, template, **context)
 
 
-def _link_suggestion(search: Search, suggestion: Suggestion) -> dict[str, Search | None]:
-    """Return the searches to suggest: with corrected words, and in the nearest category."""
-    text, category = suggestion
-    return {
-        "suggested": search.replace(q=text) if text is not None else None,
-        "nearest": Search(category=category) if category is not None and not search.seller else None,
-    }
-
-
 def format_total(counts: Counts | None, left_out: Sequence[str]) -> str:
     """Return the number of results, or a notice instead of it."""
     if counts is None:
         return "Search is being prepared"
     if left_out:
         return "No listing has all words"
-    return (
-        "1 result"
-        if counts.total == 1
-        else f"{counts.total:,} results".replace("0 results", "No results", counts.total == 0)
-    )
+    return format_count(counts.total, "result") if counts.total else "No results"
 
 
 def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
-    """Return a link for each part of the search. It leads to the search without that part."""
     for name, label in (
         ("q", f"“{search.q}”"),
         ("type", GROUPS.get(search.type, "")),
@@ -118,9 +108,10 @@ def _list_chips(search: Search, query: MarketQuery) -> Iterator[Option]:
 
 
 def _build_facet(search: Search, facet: tuple[str, str, str], counts: Counts | None, facets: MarketFacets) -> Facet:
-    """Return a facet with the values that occur most often, and the selected one."""
     name, label, no_filter = facet
-    listings = _use_common_spellings(name, counts.values[name] if counts is not None else {}, facets)
+    known = _map_spellings(facets) if name == "category" else {}
+    counted = merge_spellings(counts.values[name] if counts is not None else {}, FILTERS[name])
+    listings = {known.get(FILTERS[name](it), it): n for it, n in counted.items()}
     selected: str = getattr(search, name)
     values = _list_values(search, name, listings, facets) | ({selected} - {""})
     options = [Option(no_filter, search.replace(**{name: ""}).url())]
@@ -131,23 +122,12 @@ def _build_facet(search: Search, facet: tuple[str, str, str], counts: Counts | N
     return Facet(name, label, selected, options)
 
 
-def _use_common_spellings(name: str, counts: Mapping[str, int], facets: MarketFacets) -> dict[str, int]:
-    """Return the counts by the most frequent spelling, that of the market if it has one."""
-    known = _map_spellings(facets) if name == "category" else {}
-    return {known.get(FILTERS[name](it), it): n for it, n in merge_spellings(counts, FILTERS[name]).items()}
-
-
-def _map_spellings(facets: MarketFacets) -> dict[str, str]:
-    """Return the most frequent spelling of each category of the market by its folded name."""
+def _map_spellings(facets: MarketFacets) -> dict[str, str]:  # of the categories on the market, by folded names
     return {fold_category(it): it for it in facets.categories}
 
 
 def _list_values(search: Search, name: str, listings: Mapping[str, int], facets: MarketFacets) -> set[str]:
-    """Return the values of a facet that occur most often.
-
-    A category or region of a single listing is left out, unless it is one of the sixteen regions. Without counts, the
-    values of the whole market are returned.
-    """
+    # A category or region that only one listing has is left out, unless it is one of the sixteen regions.
     on_market = {"type": dict.fromkeys(GROUPS, 2), "category": facets.categories, "region": facets.regions}[name]
     counts = listings or ({} if search.q else on_market)
     frequent = sorted(counts, key=lambda value: -counts[value])[:_MAX_VALUES]

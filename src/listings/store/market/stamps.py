@@ -44,7 +44,6 @@ SELECT id, version, is_active AND deleted_at IS NULL AND NOT EXISTS (
 FROM listings /*INDEXED BY listings_unmarketed*/
 WHERE market_version <> version AND account_id = $1 ORDER BY account_id, id LIMIT $2
 """
-HAS_DIRTY = "SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)"
 GET_STATE = "SELECT disabled_at, test_of FROM accounts WHERE id = $1"
 LISTINGS_OF_ACCOUNT = """
 SELECT serial FROM market_listings /*INDEXED BY market_listings_account*/ WHERE account_id = $1 AND state = $2
@@ -126,8 +125,6 @@ async def purge(tx: Transaction, now: float) -> int:
 
 
 class _Stamps:
-    """The numbers that one transaction gives out."""
-
     def __init__(self, tx: Transaction, lease: Sequence[Any], now: float) -> None:
         self.done = 0
         self._tx = tx
@@ -136,11 +133,9 @@ class _Stamps:
 
     @property
     def counters(self) -> tuple[int, int, str, int]:
-        """The values of the lease's row."""
         return self._sequence, self._serial, self._listed_at, self._turn
 
     async def show_account(self, account_id: int, is_enabled: int, count: int) -> None:
-        """Show listings of an enabled account, or hide those of a disabled one."""
         before, after = (WITHHELD, SHOWN) if is_enabled else (SHOWN, WITHHELD)
         rows = await self._tx.fetch(LISTINGS_OF_ACCOUNT, (account_id, before, count))
         await self._set_states(account_id, [(row[0], after) for row in rows])
@@ -148,7 +143,6 @@ class _Stamps:
         await self._tx.fetch(_MARK_ACCOUNT, (account_id, int(is_enabled) if len(rows) < count else _PARTLY_MARKETED))
 
     async def stamp_next(self, count: int) -> bool:
-        """Stamp changed listings of the next account. Return False if there are none."""
         found = await self._tx.fetch(NEXT_DIRTY, (self._turn,)) or await self._tx.fetch(NEXT_DIRTY, (-1,))
         if found:
             self._turn = found[0][0]

@@ -1,4 +1,4 @@
-"""Reads of the market: the newest listings, those of a seller, the cards of a page, and what an index follows."""
+"""Reads of the market: the newest listings, those of a seller, the cards of a page, and the changes for an index."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -136,19 +136,20 @@ class ScriptedMarketStore(ScriptedStore):
         )
 
     async def _read_entries(self, places: Sequence[Any], statement: str = GET_CARDS) -> list[MarketEntry]:
-        """Return the visible listings of rows with serial, id and time."""
-        cards = await self._read_by_id(statement, [row[1] for row in places])
-        return [_build_entry(place, cards[place[1]]) for place in places if place[1] in cards]
+        cards = await self._read_by_id(statement, [listing_id for _, listing_id, _ in places])
+        entries = []
+        for serial, listing_id, listed_at in places:
+            if listing_id in cards:
+                title, kind, category, images, cents, price_type, location, region, _, *content = cards[listing_id]
+                pictures: list[str] = msgspec.json.decode(images, type=list[str])
+                image = pictures[0] if pictures else ""
+                texts = (title, kind, category, image, cents, price_type, location, fold_region(region))
+                entries.append(MarketEntry(serial, listing_id, *texts, listed_at, *content))
+        return entries
 
     async def _read_texts(self, rows: Sequence[Any]) -> list[IndexedListing]:
-        texts = await self._read_by_id(GET_TEXTS, [row[2] for row in rows if row[4] == SHOWN])
-        return [IndexedListing._make((*row[:4], row[2] in texts, *texts.get(row[2], _NO_TEXT))) for row in rows]
-
-
-def _build_entry(place: Sequence[Any], card: Sequence[Any]) -> MarketEntry:
-    serial, listing_id, listed_at = place
-    title, kind, category, images, price_cents, price_type, location, region, _, *content = card
-    pictures: list[str] = msgspec.json.decode(images, type=list[str])
-    image = pictures[0] if pictures else ""
-    texts = (title, kind, category, image, price_cents, price_type, location, fold_region(region))
-    return MarketEntry(serial, listing_id, *texts, listed_at, *content)
+        texts = await self._read_by_id(GET_TEXTS, [it for _, _, it, _, state in rows if state == SHOWN])
+        return [
+            IndexedListing(sequence, serial, it, account_id, it in texts, *texts.get(it, _NO_TEXT))
+            for sequence, serial, it, account_id, _ in rows
+        ]

@@ -22,8 +22,6 @@ Use: TypeAlias = Callable[[Callable[[Session], Awaitable[Rows]]], Awaitable[Rows
 
 
 class _Lookup(NamedTuple):
-    """The parameters of a lookup, and the future that receives the row."""
-
     values: tuple[object, ...]
     row: asyncio.Future[asyncpg.Record | None]
 
@@ -68,7 +66,7 @@ class BatchedLookups:
                 row.set_result(found.get(values[-1]))
 
     async def _fail(self, lookups: Sequence[_Lookup], error: Exception) -> None:
-        """Raise an error in all lookups. If it may concern a single row, look up each of them again on its own."""
+        # If it may concern a single row, each of them is looked up again on its own.
         if len(lookups) > 1 and errors.is_of_one_statement(error.__cause__ or error):
             await asyncio.gather(*(self._resolve([one]) for one in lookups))
             return
@@ -77,8 +75,6 @@ class BatchedLookups:
                 row.set_exception(_copy_error(error))
 
     async def _fetch(self, values: list[tuple[object, ...]]) -> dict[object, asyncpg.Record]:
-        """Return the rows by id."""
-
         async def query(session: Session) -> Rows:
             if len(values) == 1:
                 return await session.fetch(self._statement, *values[0])
@@ -92,7 +88,7 @@ class BatchedLookups:
 
 
 def _copy_error(error: Exception) -> Exception:
-    """Return an equal error, because each waiting caller needs its own instance."""
+    # Each waiting caller needs its own instance.
     if not isinstance(error, Unavailable):
         return error
     copied = Unavailable(error.message, retry_after=error.retry_after)

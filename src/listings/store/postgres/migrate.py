@@ -59,7 +59,7 @@ async def migrate(url: str, migrations: list[Migration] | None = None) -> list[M
 
 
 async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
-    """Apply a migration. Try for a minute to lock its tables, and let other statements run between the attempts."""
+    # Other statements run between the attempts to lock its tables.
     values = (migration.version, migration.name, migration.checksum, int(time.time()))
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:

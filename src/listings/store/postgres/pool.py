@@ -208,7 +208,6 @@ class Pool:
 
     @property
     def _has_room(self) -> bool:
-        """Whether another session may be opened."""
         return len(self._sessions) + self._connecting < self._limits.sessions
 
     def acquire_idle(self, *, searching: bool = False) -> Session | None:
@@ -267,7 +266,7 @@ class Pool:
         self._wake_waiter()
 
     async def _convert(self, session: Session, *, searching: bool) -> bool:
-        """Set a session's planner. Discard the session and return False if the server has ended it."""
+        # Returns False if the server has ended the session.
         try:
             await session.set_searching(searching=searching)
         except BaseException as error:
@@ -294,7 +293,7 @@ class Pool:
         return None
 
     async def _wait(self, deadline: float) -> Session | None:
-        """Wait for a session. Return None if the caller should try again, because it may now open one itself."""
+        # Returns None if the caller should try again, because it may now open a session itself.
         if len(self._waiting) >= _MAX_WAITING:
             raise NoSessionError("Too many requests are waiting for the database")
         future: asyncio.Future[Session | None] = asyncio.get_running_loop().create_future()
@@ -313,7 +312,7 @@ class Pool:
                 self._waiting.remove(future)
 
     async def _connect(self, *, searching: bool = False) -> Session:
-        """Open a session in a task of its own, so that others can use it if the caller is cancelled."""
+        # In a task of its own, so that others can use the session if the caller is cancelled.
         self._connecting += 1  # before the first await, so that nobody else takes the free slot
         task = asyncio.get_running_loop().create_task(self._open_session(searching=searching))
         self._connects.add(task)
@@ -366,10 +365,7 @@ class Pool:
             _log.warning("The database is reachable again after %.0f s", seconds)
 
     def _tick(self) -> None:
-        """Terminate sessions whose server has been silent for too long, so that no caller waits forever.
-
-        Runs once a second.
-        """
+        # Sessions whose server has been silent for too long are terminated, so that no caller waits forever.
         self.second += 1
         self._timer = asyncio.get_running_loop().call_later(1, self._tick)
         allowed = self._limits.seconds + _OVERDUE_SECONDS
@@ -397,7 +393,6 @@ async def disconnect(connection: asyncpg.Connection, seconds: float) -> None:
 
 
 async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tuple[asyncpg.Connection, _Server]:
-    """Return a connection to a supported database, and its server."""
     restore_id = ""
     connection = await _connect(url, max(1, int(seconds * 1000)), searching=searching)
     _enable_keepalive(_get_descriptor(connection))
@@ -444,7 +439,7 @@ async def _connect(url: str, milliseconds: int, *, searching: bool) -> asyncpg.C
 
 
 def _build_switches(*, searching: bool) -> dict[str, str]:
-    """Return the planner's switches. A search sorts only rows that it has collected before."""
+    # A search sorts only rows that it has collected before.
     return dict.fromkeys(_SEARCH_SWITCHES, "off" if searching else "on")
 
 
@@ -481,7 +476,7 @@ def _get_descriptor(connection: asyncpg.Connection) -> int:
 
 
 def _enable_keepalive(descriptor: int) -> None:
-    """Make the kernel close a TCP connection whose peer is gone. Unix sockets don't need that."""
+    # The kernel then closes a TCP connection whose peer is gone. Unix sockets don't need that.
     with socket.socket(fileno=os.dup(descriptor)) as own:
         if own.family not in {socket.AF_INET, socket.AF_INET6}:
             return

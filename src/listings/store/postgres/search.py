@@ -15,8 +15,7 @@ import msgspec
 from listings.domain import market, tokenizer
 from listings.domain.account_limits import count_bytes
 from listings.domain.listings import MAX_COUNTED, MAX_LIST_BYTES, ROW_BYTES
-from listings.domain.model import MAX_ID, ListingQuery
-from listings.domain.revisions import Revisions
+from listings.domain.model import MAX_ID, ListingQuery, Revisions
 from listings.store import search_sql
 from listings.store.mapping import Partition
 from listings.store.postgres.pool import Rows, Session
@@ -53,10 +52,7 @@ SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 def _build_lookups(ids: str, columns: str, conditions: Iterable[str]) -> str:
-    """Return the statement that looks up listings one by one. `ids` is the source of their ids.
-
-    With `id = ANY`, the planner may read the whole bucket. OFFSET 0 keeps it from turning the lookups into a join.
-    """
+    # With `id = ANY`, the planner may read the whole bucket. OFFSET 0 keeps it from turning the lookups into a join.
     where = " AND ".join(["bucket = $1", "id = wanted.id", *conditions])
     one = f"SELECT {columns} FROM listings WHERE {where} OFFSET 0"
     return f"SELECT one.* FROM {ids} AS wanted (id) CROSS JOIN LATERAL ({one}) AS one"
@@ -183,7 +179,7 @@ async def fetch_piece(session: Session, partition: Partition, ids: list[int]) ->
 
 
 def _adapt(query: ListingQuery) -> ListingQuery | None:
-    """Return the query with values that PostgreSQL accepts, or None if no listing can match it."""
+    # PostgreSQL rejects U+0000, which no listing has.
     if any("\0" in text for text in (query.type, query.category, query.region, query.updated_since) if text):
         return None
     return (
@@ -192,11 +188,8 @@ def _adapt(query: ListingQuery) -> ListingQuery | None:
 
 
 def _adapt_cursor(sort: str, after: tuple[str | int, int]) -> tuple[str | int, int]:
-    """Return the cursor as SQLite would compare it. A client may send a value of another type.
-
-    A text column compares a number by its digits, and a number column sorts any text after all numbers. Text with
-    U+0000, which no stored text has, sorts after the part before that character.
-    """
+    # As SQLite would compare it: a client may send a value of another type. A text column compares a number by its
+    # digits, and a number column sorts any text after all numbers. Text with U+0000 sorts after the part before it.
     value, listing_id = after
     if sort in {"id", "price", "views"}:
         return after if isinstance(value, int) or sort == "id" else (MAX_ID, MAX_ID)
@@ -223,7 +216,7 @@ async def _plan(session: Session, partition: Partition, query: ListingQuery) -> 
 
 
 async def _find_collect_index(session: Session, partition: Partition, query: ListingQuery) -> str:
-    """Return the index of external ids, or one whose matches are few enough to be sorted, or ""."""
+    # An index whose matches are few enough to be sorted.
     for index in search_sql.list_collect_indexes(query):
         statement, values = search_sql.build_count(partition, query, index)
         (found,) = await session.fetch_one(statement, *values)
@@ -243,7 +236,6 @@ async def _is_indexed(session: Session, partition: Partition) -> bool:
 
 
 def _build_query_words(partition: Partition, query: ListingQuery) -> list[str]:
-    """Return the words of a query as `listing_words` stores them."""
     return [f"{partition[1]}:{word}" for word in query.words]
 
 
@@ -315,13 +307,11 @@ def build_word_search(partition: Partition, query: ListingQuery, columns: str) -
 
 
 def _build_unindexed_conditions(builder: Builder, query: ListingQuery) -> list[str]:
-    """Return the conditions of a search, written so that no index can serve any of them."""
     status = [] if query.status == "all" else [_UNINDEXED_STATUS[query.status]]
     return ["account_id + 0 = $2", *status, *search_sql.build_filters(builder, query, _UNINDEXED)]
 
 
 def _build_conditions(builder: Builder, query: ListingQuery, index: str) -> list[str]:
-    """Return the conditions of a search, written so that only the index can serve any of them."""
     conditions = ["bucket = $1", "account_id = $2"]
     if index != search_sql.BY_EXTERNAL_ID:
         conditions.append("indexed")

@@ -8,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
 from listings.domain.errors import Problem, Unavailable
@@ -27,8 +27,7 @@ from listings.domain.listings import (
     ListStream,
     Pieces,
 )
-from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, bucket_of
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, Revisions, bucket_of
 from listings.queues import FairQueue
 from listings.store import change_sql, member_sql, sql
 from listings.store.migrations import APPLIED, build_older_schema_problem
@@ -57,7 +56,7 @@ _READ_LISTING = "SELECT title FROM listings ORDER BY bucket, id LIMIT 1"
 
 
 def _build_merge(statement: str, order: str) -> str:
-    """Sort each half of a UNION ALL on its own, because PostgreSQL would otherwise sort all rows after the cursor."""
+    # Otherwise, PostgreSQL would sort all rows after the cursor.
     halves = statement.removesuffix(f"{order}\n").split("UNION ALL")
     return " UNION ALL ".join(f"({half} {order})" for half in halves) + f" {order}"
 
@@ -91,13 +90,6 @@ SEARCHES = frozenset({PAGE_LISTINGS, PAGE_CREATIONS, PAGE_EVENTS})
 """Statements that run in a session for searches. In others, the planner may sort all rows of a table for a page."""
 
 
-class _CachedCaller(NamedTuple):
-    """The caller of a key, and the time until which it may be served from the cache."""
-
-    caller: Caller
-    expires_at: float
-
-
 class PostgresStore(PostgresIndexStore, Store):
     """Implements `listings.store.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
@@ -124,7 +116,7 @@ class PostgresStore(PostgresIndexStore, Store):
         self._listings_and_revisions = BatchedLookups(sql.GET_LISTING_AND_REVISION, self._use)
         self._revisions = BatchedLookups(GET_REVISIONS, self._use)
         self._caller_rows = BatchedLookups(sql.FIND_CALLER, self._use)
-        self._callers: dict[bytes, _CachedCaller] = {}
+        self._callers: dict[bytes, tuple[Caller, float]] = {}  # and until when each is served from this cache
         self._write_slots = _build_write_slots(limits, _MAX_WRITES_OF_BUCKET)
         self._batch_slots = _build_write_slots(limits, 1)  # a second one would only wait for the account's lock
         searches = max(1, limits.sessions // 2)
@@ -183,22 +175,24 @@ class PostgresStore(PostgresIndexStore, Store):
             raise Unavailable("The database is a standby, which rejects writes")
         if not rows[0][4]:  # with Citus, it would read all shards, also those of an unavailable node
             await self._read(_READ_LISTING)
-        self._require_writes()
+        if monotonic() < self._failed_until:
+            raise Unavailable("The database fails to confirm writes")
 
     # Callers
 
     async def find_caller(self, digest: bytes) -> Caller | None:
         now = self._clock()
-        cached = self._callers.get(digest)
-        if cached is not None and cached.expires_at > now:
-            return cached.caller
+        caller, expires_at = self._callers.get(digest, (None, 0.0))
+        if expires_at > now:
+            return caller
         row = await self._caller_rows.find(digest)
         if row is None:
             return None  # an unknown key is not cached (decision G25)
         if len(self._callers) >= _MAX_CACHED:
             self._callers.clear()
-        cached = self._callers[digest] = _CachedCaller(Caller(*row[1:]), now + _CALLER_CACHE_SECONDS)
-        return cached.caller
+        caller = Caller(*row[1:])
+        self._callers[digest] = (caller, now + _CALLER_CACHE_SECONDS)
+        return caller
 
     # Listings
 
@@ -313,8 +307,7 @@ class PostgresStore(PostgresIndexStore, Store):
     # Helpers
 
     async def _take_slot(self, bucket: int, write: Coroutine[Any, Any, T]) -> T:
-        """Run a write once a slot of its bucket is free, even if the caller is cancelled."""
-
+        # The write runs even if the caller is cancelled.
         async def run() -> T:
             try:
                 async with self._write_slots.acquire(bucket):
@@ -368,7 +361,7 @@ class PostgresStore(PostgresIndexStore, Store):
         return added
 
     async def _create(self, partition: tuple[int, int], step: AddStep, options: WriteOptions) -> AddResult | None:
-        """Create a listing with a single statement. It is repeated only if certainly nothing was written."""
+        # A single statement. It is repeated only if certainly nothing was written.
         attempts = 0
         while True:
             session = await self._acquire_prepared(writes.CREATE)
@@ -393,14 +386,14 @@ class PostgresStore(PostgresIndexStore, Store):
             return added
 
     def _clear_caches(self) -> None:
-        """Clear all caches, because the new server may lag: it may be a standby, or its data may have been restored."""
+        # The new server may lag: it may be a standby, or its data may have been restored.
         self._callers.clear()
         self._indexed.clear()
         self._on_reset()
 
 
 def _build_write_slots(limits: PoolLimits, max_per_bucket: int) -> FairQueue:
-    """Return slots for creates, changes and batches: of two or more sessions, they leave at least one free."""
+    # With two or more sessions, at least one stays free.
     writes_at_once = max(1, limits.sessions - _SESSIONS_FOR_READS)
     return FairQueue(
         None,

@@ -28,10 +28,9 @@ class Transactions:
         self._record_failed_write = record_failed_write
         self._writes: set[asyncio.Task[Any]] = set()
         self._written = 0  # finished transactions
-        self._failed_until = 0.0  # by the monotonic clock
+        self._failed_until = 0.0  # by the monotonic clock; 0 after a write that succeeded
 
     async def _read(self, statement: str, *values: object) -> Rows:
-        """Return all rows of one statement."""
         pool = self._pool
         session = pool.acquire_idle() or await pool.acquire()
         try:
@@ -42,7 +41,6 @@ class Transactions:
         return rows
 
     async def _use(self, read: Operation[T], *, searching: bool = False) -> T:
-        """Return the result of a search, or of another read with several statements."""
         pool = self._pool
         session = pool.acquire_idle(searching=searching) or await pool.acquire(searching=searching)
         try:
@@ -53,7 +51,7 @@ class Transactions:
         return rows
 
     async def _retry_read(self, session: Session, error: BaseException, read: Operation[T]) -> T:
-        """Repeat a read once on a new session if the old one was lost. Otherwise raise the error of the read."""
+        # Once, and on a new session, if the old one was lost.
         if not isinstance(error, errors.DRIVER_ERRORS):
             await self._give_back(session, keep=isinstance(error, Problem))  # else it may be waiting for a response
             raise error
@@ -73,7 +71,7 @@ class Transactions:
         return rows
 
     async def _run(self, operation: Operation[T]) -> T:
-        """Run an operation in a transaction, which completes even if the caller is cancelled."""
+        # It completes even if the caller is cancelled.
         return await self._shield(self._transact(operation))
 
     async def _shield(self, write: Coroutine[Any, Any, T]) -> T:
@@ -96,13 +94,8 @@ class Transactions:
         elif error is None:
             self._failed_until = 0.0
 
-    def _require_writes(self) -> None:
-        """Raise Unavailable if a write failed recently and none has succeeded since."""
-        if monotonic() < self._failed_until:
-            raise Unavailable("The database fails to confirm writes")
-
     async def _transact(self, operation: Operation[T]) -> T:
-        """Run a transaction, and repeat it after a conflict or if the session was lost before the commit."""
+        # Repeated after a conflict, or if the session was lost before the commit.
         attempts, losses = 0, 0
         while True:
             session = await self._pool.acquire_usable()
@@ -117,10 +110,7 @@ class Transactions:
                     raise log_cause(errors.build_write_error(error), error) from error
 
     async def _attempt(self, session: Session, operation: Operation[T]) -> T:
-        """Run one transaction.
-
-        Raises a driver error only if certainly nothing was written, and Unavailable if the outcome is unknown.
-        """
+        # Raises a driver error only if certainly nothing was written.
         try:
             await session.execute("BEGIN")
             result = await operation(session)
@@ -140,7 +130,6 @@ class Transactions:
         return result
 
     async def _give_back(self, session: Session, *, keep: bool = True) -> None:
-        """Roll back an open transaction and release the session, or discard it if it can't be used again."""
         try:
             if not keep or session.connection.is_closed():
                 self._pool.discard(session)
@@ -155,10 +144,7 @@ class Transactions:
             self._pool.release(session)
 
     async def _acquire_prepared(self, statement: str) -> Session:
-        """Return a session that has prepared the statement.
-
-        Preparing it first means that an error while preparing never leaves the outcome of a write unknown.
-        """
+        # An error while preparing then never leaves the outcome of a write unknown.
         losses = 0
         while True:
             session = await self._pool.acquire_usable()

@@ -205,24 +205,15 @@ async def add(tx: Transaction, engine: Engine, partition: Partition, step: AddSt
     await engine.lock_counter(tx, partition[0])
     _, must_index = await _read_index_state(tx, partition, 1)
     if must_index:
-        await _index_for(tx, engine, partition, step.new, options.idempotency)
+        earlier = options.idempotency and await listings.find_earlier_result(tx, partition, options.idempotency)
+        if earlier is None:  # a rejection after the indexing would undo it
+            await listings.require_acceptable(tx, engine, partition, step.new)
+            await engine.start_indexing(tx, partition)
     return (await listings.add(tx, engine, partition, step, *options)).result
 
 
-async def _index_for(
-    tx: Transaction, engine: Engine, partition: Partition, new: NewListing, idempotency: IdempotencyRecord | None
-) -> None:
-    """Index the account for a new listing, unless it was created before. Raises the Problem of a rejected create.
-
-    A rejection after the indexing would undo it.
-    """
-    if idempotency is None or (await listings.find_earlier_result(tx, partition, idempotency)) is None:
-        await listings.require_acceptable(tx, engine, partition, new)
-        await engine.start_indexing(tx, partition)
-
-
 async def _read_index_state(tx: Transaction, partition: Partition, new_listings: int) -> tuple[bool, bool]:
-    """Return whether the account is indexed, and whether it must be indexed now because of new listings."""
+    # Returns whether the account is indexed, and whether it must be now.
     rows = await tx.fetch(_GET_STATE, partition)
     count, indexed = rows[0] if rows else (0, False)
     return indexed, not indexed and count + new_listings >= search_sql.MIN_INDEXED_LISTINGS

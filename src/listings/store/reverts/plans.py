@@ -1,12 +1,11 @@
 """Plan the writes of a revert, a step at a time. The scripts only read."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, AccountLimits, AccountSize, measure_growth
 from listings.domain.errors import Problem
-from listings.domain.external_ids import find_claimed
 from listings.domain.model import Listing, ListingChange
 from listings.domain.reverts import (
     CREATION_FIELDS,
@@ -17,14 +16,11 @@ from listings.domain.reverts import (
     EditKey,
     FieldHistory,
     RevertKey,
-    RevertOverlay,
     RevertPlan,
     RevertPosition,
+    RevertPreview,
     RevertScope,
     RevertStep,
-    free_external_id,
-    leave_all,
-    leave_external_id,
     list_needed,
     plan_revert,
     read_history,
@@ -48,7 +44,7 @@ class HoldersChangedError(Exception):
 class PlanOptions(NamedTuple):
     """What to plan: the change sets to revert, the current Unix time, and the limits of the account.
 
-    `key` and `group_id` are those of the revert, once it has begun. `overlay` is that of a preview.
+    `key` and `group_id` are those of the revert, once it has begun. `preview` has the earlier parts of a preview.
     """
 
     scope: RevertScope
@@ -56,32 +52,7 @@ class PlanOptions(NamedTuple):
     now: int
     key: RevertKey | None = None
     group_id: int | None = None
-    overlay: RevertOverlay | None = None
-
-
-class Planned(NamedTuple):
-    """A listing, its plan, and the external id that the changes take.
-
-    If `is_ahead`, it is not its turn, and the plan only frees its external id. `was_ahead`: this was done before.
-    """
-
-    listing: Listing
-    plan: RevertPlan
-    claimed: str | None
-    size: int = 0
-    was_ahead: bool = False
-    is_ahead: bool = False
-
-    @property
-    def held(self) -> str | None:
-        """The external id that the listing has, unless it is deleted."""
-        return None if self.listing.deleted_at is not None else self.listing.external_id
-
-    @property
-    def frees(self) -> bool:
-        """Whether the changes free that external id."""
-        changes = self.plan.changes
-        return changes.get("deleted_at") is not None or changes.get("external_id", self.held) != self.held
+    preview: RevertPreview | None = None
 
 
 class Plans(NamedTuple):
@@ -90,40 +61,13 @@ class Plans(NamedTuple):
     `edit_revision` is that of the account before the step.
     """
 
-    planned: list[Planned]
+    planned: list[RevertPlan]
     done: int
     growth: AccountSize
     edit_revision: int
 
 
-class _Link(NamedTuple):
-    """The part of a listing's plan that its chain needs."""
-
-    claimed: str | None
-    frees: bool
-    size: int
-
-
-class _EditedListing(NamedTuple):
-    """A listing to be planned, with its edits, newest first, what they mean, and those whose values are needed.
-
-    The edits that the revert itself has written are left out. `has_own`: whether there are any.
-    """
-
-    listing: Listing
-    edits: Sequence[Edit]
-    fields: Mapping[str, FieldHistory]
-    needed: set[EditKey]
-    has_own: bool
-
-    @property
-    def size(self) -> int:
-        """Bytes of the edits and the needed values, and characters of the listing's texts."""
-        texts = len(self.listing.title) + len(self.listing.content) + len(self.listing.images)
-        return texts + _EDIT_BYTES * len(self.edits) + sum(edit.size for edit in self.edits if edit.key in self.needed)
-
-
-Lock: TypeAlias = Callable[[Sequence[int]], Coroutine[Any, Any, None]]
+Lock: TypeAlias = Callable[[Sequence[int]], Awaitable[None]]
 
 
 async def plan_step(
@@ -133,28 +77,26 @@ async def plan_step(
 
     It ends early if it has too many long texts, or listings that pass on external ids. Raises HoldersChangedError.
     """
-    follower = _Follower(partition, options, step.start)
-    chains, ahead = await follower.follow(tx, [one.listing_id for one in step.candidates])
-    keep = None if lock is None else follower.keep
+    planner = _Planner(tx, partition, options, step.start)
+    chains, ahead = await planner.follow([one.listing_id for one in step.candidates])
+    keep = None if lock is None else planner.keep
     if lock is not None:
         await lock(sorted({*ahead, *(one for chain in chains for one in chain)}))
-    planned: list[Planned] = []
+    planned: list[RevertPlan] = []
     done = size = 0
     for start in range(0, len(chains), _CHUNK):
         part = chains[start : start + _CHUNK]
-        found = await _plan_listings(tx, partition, [one for chain in part for one in chain], options, step.start)
+        found = await planner.plan([one for chain in part for one in chain])
         for chain in part:
-            size += sum(found[one].size for one in chain if one in found)
+            own = [found[one] for one in chain if one in found]
+            size += sum(one.size for one in own)
             if size > _MAX_BYTES and done:
-                return await _resolve(tx, partition, planned, done, options, keep)
-            planned += [found[one] for one in chain if one in found]
+                return await planner.resolve(planned, done, keep)
+            planned += own
             done += 1
-    found = await _plan_listings(tx, partition, ahead, options, step.start)
-    planned += [
-        one._replace(plan=free_external_id(one.listing, options.now), claimed=None, is_ahead=True)
-        for one in found.values()
-    ]
-    return await _resolve(tx, partition, planned, done, options, keep)
+    freed = await planner.plan(ahead)
+    planned += [one.free_external_id(options.now) for one in freed.values()]
+    return await planner.resolve(planned, done, keep)
 
 
 def build_scope(columns: Sequence[Any]) -> RevertScope:
@@ -163,29 +105,49 @@ def build_scope(columns: Sequence[Any]) -> RevertScope:
     return RevertScope(kind, subject, first, last, since, until, overwrite == 1)
 
 
-class _Follower:
-    """Finds the listings that must be reverted in the same step, because they pass on external ids to each other."""
+class _Link(NamedTuple):
+    # The part of a listing's plan that its chain needs.
+    claimed: str | None
+    frees: bool
+    size: int
 
-    def __init__(self, partition: Partition, options: PlanOptions, start: RevertPosition) -> None:
+
+class _Case(NamedTuple):
+    # A listing with its edits, newest first, and what they mean. The edits that the revert itself has written are left
+    # out. `has_own`: whether there are any.
+    listing: Listing
+    edits: Sequence[Edit]
+    fields: Mapping[str, FieldHistory]
+    has_own: bool
+
+    def measure(self, needed: set[EditKey]) -> int:
+        texts = len(self.listing.title) + len(self.listing.content) + len(self.listing.images)
+        return texts + _EDIT_BYTES * len(self.edits) + sum(edit.size for edit in self.edits if edit.key in needed)
+
+
+class _Planner:
+    # Plans listings, and finds those that must be reverted in the same step, because they pass on external ids.
+
+    def __init__(self, tx: Transaction, partition: Partition, options: PlanOptions, start: RevertPosition) -> None:
+        self._tx = tx
         self._partition = partition
         self._options = options
         self._start = start
+        self._scopes: dict[Any, RevertScope] = {}  # of earlier reverts, by group
         self._links: dict[int, _Link | None] = {}  # None: a listing that is not reverted, or was before
         self._holders: dict[str, int] = {}
         self.keep: set[int] = set()  # other holders, which keep their external ids
 
-    async def follow(self, tx: Transaction, ids: Sequence[int]) -> tuple[list[list[int]], list[int]]:
-        """Return the first listings, each with those that must pass on their external ids to it.
-
-        If the first chain is too long, return a part of it, and the next listing, which only loses its external id.
-        """
+    async def follow(self, ids: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+        # Returns the first listings, each with those that must pass on their external ids to it. If the first chain is
+        # too long, it returns a part of it, and the next listing, which only loses its external id.
         wanted = [(self._partition[0], one, self._options.scope.first) for one in ids]
-        rows = (await tx.fetch_many(revert_sql.MAY_CLAIM, wanted, revert_sql.MAY_CLAIM_OF_LISTINGS)) if wanted else []
-        await self._explore(tx, [row[0] for row in rows])
+        rows = await self._tx.fetch_many(revert_sql.MAY_CLAIM, wanted, revert_sql.MAY_CLAIM_OF_LISTINGS)
+        await self._explore([listing_id for (listing_id,) in rows])
         chains: list[list[int]] = []
         taken: set[int] = set()
         for listing_id in ids:
-            chain, rest = (await self._build_chain(tx, listing_id, taken)) if listing_id not in taken else ([], 0)
+            chain, rest = (await self._build_chain(listing_id, taken)) if listing_id not in taken else ([], 0)
             if chains and (rest or len(taken) + len(chain) > MAX_STEP_LISTINGS):
                 break
             chains.append(chain)
@@ -194,12 +156,12 @@ class _Follower:
                 return chains, [rest]
         return chains, []
 
-    async def _build_chain(self, tx: Transaction, listing_id: int, taken: set[int]) -> tuple[list[int], int]:
-        """Return a listing and those that must pass on their external ids, and the next one if these are too many."""
+    async def _build_chain(self, listing_id: int, taken: set[int]) -> tuple[list[int], int]:
+        # Returns the next listing, too, if they are too many.
         chain, size = [listing_id], 0
         while True:
             link = self._links.get(chain[-1])
-            holder = (await self._find_next(tx, chain[-1], link)) if link is not None else 0
+            holder = (await self._find_next(chain[-1], link)) if link is not None else 0
             if link is None or not holder or holder in taken or holder in chain:
                 return chain, 0
             size += link.size
@@ -207,229 +169,191 @@ class _Follower:
                 return chain, holder
             chain.append(holder)
 
-    async def _find_next(self, tx: Transaction, listing_id: int, link: _Link) -> int:
-        """Return the listing that must pass on its external id, or 0."""
+    async def _find_next(self, listing_id: int, link: _Link) -> int:
+        # Returns the listing that must pass on its external id, or 0.
         holder = self._holders.get(link.claimed or "", listing_id)
         if holder == listing_id:
             return 0
         if holder not in self._links:
             unknown = [holder, *(one for one in self._holders.values() if one not in self._links and one != holder)]
-            await self._explore(tx, unknown[:MAX_STEP_LISTINGS])
+            await self._explore(unknown[:MAX_STEP_LISTINGS])
         held = self._links[holder]
         if held is not None and held.frees:
             return holder
         self.keep.add(holder)
         return 0
 
-    async def _explore(self, tx: Transaction, ids: Sequence[int]) -> None:
-        """Plan listings, and find the holders of the external ids that they get."""
+    async def _explore(self, ids: Sequence[int]) -> None:
         for start in range(0, len(ids), _CHUNK):
             part = ids[start : start + _CHUNK]
-            found = await _plan_listings(tx, self._partition, part, self._options, self._start)
+            found = await self.plan(part)
             self._links |= dict.fromkeys(part)
             self._links |= {key: _Link(one.claimed, one.frees, one.size) for key, one in found.items()}
         names = {link.claimed for one in ids if (link := self._links[one]) is not None and link.claimed is not None}
-        self._holders |= await _find_holders(tx, self._partition, names - self._holders.keys(), self._options.overlay)
+        self._holders |= await self._find_holders(names - self._holders.keys())
 
-
-async def _plan_listings(
-    tx: Transaction, partition: Partition, ids: Sequence[int], options: PlanOptions, start: RevertPosition
-) -> dict[int, Planned]:
-    """Return the plans of listings, without those that are not reverted, or have been before."""
-    planned: dict[int, Planned] = {}
-    for first in range(0, len(ids), _CHUNK):
-        chunk = [
-            one for one in ids[first : first + _CHUNK] if options.overlay is None or one not in options.overlay.handled
-        ]
-        if not chunk:
-            continue
-        conflicts: dict[int, int] = {}
-        if options.key is not None:
-            wanted = [(partition[0], *options.key[1:], one) for one in chunk]
+    async def plan(self, ids: Sequence[int]) -> dict[int, RevertPlan]:
+        # Without those that are not reverted, or have been before.
+        planned: dict[int, RevertPlan] = {}
+        handled = self._options.preview.handled if self._options.preview is not None else set()
+        for start in range(0, len(ids), _CHUNK):
+            chunk = [one for one in ids[start : start + _CHUNK] if one not in handled]
+            wanted = [] if self._options.key is None else [(*self._options.key, one) for one in chunk]
             statements = revert_sql.LIST_CONFLICTS_OF_LISTING, revert_sql.LIST_CONFLICTS_OF_LISTINGS
-            conflicts = dict(await tx.fetch_many(statements[0], wanted, statements[1]))
-        cases, values = await _read_cases(tx, partition, chunk, options)
-        for listing_id, case in cases.items():
-            number = conflicts.get(listing_id, 0)
-            plan = _plan_case(case, values, options, start, was_ahead=number < 0) if number <= 0 else None
-            if plan is not None:
-                claimed = find_claimed(case.listing, plan.changes)
-                planned[listing_id] = Planned(case.listing, plan, claimed, case.size, was_ahead=number < 0)
-    return planned
+            conflicts = dict(await self._tx.fetch_many(statements[0], wanted, statements[1]))
+            cases = await self._read_cases(chunk) if chunk else []
+            values = await self._read_values(cases)
+            for case in cases:
+                number = conflicts.get(case.listing.id, 0)
+                plan = self._plan_case(case, values, was_ahead=number < 0) if number <= 0 else None
+                if plan is not None:
+                    size = case.measure(list_needed(case.fields))
+                    planned[case.listing.id] = plan._replace(size=size, was_ahead=number < 0)
+        return planned
 
+    def _plan_case(self, case: _Case, values: Mapping[EditKey, ListingChange], *, was_ahead: bool) -> RevertPlan | None:
+        scope = self._options.scope
+        if len(case.edits) > _MAX_EDITS:
+            return RevertPlan(case.listing, {}, [Conflict("too_many_changes", ())])
+        last = next((edit for edit in case.edits if scope.includes(edit.source)), None)
+        if last is None or (case.has_own and not was_ahead):
+            return None
+        if (last.source.edit_revision, -case.listing.id if last.is_creation else last.number) >= self._start:
+            return None
+        return plan_revert(case.listing, case.fields, values, self._options.now, overwrite=scope.overwrite)
 
-def _plan_case(
-    case: _EditedListing,
-    values: Mapping[EditKey, ListingChange],
-    options: PlanOptions,
-    start: RevertPosition,
-    *,
-    was_ahead: bool,
-) -> RevertPlan | None:
-    """Return the plan of a listing, or None if it is not reverted, or was before."""
-    if len(case.edits) > _MAX_EDITS:
-        return RevertPlan({}, [Conflict("too_many_changes", ())])
-    last = next((edit for edit in case.edits if options.scope.includes(edit.source)), None)
-    if last is None or (case.has_own and not was_ahead):
-        return None
-    if start.has_passed(last.source.edit_revision, -case.listing.id if last.is_creation else last.number):
-        return None
-    return plan_revert(case.listing, case.fields, values, options.now, overwrite=options.scope.overwrite)
-
-
-async def _read_cases(
-    tx: Transaction, partition: Partition, ids: Sequence[int], options: PlanOptions
-) -> tuple[dict[int, _EditedListing], dict[EditKey, ListingChange]]:
-    """Return listings with their edits, and the values from before the edits that their plans need."""
-    keys = [(partition[0], one) for one in ids]
-    rows = await tx.fetch_many(revert_sql.GET_CREATED_LISTING, keys, revert_sql.GET_CREATED_LISTINGS)
-    edits, firsts, short = await _read_edits(tx, partition, ids, options.scope)
-    scopes = [options.scope, *(edit.undoes for found in edits.values() for edit in found if edit.undoes)]
-    are_grouped = any(scope.kind == "group" for scope in scopes)  # then a single create may have a row, too
-    created = [row for row in rows if row[-1] is not None and row[-1] >= firsts[row[0]]]
-    batches = {row[-1] for row in created if row[-2] is None or are_grouped}
-    heads = await tx.fetch_many(revert_sql.GET_SET_HEAD, [(*partition, one) for one in sorted(batches)])
-    sources = {head[0]: ChangeSource(*head) for head in heads}
-    cases = {}
-    for *columns, author, edit_revision in rows:
-        listing = build_listing(columns)
-        all_edits = edits.get(listing.id, [])
-        found = [one for one in all_edits if not (one.undoes and one.source.group_id == options.group_id)]
-        has_own = len(found) < len(all_edits)
-        if edit_revision is not None and edit_revision >= firsts[listing.id] and len(found) <= _MAX_EDITS:
-            source = sources.get(edit_revision)
-            if source is None:
-                moment = timestamps.parse_timestamp(listing.created_at)
-                source = ChangeSource(edit_revision, moment, author, "created")
-            found.append(Edit(source, 0, CREATION_FIELDS, is_creation=True))
-        fields = read_history(found, options.scope) if len(found) <= _MAX_EDITS else {}
-        cases[listing.id] = _EditedListing(listing, found, fields, list_needed(fields), has_own)
-    needed = set[EditKey]().union(*(case.needed for case in cases.values()))
-    values = {key: build_values(*short[key])[0] for key in needed & short.keys()}
-    rows = await tx.fetch_many(
-        revert_sql.GET_EDIT_VALUES, [(*partition, *key) for key in sorted(needed - short.keys())]
-    )
-    values |= {(edit, number): build_values(*changed)[0] for edit, number, *changed in rows}
-    return cases, values
-
-
-async def _read_edits(
-    tx: Transaction, partition: Partition, ids: Sequence[int], scope: RevertScope
-) -> tuple[dict[int, list[Edit]], dict[int, int], dict[EditKey, tuple[str, str]]]:
-    """Return the edits of listings in the scope and later, newest first, the first change set read, and short values.
-
-    If an earlier revert is among them, all that it undid is read, too.
-    """
-    scopes: dict[Any, RevertScope] = {}
-    await _read_scopes(tx, partition, scopes, {scope.subject} if scope.kind == "revert" else set())
-    firsts, wanted = dict.fromkeys(ids, _find_first(scope, scopes)), list(ids)
-    found: dict[int, list[Edit]] = {}
-    short: dict[EditKey, tuple[str, str]] = {}
-    while wanted:
-        keys = [(partition[0], one, firsts[one], _MAX_EDITS + 1) for one in wanted]
-        rows = await tx.fetch_many(revert_sql.LIST_EDITS, keys, revert_sql.LIST_EDITS_OF_LISTINGS)
-        await _read_scopes(tx, partition, scopes, {row[5] for row in rows if row[4] == "reverted"} - scopes.keys())
-        found |= {one: [] for one in wanted}
-        for listing_id, *source, number, fields, size, values in rows:
-            undoes = scopes.get(source[4]) if source[3] == "reverted" else None
-            edit = Edit(ChangeSource(*source), number, fields.split(","), size, undoes=undoes)
-            found[listing_id].append(edit)
-            if values is not None:
-                short[edit.key] = fields, values
-        lower = {
-            one: min((_find_first(edit.undoes, scopes) for edit in found[one] if edit.undoes), default=firsts[one])
-            for one in wanted
+    async def _read_cases(self, ids: Sequence[int]) -> list[_Case]:
+        keys = [(self._partition[0], one) for one in ids]
+        rows = await self._tx.fetch_many(revert_sql.GET_CREATED_LISTING, keys, revert_sql.GET_CREATED_LISTINGS)
+        edits, firsts = await self._read_edits(ids)
+        scopes = [self._options.scope, *(edit.undoes for found in edits.values() for edit in found if edit.undoes)]
+        are_grouped = any(scope.kind == "group" for scope in scopes)  # then a single create may have a row, too
+        batches = {
+            edit_revision
+            for listing_id, *_, author, edit_revision in rows
+            if edit_revision is not None and edit_revision >= firsts[listing_id] and (author is None or are_grouped)
         }
-        wanted = [one for one in wanted if lower[one] < firsts[one] and len(found[one]) <= _MAX_EDITS]
-        firsts |= {one: lower[one] for one in wanted}
-    return found, firsts, short
+        wanted = [(*self._partition, one) for one in sorted(batches)]
+        heads = await self._tx.fetch_many(revert_sql.GET_SET_HEAD, wanted)
+        sources = {edit_revision: ChangeSource(edit_revision, *source) for edit_revision, *source in heads}
+        cases = []
+        for *columns, author, edit_revision in rows:
+            listing = build_listing(columns)
+            all_edits = edits.get(listing.id, [])
+            group_id = self._options.group_id
+            found = [one for one in all_edits if not (one.undoes and one.source.group_id == group_id)]
+            has_own = len(found) < len(all_edits)
+            if edit_revision is not None and edit_revision >= firsts[listing.id] and len(found) <= _MAX_EDITS:
+                source = sources.get(edit_revision)
+                if source is None:
+                    moment = timestamps.parse_timestamp(listing.created_at)
+                    source = ChangeSource(edit_revision, moment, author, "created")
+                found.append(Edit(source, 0, CREATION_FIELDS, is_creation=True))
+            fields = read_history(found, self._options.scope) if len(found) <= _MAX_EDITS else {}
+            cases.append(_Case(listing, found, fields, has_own))
+        return cases
 
+    async def _read_values(self, cases: Sequence[_Case]) -> dict[EditKey, ListingChange]:
+        # Those from before the edits that the plans need. Short ones were read with the edits.
+        needed = set[EditKey]().union(*(list_needed(case.fields) for case in cases))
+        values = {
+            edit.key: build_values(edit.fields, edit.detail)[0]
+            for case in cases
+            for edit in case.edits
+            if edit.key in needed and edit.detail is not None
+        }
+        wanted = [(*self._partition, *key) for key in sorted(needed - values.keys())]
+        for *key, fields, detail in await self._tx.fetch_many(revert_sql.GET_EDIT_VALUES, wanted):
+            values[key[0], key[1]] = build_values(fields.split(","), detail)[0]
+        return values
 
-async def _read_scopes(tx: Transaction, partition: Partition, scopes: dict[Any, RevertScope], groups: set[int]) -> None:
-    """Add the scopes of reverts, by group, and of the reverts that these undid."""
-    while groups:
-        heads = await tx.fetch_many(revert_sql.GET_SCOPE_OF_GROUP, [(*partition, one) for one in sorted(groups)])
-        found = {group_id: build_scope(columns) for group_id, *columns in heads}
-        scopes |= found
-        groups = {one.subject for one in found.values() if one.kind == "revert"} - scopes.keys()
+    async def _read_edits(self, ids: Sequence[int]) -> tuple[dict[int, list[Edit]], dict[int, int]]:
+        # Returns the edits of listings in the scope and later, newest first, and the first change set read. If an
+        # earlier revert is among them, all that it undid is read, too.
+        scope = self._options.scope
+        if scope.kind == "revert":
+            await self._read_scopes({scope.subject})
+        firsts, wanted = dict.fromkeys(ids, self._find_first(scope)), list(ids)
+        found: dict[int, list[Edit]] = {}
+        while wanted:
+            keys = [(self._partition[0], one, firsts[one], _MAX_EDITS + 1) for one in wanted]
+            rows = await self._tx.fetch_many(revert_sql.LIST_EDITS, keys, revert_sql.LIST_EDITS_OF_LISTINGS)
+            await self._read_scopes({group_id for _, _, _, _, kind, group_id, *_ in rows if kind == "reverted"})
+            found |= {one: [] for one in wanted}
+            for listing_id, *columns, number, fields, size, detail in rows:
+                source = ChangeSource(*columns)
+                undoes = self._scopes.get(source.group_id) if source.kind == "reverted" else None
+                found[listing_id].append(Edit(source, number, fields.split(","), size, detail, undoes=undoes))
+            lower = {
+                one: min((self._find_first(edit.undoes) for edit in found[one] if edit.undoes), default=firsts[one])
+                for one in wanted
+            }
+            wanted = [one for one in wanted if lower[one] < firsts[one] and len(found[one]) <= _MAX_EDITS]
+            firsts |= {one: lower[one] for one in wanted}
+        return found, firsts
 
+    async def _read_scopes(self, groups: set[int]) -> None:
+        # Those of the reverts that these undid, too.
+        while groups := groups - self._scopes.keys():
+            wanted = [(*self._partition, one) for one in sorted(groups)]
+            heads = await self._tx.fetch_many(revert_sql.GET_SCOPE_OF_GROUP, wanted)
+            found = {group_id: build_scope(columns) for group_id, *columns in heads}
+            self._scopes |= found
+            groups = {one.subject for one in found.values() if one.kind == "revert"}
 
-def _find_first(scope: RevertScope, scopes: Mapping[Any, RevertScope]) -> int:
-    """Return the first change set of a scope and, if it is a revert, of what that undid."""
-    first = scope.first
-    while scope.kind == "revert" and scope.subject in scopes:
-        scope = scopes[scope.subject]
-        first = min(first, scope.first)
-    return first
+    def _find_first(self, scope: RevertScope) -> int:
+        # The first change set of a scope and, if it is a revert, of what that undid.
+        first = scope.first
+        while scope.kind == "revert" and scope.subject in self._scopes:
+            scope = self._scopes[scope.subject]
+            first = min(first, scope.first)
+        return first
 
+    async def _find_holders(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = [(*self._partition, name) for name in sorted(names)]
+        rows = await self._tx.fetch_many(sql.FIND_EXTERNAL_ID, wanted)
+        preview = self._options.preview or RevertPreview()
+        holders = {name: holder for holder, name in rows if holder not in preview.freed}
+        return holders | {name: preview.taken[name] for name in names if name in preview.taken}
 
-async def _find_holders(
-    tx: Transaction, partition: Partition, names: Iterable[str], overlay: RevertOverlay | None
-) -> dict[str, int]:
-    rows = await tx.fetch_many(sql.FIND_EXTERNAL_ID, [(*partition, name) for name in sorted(names)])
-    holders = {str(row[1]): int(row[0]) for row in rows}
-    if overlay is None:
-        return holders
-    holders = {name: holder for name, holder in holders.items() if holder not in overlay.freed}
-    return holders | {name: overlay.taken[name] for name in names if name in overlay.taken}
-
-
-async def _resolve(
-    tx: Transaction,
-    partition: Partition,
-    planned: Sequence[Planned],
-    done: int,
-    options: PlanOptions,
-    keep: set[int] | None,
-) -> Plans:
-    """Leave out changes that would clash with other listings' external ids, or exceed the account's limits.
-
-    Listings that take no external id come first, since they may make room.
-    """
-    ordered = sorted(planned, key=lambda one: one.claimed is not None)
-    names = {one.claimed for one in ordered if one.claimed is not None}
-    holders = await _find_holders(tx, partition, names, options.overlay)
-    if keep is not None and not keep.issuperset(set(holders.values()) - {one.listing.id for one in planned}):
-        raise HoldersChangedError
-    state = await tx.get(AccountState, sql.GET_ACCOUNT_SIZE, partition)
-    options = options._replace(limits=options.limits.override((state.max_listings, state.max_text_bytes)))
-    overlay = options.overlay
-    size = state.size if overlay is None else state.size.add(overlay.growth)
-    resolved, growth = _check_plans(ordered, holders, size, options)
-    while resolved != ordered:  # a listing that is left out keeps the external id that another one takes
-        ordered = resolved
-        resolved, growth = _check_plans(ordered, holders, size, options)
-    if overlay is not None:
-        overlay.growth = overlay.growth.add(growth)
-        overlay.handled |= {one.listing.id for one in resolved if not one.is_ahead}
-        overlay.freed |= {one.listing.id for one in resolved if one.frees}
-        overlay.taken |= {one.claimed: one.listing.id for one in resolved if one.claimed is not None}
-    return Plans(resolved, done, growth, state.edit_revision)
+    async def resolve(self, planned: Sequence[RevertPlan], done: int, keep: set[int] | None) -> Plans:
+        # Leaves out changes that would clash with other listings' external ids, or exceed the account's limits.
+        # Listings that take no external id come first, since they may make room.
+        ordered = sorted(planned, key=lambda one: one.claimed is not None)
+        holders = await self._find_holders({one.claimed for one in ordered if one.claimed is not None})
+        if keep is not None and not keep.issuperset(set(holders.values()) - {one.listing.id for one in planned}):
+            raise HoldersChangedError
+        state = await self._tx.get(AccountState, sql.GET_ACCOUNT_SIZE, self._partition)
+        limits = self._options.limits.override((state.max_listings, state.max_text_bytes))
+        preview = self._options.preview
+        size = state.size if preview is None else state.size.add(preview.growth)
+        resolved, growth = _check_plans(ordered, holders, size, limits, self._options.now)
+        while resolved != ordered:  # a listing that is left out keeps the external id that another one takes
+            ordered = resolved
+            resolved, growth = _check_plans(ordered, holders, size, limits, self._options.now)
+        return Plans(resolved, done, growth, state.edit_revision)
 
 
 def _check_plans(
-    planned: Sequence[Planned], holders: Mapping[str, int], size: AccountSize, options: PlanOptions
-) -> tuple[list[Planned], AccountSize]:
-    """Return the plans without the changes that are impossible if all others are written, and their growth.
-
-    `holders` are the ids of listings by external id, and `size` is the size of the account.
-    """
+    planned: Sequence[RevertPlan], holders: Mapping[str, int], size: AccountSize, limits: AccountLimits, now: int
+) -> tuple[list[RevertPlan], AccountSize]:
+    # Leaves out the changes that are impossible if all others are written. `holders`: listings by external id.
     freed = {one.listing.id for one in planned if one.frees}
     taken = {name: holder for name, holder in holders.items() if holder not in freed}
-    checked: list[Planned] = []
+    checked: list[RevertPlan] = []
     total = NO_GROWTH
     for one in planned:
-        listing, plan, claimed = one.listing, one.plan, one.claimed
-        if claimed is not None and taken.get(claimed, listing.id) != listing.id:
-            plan = leave_external_id(plan, listing, taken[claimed], options.now)
-        growth = measure_growth(listing, plan.changes)
+        plan, claimed = one, one.claimed
+        if claimed is not None and taken.get(claimed, one.listing.id) != one.listing.id:
+            plan = plan.leave_external_id(taken[claimed], now)
+        growth = measure_growth(one.listing, plan.changes)
         try:
-            options.limits.require_room(size.add(total), growth)
+            limits.require_room(size.add(total), growth)
         except Problem:
-            plan, growth = leave_all(plan, "account_full"), NO_GROWTH
+            plan, growth = plan.leave_all("account_full"), NO_GROWTH
         total = total.add(growth)
-        claimed = find_claimed(listing, plan.changes)
-        checked.append(one if plan is one.plan else one._replace(plan=plan, claimed=claimed))
+        checked.append(plan)
+        claimed = plan.claimed
         if claimed is not None:
-            taken[claimed] = listing.id
+            taken[claimed] = one.listing.id
     return checked, total

@@ -1,9 +1,10 @@
 """Find the change sets that a revert undoes, and the listings that they change. The scripts only read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from listings.domain import timestamps
+from listings.domain.changes import GroupOfChanges
 from listings.domain.errors import Problem
 from listings.domain.reverts import (
     Candidate,
@@ -26,7 +27,7 @@ _CLOCK_SECONDS = 60  # by which the clocks of machines may differ
 
 
 async def find_scope(tx: Transaction, partition: Partition, request: RevertRequest) -> FoundScope:
-    """Return the change sets that a request names. Raises Problem: change_not_found, changes_gone."""
+    """Return the change sets that a request names. Raises Problem: change_not_found, changes_gone, revert_running."""
     state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
     last, purged = state.edit_revision, state.purged_revision
     lost = await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)
@@ -41,29 +42,32 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
         return RevertScope(kind, subject, subject, subject, overwrite=overwrite), None
     if kind == "revert":
         rows = await tx.fetch(revert_sql.GET_GROUP_OF_REVERT, (*partition, subject))
-        if rows and rows[0][0] is None:
+        earlier, finished_at = rows[0] if rows else (0, 0)
+        if finished_at is None:
+            raise Problem("revert_running", f"Revert {subject} is not finished: try again later")
+        if earlier is None:
             return RevertScope(kind, 0, last + 1, last, overwrite=overwrite), None
-        group = (await _find_group(tx, partition, "reverted", rows[0][0], purged, lost)) if rows else []
+        group = (await _find_group(tx, partition, "reverted", earlier, purged, lost)) if rows else None
     elif isinstance(subject, str) and not subject.startswith("#"):
-        group = await tx.fetch(change_groups.FIND_GROUP, (*partition, subject))
+        group = await tx.find(GroupOfChanges, change_groups.FIND_GROUP, (*partition, subject))
     else:
         group_kind = "import" if kind == "import" else "bulk"
         group = await _find_group(tx, partition, group_kind, int(str(subject).removeprefix("#")), purged, lost)
-    if not group:
+    if group is None:
         raise Problem(
             "change_not_found", f"There is no {kind} with the {'name' if kind == 'group' else 'id'} {subject}"
         )
-    group_id, _, _, _, *times, last_id, _, _ = group[0]
-    _require_retained(group_id, purged, lost)
-    return RevertScope(kind, group_id, group_id, last_id, overwrite=overwrite), (times[0], times[1])
+    _require_retained(group.id, purged, lost)
+    scope = RevertScope(kind, group.id, group.id, group.last_id, overwrite=overwrite)
+    return scope, (group.started_at, group.ended_at)
 
 
 async def _find_group(
     tx: Transaction, partition: Partition, kind: str, group_id: int, purged: int, lost: Sequence[Row]
-) -> list[Row]:
+) -> GroupOfChanges | None:
     _require_retained(group_id, purged, lost)
-    rows: list[Row] = await tx.fetch(change_groups.GET_GROUP, (*partition, group_id))
-    return [row for row in rows if row[1] == kind]
+    group = await tx.find(GroupOfChanges, change_groups.GET_GROUP, (*partition, group_id))
+    return group if group is not None and group.kind == kind else None
 
 
 def _require_retained(subject: int, purged: int, lost: Sequence[Row]) -> None:
@@ -108,21 +112,23 @@ async def scan(
             found.append(Candidate(edit_revision, number, listing_id))
         if not (number or listing_id) and scope.includes(ChangeSource(edit_revision, *source)):
             created |= dict.fromkeys(decode_ids(serials, partition[0]), edit_revision)
-    stored = {row[0] for row in rows}
+    stored = {edit_revision for edit_revision, *_ in rows}
     gaps = [number for number in list_used(low, start.edit_revision, lost) if number not in stored]
     if gaps and scope.kind in {"change", "key"}:
         creates = await find_single_creates(tx, partition, gaps, state.purged_serial, page_creates)
-        created |= {
-            int(row[0]): int(row[2] or 0) for row in creates if scope.kind == "change" or row[1] == scope.subject
-        }
-    newer = await _find_newer(tx, partition[0], scope, created)
+        for listing_id, author, edit_revision, _ in creates:
+            if scope.kind == "change" or author == scope.subject:
+                created[listing_id] = edit_revision
+    wanted = [(partition[0], *one, scope.last, scope.subject, scope.since, scope.until) for one in created.items()]
+    statements = revert_sql.FIND_NEWER[scope.kind], revert_sql.FIND_NEWER_OF_LISTINGS[scope.kind]
+    newer = {one for (one,) in await tx.fetch_many(statements[0], wanted, statements[1])}
     found += [Candidate(created[one], -one, one) for one in created.keys() - newer]
-    rest = [one for one in sorted(found, reverse=True) if not start.has_passed(one.edit_revision, one.number)]
+    rest = [one for one in sorted(found, reverse=True) if one.position < start]
     return RevertStep(start, rest, RevertPosition(low - 1), low <= first)
 
 
 def _find_low(high: int, lost: Sequence[Row]) -> int:
-    """Return the id from which at most _MAX_ROWS ids up to `high` were used by change sets."""
+    # At most _MAX_ROWS ids up to `high` were used by change sets since the one that is returned.
     low = high - _MAX_ROWS + 1
     for first_lost, last_lost in reversed(lost):
         if low <= last_lost and first_lost <= high:
@@ -133,7 +139,7 @@ def _find_low(high: int, lost: Sequence[Row]) -> int:
 async def _read_whole_sets(
     tx: Transaction, partition: Partition, scope: RevertScope, high: int, low: int
 ) -> tuple[list[Row], int]:
-    """Return the rows of the change sets from `low` to `high`, or of the last ones, and the oldest of these sets."""
+    # Returns the rows from `low` to `high`, or of the last sets, and the oldest of these sets.
     limit = _MAX_ROWS
     while True:
         values = (high, low, limit, scope.last, scope.subject, scope.since, scope.until)
@@ -144,11 +150,3 @@ async def _read_whole_sets(
         if rows[0][0] != oldest:
             return [row for row in rows if row[0] != oldest], oldest + 1
         limit *= 2
-
-
-async def _find_newer(tx: Transaction, bucket: int, scope: RevertScope, created: Mapping[int, int]) -> set[int]:
-    """Return those of the created listings that the revert finds at a newer change."""
-    values = (scope.last, scope.subject, scope.since, scope.until)
-    wanted = [(bucket, *one, *values) for one in created.items()]
-    statements = revert_sql.FIND_NEWER[scope.kind], revert_sql.FIND_NEWER_OF_LISTINGS[scope.kind]
-    return {row[0] for row in (await tx.fetch_many(statements[0], wanted, statements[1]))} if wanted else set()

@@ -38,7 +38,6 @@ _SCOPE_CONDITIONS: Mapping[RevertKind, str] = {
 
 
 def _build_condition(kind: RevertKind, table: str, scope: Sequence[str]) -> str:
-    """Return the condition for the change sets of a scope: the last one, the subject, and the times."""
     last, subject, since, until = scope
     condition = _SCOPE_CONDITIONS[kind].format(subject=subject).replace("changes.", f"{table}.")
     return f"{condition} AND {table}.edit_revision <= {last} AND {table}.moment BETWEEN {since} AND {until}"
@@ -61,20 +60,19 @@ ORDER BY page.edit_revision DESC, page.number DESC
 """
 
 
-def _build_find_newer(kind: RevertKind) -> str:
-    return f"""
+_KINDS: Sequence[RevertKind] = ("change", "import", "revert", "group", "key")
+SCANS = {kind: _build_scan(kind) for kind in _KINDS}
+"""Changes, newest first. The last column tells whether the revert undoes the change, and none of its listing later."""
+
+FIND_NEWER = {
+    kind: f"""
 SELECT listing_id FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision >= $3
     AND {_build_condition(kind, "changes", ("$4", "$5", "$6", "$7"))}
 LIMIT 1
 """
-
-
-_KINDS: Sequence[RevertKind] = ("change", "import", "revert", "group", "key")
-SCANS = {kind: _build_scan(kind) for kind in _KINDS}
-"""Changes, newest first. The last column tells whether the revert undoes the change, and none of its listing later."""
-
-FIND_NEWER = {kind: _build_find_newer(kind) for kind in _KINDS}
+    for kind in _KINDS
+}
 """The listing, if the revert undoes a change of it since the change set that created it."""
 FIND_NEWER_OF_LISTINGS = {kind: build_each(statement) for kind, statement in FIND_NEWER.items()}
 
@@ -101,7 +99,7 @@ LIMIT 1
 """
 MAY_CLAIM_OF_LISTINGS = build_each(MAY_CLAIM)
 
-GET_GROUP_OF_REVERT = "SELECT group_id FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3"
+GET_GROUP_OF_REVERT = "SELECT group_id, finished_at FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3"
 GET_SCOPE_OF_GROUP = f"""
 SELECT group_id, {_SCOPE_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND group_id = $3
 """

@@ -1,36 +1,50 @@
-"""The methods of the store that revert change sets."""
+"""The methods of the store that revert change sets, a limited number of listings in each transaction."""
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from listings.domain.errors import Unavailable
+import msgspec
+from msgspec.structs import astuple, replace
+
+from listings.domain.accounts import require_enabled
+from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Actor
 from listings.domain.listings import IdempotencyRecord
+from listings.domain.model import Account
 from listings.domain.reverts import (
     MAX_STEP_LISTINGS,
     FoundScope,
     Revert,
     RevertConflict,
+    RevertCounts,
     RevertKey,
     RevertKind,
-    RevertOverlay,
+    RevertPlan,
     RevertPosition,
     RevertPreview,
     RevertRequest,
     RevertScope,
     RevertStep,
 )
-from listings.store import change_sql
-from listings.store.reverts import plans, scan
+from listings.store import change_sql, member_sql, sql
+from listings.store.mapping import Partition
+from listings.store.reverts import scan
 from listings.store.reverts import sql as revert_sql
-from listings.store.reverts import writes as revert_writes
-from listings.store.scripts import listings
+from listings.store.reverts.plans import HoldersChangedError, PlanOptions, Plans, build_scope, plan_step
+from listings.store.scripts import audit, listings
+from listings.store.scripts.bulk import update_many
+from listings.store.scripts.changes import ChangeSet, measure_change
 from listings.store.scripts.engine import Engine
-from listings.store.scripts.script import Script, ScriptedStore
+from listings.store.scripts.script import Script, ScriptedStore, Transaction
 
 T = TypeVar("T")
 
 _MAX_ATTEMPTS = 5
+
+_encode = msgspec.json.Encoder().encode
+_decode_names = msgspec.json.Decoder(list[str]).decode
 
 
 class ScriptedRevertStore(ScriptedStore):
@@ -45,7 +59,7 @@ class ScriptedRevertStore(ScriptedStore):
     async def find_revert_scope(self, bucket: int, account_id: int, request: RevertRequest) -> FoundScope:
         """Return the change sets to revert, of those that are stored now.
 
-        Raises Problem: change_not_found, changes_gone.
+        Raises Problem: change_not_found, changes_gone, revert_running (the revert to undo is unfinished).
         """
         return await self._run_reads(lambda tx: scan.find_scope(tx, (bucket, account_id), request))
 
@@ -55,11 +69,16 @@ class ScriptedRevertStore(ScriptedStore):
         return await self._run_reads(lambda tx: scan.scan(tx, partition, scope, start, statement))
 
     async def preview_revert(
-        self, bucket: int, account_id: int, scope: RevertScope, step: RevertStep, now: int, overlay: RevertOverlay
-    ) -> RevertPreview:
-        """Return what a step would do, and add it to the overlay. It ends early if the values are large."""
-        options = plans.PlanOptions(scope, self.engine.limits, now, overlay=overlay)
-        return await self._run_reads(lambda tx: revert_writes.preview(tx, (bucket, account_id), step, options))
+        self, bucket: int, account_id: int, scope: RevertScope, step: RevertStep, now: int, preview: RevertPreview
+    ) -> int:
+        """Add to the preview what a step would do, and return how many of its listings were planned.
+
+        It ends early if the values are large.
+        """
+        options = PlanOptions(scope, self.engine.limits, now, preview=preview)
+        plans = await self._run_reads(lambda tx: plan_step(tx, (bucket, account_id), step, options))
+        preview.add(plans.planned, plans.growth, now)
+        return plans.done
 
     async def find_earlier_revert(self, bucket: int, account_id: int, idempotency: IdempotencyRecord) -> int | None:
         """Return the id of the revert that was started with an idempotency key, or None.
@@ -84,9 +103,31 @@ class ScriptedRevertStore(ScriptedStore):
         Problem("revert_running") if the account has an unfinished revert, and Problem("account_disabled").
         """
         partition = (bucket, account_id)
-        return await self._run_step(
-            lambda tx: revert_writes.begin(tx, self.engine, partition, scope, step, actor, idempotency)
-        )
+
+        async def begin(tx: Transaction) -> Revert | int:
+            await _lock_account(tx, partition)
+            if idempotency is not None:
+                await self.engine.lock_counter(tx, bucket)
+                earlier = await listings.find_earlier_result(tx, partition, idempotency)
+                if earlier is not None:
+                    return int(earlier)
+            unfinished = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
+            if unfinished:
+                running = f"Revert {unfinished[0][0]} is still running"
+                raise Problem(
+                    "revert_running", f"{running}, and an account can have only one at a time: try again later"
+                )
+            await scan.require_stored(tx, partition, scope.first)
+            options = PlanOptions(scope, self.engine.limits, actor.moment)
+            plans = await plan_step(tx, partition, step, options, partial(self._lock_step, tx, partition))
+            key = RevertKey(*partition, await tx.get(int, revert_sql.RAISE_LAST_REVERT, partition))
+            begun = Revert(key, scope, actor.key_id, actor.moment, step.start, RevertCounts(), None)
+            await tx.fetch(revert_sql.ADD_REVERT, (*key, *astuple(scope), actor.key_id, actor.moment, *step.start))
+            if idempotency is not None:
+                await listings.store_result(tx, partition, idempotency, str(key.id))
+            return await self._write_step(tx, begun, step, plans, actor.moment, 0)
+
+        return await self._run_step(begin)
 
     def choose_revert_step_size(self) -> int:
         """Return the maximum: with row locks, a step does not delay the writes of other accounts."""
@@ -103,19 +144,25 @@ class ScriptedRevertStore(ScriptedStore):
 
         Raises Problem("account_disabled"). The account is not erased during a step.
         """
-        return await self._run_step(lambda tx: revert_writes.advance(tx, self.engine, key, step, worker, now))
 
-    async def _run_step(self, script: Script[T]) -> T:
-        """Run a step, again if other writes pass on external ids between its reads and its locks."""
-        for _ in range(_MAX_ATTEMPTS):
-            with suppress(plans.HoldersChangedError):
-                return await self._run_script(script)
-        raise Unavailable("Other writes change the same external ids: try again later")
+        async def advance(tx: Transaction) -> Revert | None:
+            await _lock_account(tx, key[:2])
+            leased = await tx.fetch(revert_sql.LEASE_REVERT, (*key, worker, now))
+            if not leased:
+                return None
+            *columns, revision = leased[0]
+            revert = _build_revert(*columns)
+            if revert.position != step.start:
+                return None
+            options = PlanOptions(revert.scope, self.engine.limits, now, key, revert.group_id)
+            plans = await plan_step(tx, key[:2], step, options, partial(self._lock_step, tx, key[:2]))
+            return await self._write_step(tx, revert, step, plans, now, revision)
+
+        return await self._run_step(advance)
 
     async def get_revert(self, key: RevertKey) -> Revert | None:
         """Return a revert, or None if it does not exist."""
-        rows = await self._fetch(revert_sql.GET_REVERT, *key)
-        return revert_writes.build_revert(rows[0]) if rows else None
+        return await self._find(_build_revert, revert_sql.GET_REVERT, *key)
 
     async def list_undone(self, bucket: int, account_id: int, count: int) -> set[tuple[RevertKind, int]]:
         """Return the kinds and subjects of the scopes that the last `count` reverts have undone without a conflict.
@@ -130,10 +177,110 @@ class ScriptedRevertStore(ScriptedStore):
 
     async def page_revert_conflicts(self, key: RevertKey, after: int, count: int) -> list[RevertConflict]:
         """Return at most `count` conflicts of a revert with numbers above `after`, in their order."""
-        rows = await self._fetch(revert_sql.PAGE_CONFLICTS, *key, after, count)
-        return [revert_writes.build_conflict(row) for row in rows]
+        return [
+            RevertConflict(number, listing_id, external_id, reason, _decode_names(fields), subject)
+            for number, listing_id, external_id, reason, fields, subject in await self._fetch(
+                revert_sql.PAGE_CONFLICTS, *key, after, count
+            )
+        ]
 
     async def list_running_reverts(self, worker: bytes, now: int) -> list[Revert]:
         """Return the unfinished reverts of all enabled accounts, except those on which another worker is working."""
-        rows = await self._fetch(revert_sql.LIST_RUNNING_REVERTS, worker, now)
-        return [revert_writes.build_revert(row) for row in rows]
+        return await self._list(_build_revert, revert_sql.LIST_RUNNING_REVERTS, worker, now)
+
+    async def _run_step(self, script: Script[T]) -> T:
+        # Again if other writes pass on external ids between its reads and its locks.
+        for _ in range(_MAX_ATTEMPTS):
+            with suppress(HoldersChangedError):
+                return await self._run_script(script)
+        raise Unavailable("Other writes change the same external ids: try again later")
+
+    async def _lock_step(self, tx: Transaction, partition: Partition, ids: Sequence[int]) -> None:
+        if ids:
+            await self.engine.lock_listings(tx, partition, ids)
+        await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=True)
+
+    async def _write_step(
+        self, tx: Transaction, revert: Revert, step: RevertStep, plans: Plans, now: int, revision: int
+    ) -> Revert:
+        # The first change adds the audit event.
+        partition, group_id, planned = revert.key[:2], revert.group_id, plans.planned
+        is_first = group_id is None
+        if any(one.changes for one in planned):
+            group_id = group_id or plans.edit_revision + 1
+            change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=group_id)
+            raised = await self._write_plans(tx, partition, plans, change_set)
+            revision = raised if is_first else revision
+        await _store_conflicts(tx, revert.key, planned, revert.counts.conflicts)
+        counts = revert.counts.add(planned)
+        if is_first and group_id is not None:
+            started, detail = Actor(revert.actor, revert.started_at), audit.encode_detail(counts)
+            await audit.record_edit(tx, partition, revision, started, "reverted", detail, revert.key.id)
+        elif group_id is not None and counts != revert.counts:
+            await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, revision, audit.encode_detail(counts)))
+        position, is_over = step.find_end(plans.done)
+        finished_at = now if is_over else None
+        progress = (*position, *astuple(counts), finished_at, group_id)
+        await tx.fetch(revert_sql.ADVANCE_REVERT, (*revert.key, *progress, revision))
+        return replace(revert, position=position, counts=counts, finished_at=finished_at, group_id=group_id)
+
+    async def _write_plans(self, tx: Transaction, partition: Partition, plans: Plans, change_set: ChangeSet) -> int:
+        # The changes that take no external id come first. Returns the account's revision.
+        raised = await tx.fetch(sql.RAISE_REVISION, (*partition, *plans.growth, change_set.step, 0))
+        ((revision, edit_revision, edited_at),) = raised
+        change_set.begin(edit_revision, edited_at)
+        changed = [one for one in plans.planned if one.changes]
+        edited = [(replace(one.listing, **dict(one.changes)), one.changes) for one in changed if one.claimed is None]
+        await update_many(tx, self.engine, partition, edited)
+        await _free_claimed(tx, partition, plans.planned)
+        for one in changed:
+            if one.claimed is not None:
+                await listings.update(tx, self.engine, one.listing.id, one.changes)
+            await change_set.add_changed(tx, one.listing, one.changes)
+        await change_set.write(tx)
+        return int(revision)
+
+
+def _build_revert(*row: Any) -> Revert:  # noqa: ANN401 - REVERT_COLUMNS
+    bucket, account_id, revert_id, *scope, actor, started_at, edit_revision, number = row[:-5]
+    reverted, unchanged, conflicts, finished_at, group_id = row[-5:]
+    key, position = RevertKey(bucket, account_id, revert_id), RevertPosition(edit_revision, number)
+    counts = RevertCounts(reverted, unchanged, conflicts)
+    return Revert(key, build_scope(scope), actor, started_at, position, counts, finished_at, group_id)
+
+
+async def _lock_account(tx: Transaction, partition: Partition) -> None:
+    # So that it is not erased meanwhile.
+    require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (partition[1],), locks=True))
+
+
+async def _free_claimed(tx: Transaction, partition: Partition, planned: Sequence[RevertPlan]) -> None:
+    # Other listings of the step take these external ids: a unique index is checked after each row.
+    takers = {one.claimed: one.listing.id for one in planned if one.claimed is not None}
+    passed_on = [
+        one.listing.id
+        for one in planned
+        if one.changes.get("deleted_at") is None  # a deleted listing keeps it, and conflicts with no other one
+        and takers.get(one.held or "", one.listing.id) != one.listing.id
+    ]
+    if passed_on:
+        await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
+
+
+async def _store_conflicts(tx: Transaction, key: RevertKey, planned: Sequence[RevertPlan], stored: int) -> None:
+    # They get the next numbers. Listings that lost their external ids ahead of their turn are marked.
+    was_ahead = [(*key, -one.listing.id) for one in planned if one.was_ahead and not one.is_ahead]
+    removed = await tx.fetch_many(revert_sql.DELETE_CONFLICT, was_ahead)
+    found = [(one.listing.id, conflict) for one in planned for conflict in one.conflicts]
+    rows = [
+        (*key, number, listing_id, conflict.reason, _encode(conflict.fields).decode(), conflict.subject)
+        for number, (listing_id, conflict) in enumerate(found, stored + 1)
+    ]
+    rows += [
+        (*key, -one.listing.id, one.listing.id, "external_id_taken", "[]", None) for one in planned if one.is_ahead
+    ]
+    if rows:
+        await tx.fetch_many(revert_sql.ADD_CONFLICT, rows)
+    size = sum(measure_change(fields) for *_, fields, _ in rows) - sum(size for (size,) in removed)
+    if size:
+        await tx.fetch(change_sql.ADD_HISTORY_BYTES, (*key[:2], size))

@@ -10,9 +10,7 @@ from msgspec.structs import astuple
 
 from listings.domain.history import Actor, EventKind
 from listings.domain.imports import ImportKey, ImportProgress, RowOutcome, count_outcomes
-from listings.domain.model import ListingChange, bucket_of
-from listings.domain.reverts import RevertCounts
-from listings.domain.revisions import Revisions
+from listings.domain.model import Revisions, bucket_of
 from listings.store import member_sql, sql
 from listings.store.mapping import Partition
 from listings.store.scripts.script import Transaction
@@ -25,8 +23,15 @@ async def record_event(
     partition = (bucket_of(account_id), account_id)
     revision = (await tx.get(Revisions, sql.GET_REVISIONS, partition, locks=True)).revision
     last = await tx.get(int, member_sql.GET_LAST_NUMBER, (*partition, revision))
-    values = (revision, last + 1, actor.moment, actor.key_id, kind, subject, _encode(detail))
+    values = (revision, last + 1, actor.moment, actor.key_id, kind, subject, encode_detail(detail))
     await tx.fetch(member_sql.ADD_EVENT, (*partition, *values))
+
+
+async def record_edit(  # noqa: PLR0913, PLR0917 - the columns
+    tx: Transaction, partition: Partition, revision: int, actor: Actor, kind: EventKind, detail: str, subject: int
+) -> None:
+    """Store the event of a batch, an import, a bulk action or a revert, with the revision of its first edit."""
+    await tx.fetch(member_sql.ADD_EVENT, (*partition, revision, 0, actor.moment, actor.key_id, kind, subject, detail))
 
 
 async def record_batch(
@@ -34,8 +39,8 @@ async def record_batch(
 ) -> None:
     """Store one event for a batch. `change_set` is its edit revision, `ids_by_kind` are the listings that it edited."""
     revisions = await tx.get(Revisions, sql.GET_REVISIONS, partition)
-    detail = _encode({kind: ids for kind, ids in ids_by_kind.items() if ids})
-    await _record_edit(tx, partition, revisions.revision, actor, "batch", detail, change_set)
+    detail = encode_detail({kind: ids for kind, ids in ids_by_kind.items() if ids})
+    await record_edit(tx, partition, revisions.revision, actor, "batch", detail, change_set)
 
 
 async def record_import(
@@ -51,47 +56,13 @@ async def record_import(
     counts = {name: getattr(before, name) + done[name] for name in names}
     detail = {name: count for name, count in counts.items() if count or name in {"created", "updated"}}
     ((found, import_id),) = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
-    if found is not None and (await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, found, _encode(detail)))):
+    if found is not None and (await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, found, encode_detail(detail)))):
         return
     revision = (await tx.get(Revisions, sql.GET_REVISIONS, partition)).revision
-    await _record_edit(tx, partition, revision, actor, "import", _encode(detail), import_id)
+    await record_edit(tx, partition, revision, actor, "import", encode_detail(detail), import_id)
     await tx.fetch(member_sql.SET_IMPORT_REVISION, (*astuple(key), revision))
 
 
-async def record_revert(
-    tx: Transaction, partition: Partition, revision: int, actor: Actor, revert_id: int, counts: RevertCounts
-) -> None:
-    """Store the event of a revert, which has the revision of its first edit."""
-    await _record_edit(tx, partition, revision, actor, "reverted", _encode(counts), revert_id)
-
-
-async def record_bulk(  # noqa: PLR0913 - the columns
-    tx: Transaction, partition: Partition, revision: int, actor: Actor, group_id: int, detail: str, *, is_first: bool
-) -> None:
-    """Store the event of a bulk action, or new details in it."""
-    if is_first:
-        await _record_edit(tx, partition, revision, actor, "bulk", detail, group_id)
-    else:
-        await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, revision, detail))
-
-
-async def update_revert(tx: Transaction, partition: Partition, revision: int, counts: RevertCounts) -> None:
-    """Store new totals in the event of a revert."""
-    await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, revision, _encode(counts)))
-
-
-def choose_kind(changes: ListingChange) -> EventKind:
-    """Return the kind of an edit of one listing."""
-    if "deleted_at" not in changes:
-        return "updated"
-    return "restored" if changes["deleted_at"] is None else "deleted"
-
-
-async def _record_edit(  # noqa: PLR0913, PLR0917 - the columns
-    tx: Transaction, partition: Partition, revision: int, actor: Actor, kind: EventKind, detail: str, subject: int
-) -> None:
-    await tx.fetch(member_sql.ADD_EVENT, (*partition, revision, 0, actor.moment, actor.key_id, kind, subject, detail))
-
-
-def _encode(detail: object) -> str:
+def encode_detail(detail: object) -> str:
+    """Return the detail of an event as JSON."""
     return "" if detail is None else msgspec.json.encode(detail).decode()

@@ -87,12 +87,11 @@ async def _prepare(tx: Transaction, engine: Engine, batch: Batch, writer: BulkWr
 
 
 def _rolls_back(batch: Batch, results: Sequence[Step | StepResult]) -> bool:
-    """Return whether the batch is rolled back. Pass its steps before it runs, or its results after."""
+    # Receives the steps of the batch before it runs, or its results after.
     return batch.dry_run or (batch.atomic and any(isinstance(result, Problem) for result in results))
 
 
 async def _require_state(tx: Transaction, partition: Partition, batch: Batch, *, locks: bool = True) -> int | None:
-    """Check and return the account's edit revision, if the batch depends on it. Locks the state if `locks`."""
     if batch.require_state is None:
         return None
     state = await tx.find(AccountState, sql.GET_ACCOUNT_SIZE, partition, locks=locks)
@@ -102,14 +101,12 @@ async def _require_state(tx: Transaction, partition: Partition, batch: Batch, *,
 
 
 class _Steps:
-    """Runs the steps of a batch. None needs a savepoint, because a step is rejected before it writes anything."""
-
+    # None needs a savepoint, because a step is rejected before it writes anything.
     def __init__(self, writer: BulkWriter, *, with_previews: bool) -> None:
         self._writer = writer
         self._preview_room = MAX_PREVIEW_CHARACTERS if with_previews else -1
 
     async def run(self, tx: Transaction, step: Step) -> StepResult:
-        """Run one step."""
         try:
             if isinstance(step, PutStep):
                 return await self._put(tx, step)
@@ -145,7 +142,6 @@ class _Steps:
         return self._preview(result, values, {name: edited[name] for name in names})
 
     def _preview(self, result: int | Listing, before: ListingChange | None, after: ListingChange) -> StepResult:
-        """Return the result with a preview, if there is room for it."""
         values = [*(before or {}).values(), *after.values()]
         self._preview_room -= sum(len(value) for value in values if isinstance(value, str))
         return Preview(result, before, after) if self._preview_room >= 0 else result

@@ -115,7 +115,12 @@ class BulkWriter:
         self._changed[listing.id] = (changed, changes)
         self._changed_characters += len(changed.content)
         self._changes += 1
-        self._remember(listing, changed)
+        if listing.id in self.known:
+            self.known[listing.id] = changed
+        if listing.external_id is not None and listing.deleted_at is None:
+            self._holders[listing.external_id] = None
+        if changed.external_id is not None and changed.deleted_at is None:
+            self._holders[changed.external_id] = listing.id
         return changed
 
     async def finish(self, tx: Transaction) -> None:
@@ -132,7 +137,7 @@ class BulkWriter:
     async def _require_acceptable(
         self, tx: Transaction, listing: Listing | None, decision: ImportedListing | ListingChange
     ) -> None:
-        """Raise Problem if an external id is taken or the account is full. Otherwise add the account's growth."""
+        # Adds the account's growth, unless the edit is rejected.
         claimed = find_claimed(listing, decision)
         if claimed is not None:
             holder = await self.find_holder(tx, claimed)
@@ -144,7 +149,7 @@ class BulkWriter:
             self._growth = self._growth.add(growth)
 
     async def _make_room(self, tx: Transaction, listing: Listing, changes: ListingChange) -> None:
-        """Write the pending edits if a change of the listing depends on them, or if they take too much memory."""
+        # A change may depend on the pending edits, and they must not take too much memory.
         if (
             self._created
             or listing.id in self._changed
@@ -152,14 +157,6 @@ class BulkWriter:
             or self._changed_characters >= _MAX_PENDING_CHARACTERS
         ):
             await self._write_pending(tx)
-
-    def _remember(self, before: Listing, after: Listing) -> None:
-        if before.id in self.known:
-            self.known[before.id] = after
-        if before.external_id is not None and before.deleted_at is None:
-            self._holders[before.external_id] = None
-        if after.external_id is not None and after.deleted_at is None:
-            self._holders[after.external_id] = after.id
 
     async def _write_pending(self, tx: Transaction) -> None:
         created, self._created = self._created, {}

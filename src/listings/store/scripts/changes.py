@@ -7,12 +7,11 @@ import msgspec
 from msgspec.structs import astuple
 
 from listings.domain.account_limits import CHANGE_BYTES, count_bytes
-from listings.domain.history import Actor, EventKind
+from listings.domain.history import Actor, EventKind, choose_kind
 from listings.domain.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange, Value
 from listings.store import change_groups, change_sql, member_sql, sql
 from listings.store.mapping import Partition, Row
-from listings.store.scripts.audit import choose_kind
 from listings.store.scripts.script import Transaction
 
 encode = msgspec.json.Encoder().encode
@@ -22,7 +21,7 @@ MARKER_INTERVAL = 256
 
 _MAX_PENDING_CHARACTERS = 1024 * 1024  # that the changes of one transaction may have in memory
 _PAIR = 2
-_MIN_CUT_CHARACTERS = 32  # of a value that is stored as what differs
+_MIN_CUT_CHARACTERS = 32  # that a new value must share with the old one, to be stored as a difference
 MAX_AHEAD_SECONDS = 60
 """A stored time that is further ahead comes from a wrong clock."""
 
@@ -43,7 +42,7 @@ def encode_values(before: Listing, changes: ListingChange) -> tuple[str, str]:
 
 
 def _cut_value(old: Value, new: Value) -> tuple[Value, ...]:
-    """Return both values or, if they are texts with a long common start and end, what `join_value` takes."""
+    # Texts with a long common start and end become what `join_value` takes.
     if not isinstance(old, str) or not isinstance(new, str) or len(new) < _MIN_CUT_CHARACTERS:
         return old, new
     start = _count_common(old, new)
@@ -54,7 +53,6 @@ def _cut_value(old: Value, new: Value) -> tuple[Value, ...]:
 
 
 def _count_common(one: str, other: str) -> int:
-    """Return the number of characters with which both texts begin."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -202,7 +200,7 @@ class ChangeSet:
             await change_groups.add(tx, self._partition, self._group_id, self._kind, actor, self.edit_revision, changes)
 
     async def _write_pending(self, tx: Transaction, actor: Actor) -> int:
-        """Store the changes that are in memory. Return the time of the change set."""
+        # Returns the time of the change set.
         if self._settled is None:
             self._settled = await settle_moment(tx, self._partition, actor.moment, self._last_moment)
         if self._import_key is not None and self._group_id is None:
@@ -220,7 +218,6 @@ class ChangeSet:
         return self._settled
 
     async def _find_import_id(self, tx: Transaction, key: ImportKey) -> int:
-        """Return the id of the import: the edit revision of its first change set."""
         ((_, import_id),) = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
         if import_id is None:
             import_id = self.edit_revision

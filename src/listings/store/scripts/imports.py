@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import astuple
 
 from listings.domain.errors import Problem
-from listings.domain.history import Actor
+from listings.domain.history import Actor, choose_kind
 from listings.domain.imports import (
     Edit,
     ImportBatch,
@@ -16,9 +16,8 @@ from listings.domain.imports import (
     NoRoomToCreateError,
     RowOutcome,
     count_outcomes,
-    name_change,
 )
-from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, bucket_of
+from listings.domain.model import BUCKETS, ImportedListing, Listing, bucket_of
 from listings.store import change_sql, sql
 from listings.store.mapping import build_listing
 from listings.store.scripts import audit
@@ -102,13 +101,11 @@ class ScriptedImportStore(ScriptedStore):
         return outcomes
 
 
-def _build_progress(*columns: Any) -> ImportProgress:  # noqa: ANN401 - of several types
+def _build_progress(*columns: Any) -> ImportProgress:  # noqa: ANN401 - the types differ
     return ImportProgress(**dict(zip(ImportProgress.__struct_fields__, columns, strict=True)))
 
 
 class _BatchImporter:
-    """Imports one batch."""
-
     def __init__(self, engine: Engine, key: ImportKey, last_serial: int, actor: Actor | None) -> None:
         self._engine = engine
         self._partition = (key.bucket, key.account_id)
@@ -117,7 +114,7 @@ class _BatchImporter:
         self._writer.last_serial = last_serial
 
     async def prepare(self, tx: Transaction, rows: Sequence[ImportRow]) -> None:
-        """Prepare the account, and read the listings that the rows name, those of other accounts included."""
+        # Listings of other accounts are read, too.
         indexed = await self._engine.prepare_account(tx, self._partition, len(rows))
         ids = list(dict.fromkeys(row.listing_id for row in rows if row.listing_id is not None))
         external_ids = [row.external_id for row in rows if row.external_id is not None]
@@ -129,7 +126,6 @@ class _BatchImporter:
             known |= {row[0]: build_listing(row) for row in (await tx.fetch_many(sql.GET_LISTING, others))}
 
     async def import_row(self, tx: Transaction, row: ImportRow) -> RowOutcome:
-        """Create or change the row's listing, as its `decide` returns."""
         listing = await self._find_listing(tx, row)
         try:
             decision = row.decide(listing)
@@ -139,11 +135,15 @@ class _BatchImporter:
             return await self._create(tx, row, decision)
         if not decision or listing is None:
             return "unchanged"
+        count = row.count_edits(listing)
+        values = (self._partition[0], listing.id, count)
+        edits = (await tx.fetch(change_sql.LIST_EDITS, values)) if count else []
         try:
-            await self._writer.change(tx, listing, decision, await self._check_edits(tx, row, listing, decision))
+            base_version = row.check(listing, decision, [Edit(*edit) for edit in edits])
+            await self._writer.change(tx, listing, decision, base_version)
         except Problem as problem:
             return problem
-        return name_change(decision)
+        return choose_kind(decision)
 
     async def _create(self, tx: Transaction, row: ImportRow, listing: ImportedListing) -> RowOutcome:
         try:
@@ -153,22 +153,11 @@ class _BatchImporter:
             return NoRoomToCreateError(problem.code, problem.message) if is_full else problem
         return "created"
 
-    async def _check_edits(
-        self, tx: Transaction, row: ImportRow, listing: Listing, changes: ListingChange
-    ) -> int | None:
-        """Return `row.check`, for which the listing's later edits are read if there are any."""
-        count = row.count_edits(listing)
-        values = (self._partition[0], listing.id, count)
-        edits = (await tx.fetch(change_sql.LIST_EDITS, values)) if count else []
-        return row.check(listing, changes, [Edit(*edit) for edit in edits])
-
     async def finish(self, tx: Transaction) -> None:
-        """Write the rows, the account's counts, and the change set."""
         await self._writer.finish(tx)
         await self._change_set.write(tx)
 
     async def _find_listing(self, tx: Transaction, row: ImportRow) -> Listing | None:
-        """Return the listing with the row's id, or else with its external id."""
         if row.listing_id is not None:
             return await self._writer.find(tx, row.listing_id)
         holder = None if row.external_id is None else (await self._writer.find_holder(tx, row.external_id))

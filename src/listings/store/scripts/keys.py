@@ -98,10 +98,7 @@ class ScriptedKeyStore(ScriptedStore):
 
 
 async def _find_successor(tx: Transaction, old: ApiKey) -> int | None:
-    """Return the id of the key that already replaced this one, or None.
-
-    A key without an expiry was never rotated, so its account's activity is not searched.
-    """
+    # A key without an expiry was never rotated, so its account's activity is not searched.
     if old.expires_at is None:
         return None
     return await tx.find(int, sql.FIND_SUCCESSOR, (bucket_of(old.account_id), old.account_id, str(old.id)))

@@ -4,16 +4,15 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import astuple
 
-from listings.domain.account_limits import NO_GROWTH, AccountSize, measure_growth, measure_new
+from listings.domain.account_limits import AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
 from listings.domain.external_ids import build_taken_problem, find_claimed
-from listings.domain.history import Actor
+from listings.domain.history import Actor, choose_kind
 from listings.domain.listings import AddResult, AddStep, Decide, IdempotencyRecord
-from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, bucket_of
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, Revisions, bucket_of
 from listings.store import change_groups, search_sql, sql
 from listings.store.mapping import AccountState, Partition, Row, build_listing
-from listings.store.scripts import audit, changes
+from listings.store.scripts import changes
 from listings.store.scripts.engine import Engine, SingleEdit
 from listings.store.scripts.script import Transaction
 
@@ -31,23 +30,6 @@ class Added(NamedTuple):
 
     result: AddResult
     revisions: Revisions | None
-
-
-class _Created(NamedTuple):
-    """A new listing's id, the account's revisions after it, and whether the account has become large."""
-
-    listing_id: int
-    revisions: Revisions
-    must_index: bool
-
-
-class _Edit(NamedTuple):
-    """A listing before and after a change, which may be empty, and the growth of its account."""
-
-    before: Listing
-    listing: Listing
-    changes: ListingChange
-    growth: AccountSize
 
 
 # Single listings
@@ -80,17 +62,27 @@ async def add(
 async def change(tx: Transaction, engine: Engine, listing_id: int, decide: Decide, actor: Actor | None) -> Listing:
     """Change a listing as `decide` returns, and return the new listing. Without an actor, record no audit event."""
     rows = await tx.fetch(sql.GET_LISTING, (bucket_of(listing_id), listing_id), locks=True)
-    edit = await _edit(tx, engine, listing_id, build_listing(rows[0]) if rows else None, decide)
-    partition = (bucket_of(listing_id), edit.listing.account_id)
-    if edit.changes and actor is None:
-        await tx.fetch(sql.RAISE_REVISION, (*partition, *edit.growth, 0, 0))
-    elif edit.changes and actor is not None:
-        values = changes.encode_values(edit.before, edit.changes)
-        single = SingleEdit(actor, audit.choose_kind(edit.changes), listing_id, *values)
-        stored = edit.growth.history_bytes + changes.measure_change(single.detail)
-        await engine.record_edit(tx, partition, edit.growth._replace(history_bytes=stored), single)
-        await change_groups.add_single(tx, partition, actor)
-    return edit.listing
+    before = build_listing(rows[0]) if rows else None
+    change = decide(before)
+    if before is None:
+        raise AssertionError(f"decide accepted the missing listing {listing_id}")
+    if not change:
+        return before
+    partition, growth = (bucket_of(listing_id), before.account_id), measure_growth(before, change)
+    claimed = find_claimed(before, change)
+    if claimed is not None:
+        await require_free(tx, partition, claimed, listing_id)
+    if max(growth[:2]) > 0:
+        await require_room(tx, engine, partition, growth)
+    changed = await update(tx, engine, listing_id, change)
+    if actor is None:
+        await tx.fetch(sql.RAISE_REVISION, (*partition, *growth, 0, 0))
+        return changed
+    single = SingleEdit(actor, choose_kind(change), listing_id, *changes.encode_values(before, change))
+    stored = growth.history_bytes + changes.measure_change(single.detail)
+    await engine.record_edit(tx, partition, growth._replace(history_bytes=stored), single)
+    await change_groups.add_single(tx, partition, actor)
+    return changed
 
 
 async def update(
@@ -121,14 +113,10 @@ def build_new(step: AddStep) -> ImportedListing:
 
 async def _add_new(
     tx: Transaction, engine: Engine, partition: Partition, step: AddStep, actor: Actor | None = None
-) -> _Created:
-    """Store a listing. The caller must start to index the account if `must_index`.
-
-    With an `actor`, the create is an audit event and a change set of its own. While a large account is being indexed,
-    the listing may be left to the index steps.
-
-    Raises Problem: account_full, external_id_taken, and that of `step.require_room`.
-    """
+) -> tuple[int, Revisions, bool]:
+    # Returns the new id, the account's revisions, and whether the account has become large, so that it must be indexed.
+    # With an `actor`, the create is an audit event and a change set of its own. While a large account is being indexed,
+    # the listing may be left to the index steps.
     new = step.new
     if new.external_id is not None:
         await require_free(tx, partition, new.external_id)
@@ -154,24 +142,7 @@ async def _add_new(
     if index_now:
         await engine.index_words(tx, partition[1], [(listing_id, new.title, new.content)])
     must_index = count >= search_sql.MIN_INDEXED_LISTINGS and not indexed
-    return _Created(listing_id, Revisions(revision, edit_revision), must_index)
-
-
-async def _edit(tx: Transaction, engine: Engine, listing_id: int, listing: Listing | None, decide: Decide) -> _Edit:
-    """Change a listing, unless `decide` raises a Problem. The caller must raise the revision."""
-    change = decide(listing)
-    if listing is None:
-        raise AssertionError(f"decide accepted the missing listing {listing_id}")
-    if not change:
-        return _Edit(listing, listing, change, NO_GROWTH)
-    partition, growth = (bucket_of(listing_id), listing.account_id), measure_growth(listing, change)
-    claimed = find_claimed(listing, change)
-    if claimed is not None:
-        await require_free(tx, partition, claimed, listing_id)
-    if max(growth[:2]) > 0:
-        await require_room(tx, engine, partition, growth)
-    changed = await update(tx, engine, listing_id, change)
-    return _Edit(listing, changed, change, growth)
+    return listing_id, Revisions(revision, edit_revision), must_index
 
 
 async def require_acceptable(tx: Transaction, engine: Engine, partition: Partition, new: NewListing) -> None:

@@ -42,7 +42,7 @@ class ScriptedMemberStore(ScriptedStore):
         return await self._find(str, member_sql.GET_PASSWORD, account_id)
 
     @transaction
-    async def set_password(  # noqa: PLR0913 - what is stored with a password
+    async def set_password(  # noqa: PLR0913 - the values of one transaction
         self,
         tx: Transaction,
         account_id: int,
@@ -243,10 +243,7 @@ class ScriptedMemberStore(ScriptedStore):
     async def _erase_first_rows(
         self, tx: Transaction, account_id: int, statement: str, count: int, disabled_at: int
     ) -> bool:
-        """Erase the first `count` rows.
-
-        Return False, with nothing written, if there are fewer or the account was enabled.
-        """
+        # Returns False, with nothing written, if there are fewer rows or the account was enabled.
         if (await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True)).disabled_at != disabled_at:
             return False
         partition = (bucket_of(account_id), account_id)
@@ -288,12 +285,12 @@ class ScriptedMemberStore(ScriptedStore):
         return True
 
 
-def _build_session(*columns: Any) -> tuple[Session, Account]:  # noqa: ANN401 - of two types
+def _build_session(*columns: Any) -> tuple[Session, Account]:  # noqa: ANN401 - the types differ
     return Session(*columns[:_SESSION_COLUMNS]), Account(*columns[_SESSION_COLUMNS:])
 
 
 async def _set_password(tx: Transaction, account_id: int, password_hash: str, actor: Actor, keep: str | None) -> None:
-    """Store a password hash, and delete all that someone who knew the earlier password could still use."""
+    # What someone who knew the earlier password could still use is deleted.
     await tx.fetch(member_sql.SET_PASSWORD, (account_id, password_hash, actor.moment))
     for statement in (
         member_sql.DELETE_INVITATIONS,

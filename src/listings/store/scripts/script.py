@@ -64,38 +64,30 @@ class ScriptedStore(ABC):
         """Run a script that only reads, in a snapshot."""
 
     async def _write(self, statement: str, *values: object) -> list[Any]:
-        """Run a single statement in a transaction and return its rows."""
         return await self._run_script(lambda tx: tx.fetch(statement, values))
 
     async def _list(self, build: Callable[..., T], statement: str, *values: object) -> list[T]:
-        """Return what `build` returns for the columns of each row."""
         return [build(*row) for row in await self._fetch(statement, *values)]
 
     async def _find(self, build: Callable[..., T], statement: str, *values: object) -> T | None:
-        """Return what `build` returns for the columns of the first row, or None if there is no row."""
         rows = await self._fetch(statement, *values)
         return build(*rows[0]) if rows else None
 
 
 def transaction(
-    method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]],
+    method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]], *, changes_callers: bool = False
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
     """Decorate a method that is a script: calling it runs the script in a transaction."""
-    return _run_in_transaction(method, changes_callers=False)
+
+    @wraps(method)
+    async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run_script(lambda tx: method(self, tx, *args, **kwargs), changes_callers=changes_callers)
+
+    return run
 
 
 def caller_transaction(
     method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
     """Like `transaction`, for a script that may change a result of `Store.find_caller`."""
-    return _run_in_transaction(method, changes_callers=True)
-
-
-def _run_in_transaction(
-    method: Callable[Concatenate[Store, Transaction, P], Coroutine[Any, Any, T]], *, changes_callers: bool
-) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    @wraps(method)
-    async def run(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run_script(lambda tx: method(self, tx, *args, **kwargs), changes_callers=changes_callers)
-
-    return run
+    return transaction(method, changes_callers=True)

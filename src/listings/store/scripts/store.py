@@ -10,7 +10,7 @@ from listings.domain.history import Actor
 from listings.domain.listings import Batch, BatchOutcome, Decide, IdempotencyRecord
 from listings.domain.model import MAX_ID, Listing, ListingCounts
 from listings.store import change_groups, change_reads, change_sql, retention, sql
-from listings.store.mapping import ChangeState, Row, build_listing
+from listings.store.mapping import ChangeState, build_listing
 from listings.store.retention import Cutoffs
 from listings.store.scripts import batches, listings
 from listings.store.scripts.engine import Engine
@@ -99,13 +99,8 @@ class ScriptedChangeStore(ScriptedStore):
         deleted = 0
         for bucket in buckets:
             for (account_id,) in await self._fetch(retention.FIND_OLD_ACCOUNTS, bucket, *cutoffs):
-                purge = partial(
-                    retention.purge,
-                    engine=self.engine,
-                    partition=(bucket, account_id),
-                    cutoffs=cutoffs,
-                    max_sets=max_sets,
-                )
+                key = (bucket, account_id)
+                purge = partial(retention.purge, engine=self.engine, partition=key, cutoffs=cutoffs, max_sets=max_sets)
                 deleted += await self._run_script(purge)
         return deleted
 
@@ -120,13 +115,11 @@ class ScriptedChangeStore(ScriptedStore):
     async def list_accounts_over_budget(self) -> list[tuple[int, int]]:
         """Return the bucket and the id of each account that stores more than its budget."""
         limits = self.engine.limits
-
-        async def read(tx: Transaction) -> list[Row]:
-            return await tx.fetch(retention.LIST_LARGE_ACCOUNTS, (limits.compute_budget(0),))
-
+        values = (limits.compute_budget(0),)
+        rows = await self._run_reads(lambda tx: tx.fetch(retention.LIST_LARGE_ACCOUNTS, values))
         return [
             (bucket, account_id)
-            for bucket, account_id, text_bytes, stored_bytes, *own in await self._run_reads(read)
+            for bucket, account_id, text_bytes, stored_bytes, *own in rows
             if stored_bytes > limits.override(own).compute_budget(text_bytes)
         ]
 

@@ -22,7 +22,6 @@ class ScriptedViewStore(ScriptedStore):
 
     @transaction
     async def _draw_salt(self, tx: Transaction, day: int) -> bytes:
-        """Store a salt of a day, unless it has one, and return the stored one."""
         await tx.fetch(sql.ADD_VIEW_SALT, (day, token_bytes(32)))
         return await tx.get(bytes, sql.GET_VIEW_SALT, (day,))
 

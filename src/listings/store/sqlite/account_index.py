@@ -30,11 +30,6 @@ class IndexCursor(NamedTuple):
     after_id: int = 0
 
 
-class _Text(NamedTuple):
-    title: str
-    content: str
-
-
 async def run_step(tx: Transaction, count: int, cursor: IndexCursor | None) -> tuple[IndexResult, IndexCursor | None]:
     """Index at most `count` listings from the cursor, or from the start of the next marked account.
 
@@ -52,7 +47,7 @@ async def run_step(tx: Transaction, count: int, cursor: IndexCursor | None) -> t
         if characters >= _MAX_STEP_CHARACTERS:
             break
         if not is_indexed:
-            title, content = await tx.get(_Text, _INDEX_LISTING, (cursor.partition[0], listing_id))
+            ((title, content),) = await tx.fetch(_INDEX_LISTING, (cursor.partition[0], listing_id))
             await index_words(tx, cursor.partition[1], [(listing_id, title, content)])
             characters += len(title) + len(content)
         cursor = cursor._replace(after_id=listing_id)

@@ -258,7 +258,7 @@ def is_damage(error: apsw.Error) -> bool:
 
 
 def _lacks_index(wal: Path, index: Path) -> bool:
-    """Return whether a WAL has no index. SQLite removes the index just before the WAL, so check more than once."""
+    # SQLite removes the index just before the WAL, so check more than once.
     for _ in range(_INDEX_CHECKS):
         if index.exists() or not _get_size(wal):
             return False
@@ -267,7 +267,6 @@ def _lacks_index(wal: Path, index: Path) -> bool:
 
 
 def _get_size(path: Path) -> int:
-    """Return the size in bytes, or 0 if the file does not exist."""
     try:
         return path.stat().st_size
     except (FileNotFoundError, NotADirectoryError):

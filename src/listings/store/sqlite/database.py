@@ -160,15 +160,14 @@ class Database:
         return LargeListError() if isinstance(error, apsw.InterruptError) else self._build_read_error(error)
 
     def _build_read_error(self, error: Exception) -> Unavailable:
-        """Return the error of a failed read. If the database is damaged, writes are rejected too."""
+        # After damage, writes are rejected, too.
         if isinstance(error, apsw.Error) and is_damage(error):
             self.writer.guard.report_damage(f"The database is damaged ({error})")
         return Unavailable("The database can't be read")
 
 
 class _Closed:
-    """Stands for a database that is not open: every use of it except `close` raises Unavailable."""
-
+    # A database that is not open.
     async def close(self) -> None:
         pass
 

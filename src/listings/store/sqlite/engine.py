@@ -7,8 +7,7 @@ from apsw import Connection
 from listings.domain.account_limits import AccountLimits, AccountSize, measure_new
 from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, IdempotencyRecord
-from listings.domain.model import BUCKETS, Listing
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Listing, Revisions
 from listings.store import sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts import changes, listings

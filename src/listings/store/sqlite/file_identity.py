@@ -20,7 +20,7 @@ _FileId: TypeAlias = tuple[int, int] | None
 
 _AT_FDCWD: Final = -100
 _STATX_INO_AND_SIZE: Final = 0x100 | 0x200
-_STATX_STRUCT: Final = struct.Struct("=32xQQ88xII112x")  # what is read: inode, size, device major and minor
+_STATX_STRUCT: Final = struct.Struct("=32xQQ88xII112x")  # reads inode, size, device major and minor
 _WAL_HEADER_BYTES: Final = 32
 _FRAME_HEADER_BYTES: Final = 24
 
@@ -75,7 +75,7 @@ class OpenFiles:
         return database is not None and database == self._opened[0] and wal in {None, self._opened[1]}
 
     def _measure_wal(self, connection: apsw.Connection) -> int:
-        """Return the minimum size of the WAL in bytes: a header and all frames in SQLite's index, or 0 without any."""
+        # A header and all frames in SQLite's index.
         frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
         if frames <= 0:
             return 0
@@ -93,7 +93,6 @@ def read_file_id(name: bytes) -> _FileId:
 
 
 def _read_status(name: bytes) -> tuple[_FileId, int]:
-    """Return the id and the size of the file that currently has this name. Never raises."""
     status = _Buffer()
     if _statx is None or _statx(_AT_FDCWD, name, 0, _STATX_INO_AND_SIZE, status):
         return _read_status_with_stat(name)
@@ -102,7 +101,7 @@ def _read_status(name: bytes) -> tuple[_FileId, int]:
 
 
 def _read_status_with_stat(name: bytes) -> tuple[_FileId, int]:
-    """Do the same with stat(2), if statx is missing or has failed."""
+    # If statx is missing or has failed.
     try:
         status = os.stat(name)  # noqa: PTH116 - the name is bytes
     except OSError:

@@ -79,7 +79,6 @@ class SqliteIndexStore(DatabaseStore):
         return result
 
     async def _run_index_step(self, step: Operation[IndexResult]) -> IndexResult:
-        """Run a step and set `seconds`, `contended` and `delays_reads` of its result."""
         writer = self._database.writer
 
         def run(connection: apsw.Connection) -> IndexResult:

@@ -8,7 +8,7 @@ no existing listing.
 from collections.abc import Callable
 from time import monotonic
 
-from listings.domain.revisions import Revisions
+from listings.domain.model import Revisions
 from listings.store.sqlite.write_lock import INCREMENT_PER_WRITE, MAX_CACHE_ENTRIES, MAX_CACHE_SECONDS, WriteLock
 
 # How far one batch of this process raises the counter: during the batch, and after it.
@@ -99,7 +99,7 @@ class RevisionCache:
         return entry if entry is not None and entry[2] == self._generation else None
 
     def _is_own(self, sequence: int) -> bool:
-        """Return whether only this process has held the lock since the last recorded write."""
+        # Whether only this process has held the lock since the last recorded write.
         return sequence == self._sequence or (
             sequence - self._sequence in _OWN_STEPS and self._lock.sequence_at_acquire == self._sequence
         )

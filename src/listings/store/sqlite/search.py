@@ -171,7 +171,6 @@ def _plan(read: Read, partition: Partition, query: ListingQuery) -> Plan:
 
 
 def _plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
-    """Return how to count the matches of a search, given its plan. The order does not matter."""
     is_indexed = plan.index not in {"", search_sql.BY_EXTERNAL_ID}
     if plan.scans_texts and is_indexed:  # the full-text index has all texts
         return Plan(search_sql.find_only_index(query), match=_build_match(partition, query.words))
@@ -181,11 +180,8 @@ def _plan_count(partition: Partition, query: ListingQuery, plan: Plan) -> Plan:
 
 
 def _choose_index(read: Read, partition: Partition, query: ListingQuery) -> str:
-    """Return the index of a selective filter, whose matches are collected and sorted.
-
-    Without one, return the index to scan in the requested order: matches are then frequent, and soon fill a page.
-    `search_sql` describes both.
-    """
+    # The matches of a selective filter are collected and sorted. Other matches are frequent, so a scan in the requested
+    # order soon fills a page. `search_sql` describes both.
     for index in search_sql.list_collect_indexes(query):
         ((found,),) = read(*search_sql.build_count(partition, query, index))
         if found < search_sql.MAX_COLLECTED:
@@ -200,7 +196,6 @@ def _has_words(*values: "SQLiteValue") -> bool:
 
 
 def _build_match(partition: Partition, terms: tuple[str, ...]) -> str:
-    """Return the full-text expression for the account's word and all search terms."""
     return " AND ".join(f'"{term}"' for term in (_account_word(partition[1]), *terms))
 
 
@@ -219,5 +214,5 @@ def _build_words(account_id: int, title: str, content: str) -> str:
 
 
 def _account_word(account_id: int) -> str:
-    """Return the word that all listings of the account have. No text contains it: `§` is not a letter."""
+    # No text contains it: `§` is not a letter.
     return f"§{account_id}"

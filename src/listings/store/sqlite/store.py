@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
@@ -21,13 +21,11 @@ from listings.domain.listings import (
     ListStream,
     measure_listings,
 )
-from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, bucket_of
-from listings.domain.revisions import Revisions
+from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, Revisions, bucket_of
 from listings.queues import FairQueue
 from listings.store import sql
 from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts.listings import Added
-from listings.store.scripts.script import Transaction
 from listings.store.sqlite import search
 from listings.store.sqlite.engine import SqliteEngine
 from listings.store.sqlite.index_steps import SqliteIndexStore
@@ -90,9 +88,7 @@ class SqliteStore(SqliteIndexStore, Store):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        if len(batch.steps) == 1:
-            return await super().run_batch(bucket, account_id, batch, idempotency, actor)
-        async with self._batch_slots.acquire(bucket):
+        async with self._batch_slots.acquire(bucket) if len(batch.steps) > 1 else nullcontext():
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
     async def list_listings(self, bucket: int, account_id: int) -> ListResult:
@@ -179,10 +175,8 @@ class SqliteStore(SqliteIndexStore, Store):
         return revisions if revisions is not None else self._read_revisions(bucket, account_id)
 
     async def count_listings(self, bucket: int, account_id: int) -> ListingCounts:
-        async def count(tx: Transaction) -> ListingCounts:
-            return ListingCounts(*(await tx.fetch(sql.COUNT_LISTINGS, (bucket, account_id)))[0])
-
-        return await self._run_reads(count)  # in the thread, because it reads each inactive or deleted listing
+        # In the thread, because it reads each inactive or deleted listing.
+        return await self._run_reads(lambda tx: tx.get(ListingCounts, sql.COUNT_LISTINGS, (bucket, account_id)))
 
     async def get_last_change_revision(self, bucket: int, account_id: int) -> int:
         revision = self._read_revisions(bucket, account_id).revision  # first: it also fills the cache
@@ -196,7 +190,7 @@ class SqliteStore(SqliteIndexStore, Store):
         """Ignore the callback: the reader keeps the file that it opened, whose data can't become older."""
 
     def _find_and_count(self, partition: Partition, query: ListingQuery) -> tuple[list[Row], int]:
-        """Find and count in one transaction."""
+        # In one transaction, so from one snapshot.
         database = self._database
         database.read("BEGIN", ())
         try:
@@ -219,7 +213,6 @@ class SqliteStore(SqliteIndexStore, Store):
 
 
 def _build_list(rows: list[Row]) -> list[Listing]:
-    """Return the listings in rows. Raises LargeListError if they are too large."""
     if len(rows) > MAX_LIST_BYTES // ROW_BYTES:
         raise LargeListError
     listings = [build_listing(row) for row in rows]

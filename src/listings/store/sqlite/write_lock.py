@@ -102,7 +102,7 @@ class WriteLock:
         return self._counters[_DAMAGES] != 0
 
     def _join(self) -> None:
-        """Become a user of the lock file. The first one forgets earlier damage, which may have been repaired."""
+        # The first user forgets earlier damage, which may have been repaired.
         if try_lock(self._descriptor, fcntl.F_WRLCK, *_USERS_BYTE):
             self._counters[_DAMAGES] = 0
         fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLKW, pack_lock(fcntl.F_RDLCK, *_USERS_BYTE))

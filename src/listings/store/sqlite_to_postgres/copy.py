@@ -25,7 +25,7 @@ from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress
 from listings.store.sqlite_to_postgres import tables
 from listings.store.sqlite_to_postgres import target as targets
-from listings.store.sqlite_to_postgres.tables import LISTINGS, NUMBERED, TABLES, Table
+from listings.store.sqlite_to_postgres.tables import NUMBERED, Table
 from listings.store.sqlite_to_postgres.target import Batches, State
 
 _BUSY_TIMEOUT_MS = 5_000
@@ -44,8 +44,6 @@ class CopyResult(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """The SQLite file and a connection with an open snapshot."""
-
     path: Path
     connection: apsw.Connection
     id: str
@@ -53,14 +51,12 @@ class _Source(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A row on both sides. None means that it is missing."""
-
+    # None: it is missing on this side.
     source: Row | None
     target: Row | None
 
     @property
     def row(self) -> Row:
-        """The row of the source, or that of the target if the source has none."""
         return self.source or self.target or ()
 
 
@@ -102,8 +98,6 @@ def _open_snapshot(path: Path, connection: apsw.Connection) -> _Source:
 
 
 class _Copy:
-    """One run of a copy."""
-
     def __init__(
         self, source: _Source, reader: asyncpg.Connection, writer: asyncpg.Connection, progress: Progress
     ) -> None:
@@ -111,17 +105,17 @@ class _Copy:
         self._reader = reader
         self._writer = writer
         self._progress = progress
-        self._expected = {table.name: tables.count(source.connection, table) for table in TABLES}
+        self._tables = tables.list_tables(source.connection)
+        self._expected = {table.name: tables.count(source.connection, table) for table in self._tables}
         self._done = self._total = 0
 
     async def plan(self) -> CopyResult:
-        """Count the rows that `run` would write and remove."""
         state = await targets.inspect(self._reader, self._source.id)
         written = removed = 0
         rows = dict.fromkeys(self._expected, 0)
         self._total = sum(self._expected.values())
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 async for pair in self._pairs(table, bare=state is State.BARE):
                     rows[table.name] += pair.source is not None
                     written += pair.source is not None and pair.source != pair.target
@@ -129,7 +123,6 @@ class _Copy:
         return CopyResult(self._source.id, rows, written, removed)
 
     async def run(self, url: str) -> CopyResult:
-        """Copy and verify."""
         await targets.lock(self._writer)
         state = await targets.inspect(self._writer, self._source.id)
         is_new = state in {State.BARE, State.EMPTY}
@@ -145,7 +138,7 @@ class _Copy:
         return CopyResult(self._source.id, rows, written, removed)
 
     async def _begin(self, state: State) -> None:
-        """Keep services from using the target, and check that none has written to it."""
+        # Services must not use the target, and none may have written to it.
         await targets.require_unused(self._writer)  # before: the mark would take a running service out of use
         await targets.mark(self._writer)
         try:
@@ -159,10 +152,9 @@ class _Copy:
         await targets.begin(self._writer, self._source.id, self._source.restore_id)
 
     async def _require_unchanged_target(self) -> None:
-        """Raise Problem("copy_refused") if a service has written to the target since the copy finished."""
         digest = sha256()
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 async for row in self._target_rows(table):
                     digest.update(msgspec.msgpack.encode(row))
                     self._advance()
@@ -174,10 +166,9 @@ class _Copy:
             )
 
     async def _delete(self) -> int:
-        """Delete the rows that the source does not have, and return how many they were."""
         deleted = 0
         async with self._reading():
-            for table in reversed(TABLES):
+            for table in reversed(self._tables):
                 batches = Batches(self._writer, table)
                 async for pair in self._pairs(table):
                     if pair.source is None and pair.target is not None:
@@ -189,35 +180,30 @@ class _Copy:
         return deleted
 
     async def _write(self) -> int:
-        """Write the rows that differ and set the sequences. Return the number of rows written."""
         written = 0
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 batches = Batches(self._writer, table)
                 async for pair in self._pairs(table):
                     if pair.source is not None and pair.source != pair.target:
                         await (batches.add if pair.target is None else batches.change)(pair.source)
                 await batches.flush()
                 written += batches.written
-        for table, last in zip(NUMBERED, self._get_last_ids(), strict=True):
-            await targets.set_last_id(self._writer, table, last)
+        for name, last in zip(NUMBERED, self._get_last_ids(), strict=True):
+            await targets.set_last_id(self._writer, name, last)
         await targets.analyze(self._writer)
         return written
 
     async def _verify(self) -> tuple[dict[str, int], bytes]:
-        """Compare both sides. Return the number of rows in each table and a digest of all rows.
-
-        Raises Problem("copy_refused") if anything differs.
-        """
         rows = dict.fromkeys(self._expected, 0)
         differences = []
         words, digest = 0, sha256()
         async with self._reading():
-            for table in TABLES:
+            for table in self._tables:
                 async for pair in self._pairs(table):
                     rows[table.name] += 1
                     digest.update(msgspec.msgpack.encode(pair.target))
-                    words += table is LISTINGS and pair.row[-1] is not None
+                    words += table.has_words and pair.row[-1] is not None
                     if pair.source != pair.target:
                         differences.append(_describe_difference(table, pair))
         differences += await targets.find_differences(self._reader, self._source.id, self._get_last_ids(), words)
@@ -228,12 +214,11 @@ class _Copy:
         return rows, digest.digest()
 
     async def _require_unchanged_source(self) -> None:
-        """Raise Problem("copy_refused") if the source has changed since the copy started."""
         accounts: set[int | None] = set()
         with reading(self._source.path) as current:
             current.set_busy_timeout(_BUSY_TIMEOUT_MS)
             current.execute("BEGIN").fetchall()
-            for table in TABLES:
+            for table in self._tables:
                 if table.has_words:  # a listing never changes without its account's state
                     continue
                 before, now = (tables.read(one, table) for one in (self._source.connection, current))
@@ -252,21 +237,20 @@ class _Copy:
         return [tables.get_last_id(self._source.connection, table) for table in NUMBERED]
 
     async def _pairs(self, table: Table, *, bare: bool = False) -> AsyncIterator[_Pair]:
-        """Yield the rows of both sides. With `bare`, the target has no tables yet and is not read."""
+        # `bare`: the target has no tables yet and is not read.
         target = _iterate(()) if bare else self._target_rows(table)
         async for pair in _merge(table, tables.read(self._source.connection, table), target):
             yield pair
             self._advance()
 
     async def _target_rows(self, table: Table) -> AsyncIterator[Row]:
-        """Yield the rows of the target. Must run inside a transaction, because it uses a cursor."""
+        # Must run in a transaction, because it uses a cursor.
         cursor = await self._reader.cursor(tables.build_select(table, words=True))
         while rows := await cursor.fetch(_FETCH_SIZE):
             for row in rows:
                 yield tuple(row)
 
     def _reading(self) -> Transaction:
-        """Return a transaction that reads the target from one snapshot."""
         return self._reader.transaction(isolation="repeatable_read", readonly=True)
 
     def _advance(self) -> None:
@@ -276,7 +260,6 @@ class _Copy:
 
 
 async def _merge(table: Table, source: Iterable[Row], target: AsyncIterator[Row]) -> AsyncIterator[_Pair]:
-    """Yield the rows of both sides in order, paired by key."""
     target_row = await anext(target, None)
     for row in source:
         key = table.get_key(row)
@@ -299,7 +282,6 @@ async def _iterate(rows: Iterable[Row]) -> AsyncIterator[Row]:
 
 
 def _describe_difference(table: Table, pair: _Pair) -> str:
-    """Return the name of a row that differs, and the columns that differ."""
     if pair.target is None or pair.source is None:
         difference = "missing" if pair.target is None else "not in the source"
     else:

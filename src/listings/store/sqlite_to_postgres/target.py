@@ -14,7 +14,7 @@ from listings.domain.errors import Problem
 from listings.store import sql
 from listings.store.mapping import Row
 from listings.store.migrations import APPLIED, UNFINISHED_COPY, count_known, shipped_migrations
-from listings.store.sqlite_to_postgres.tables import NUMBERED, TABLES, Table
+from listings.store.sqlite_to_postgres.tables import NAMES, NUMBERED, Table
 
 _LOCK = 0x636F7079  # "copy"
 _LOCK_TIMEOUT = "10s"  # longer than the server needs to notice that a copy was killed
@@ -87,7 +87,7 @@ async def inspect(connection: asyncpg.Connection, source_id: str) -> State:
         return State.BARE
     await _require_schema(connection)
     if not await connection.fetchval(_IS_COPY):
-        for table in ("listing_words", *(table.name for table in TABLES)):
+        for table in ("listing_words", *NAMES):
             if await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {table} LIMIT 1)"):
                 raise Problem("copy_refused", "The target has data that is not from this copy: name an empty database")
         return State.EMPTY
@@ -147,21 +147,21 @@ async def get_digest(connection: asyncpg.Connection) -> bytes:
     return bytes(await connection.fetchval("SELECT digest FROM database_copy"))
 
 
-async def set_last_id(connection: asyncpg.Connection, table: Table, last: int) -> None:
+async def set_last_id(connection: asyncpg.Connection, table: str, last: int) -> None:
     """Set the table's sequence so that the next id follows `last`."""
-    statement = f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), $1, $2)"
+    statement = f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), $1, $2)"
     await connection.fetchval(statement, max(1, last), last > 0)
 
 
 async def find_differences(
     connection: asyncpg.Connection, database_id: str, last_ids: list[int], words: int
 ) -> list[str]:
-    """Return what differs from the source besides the rows of TABLES.
+    """Return what differs from the source besides the rows of tables.
 
     `last_ids` are those of the tables in NUMBERED, and `words` is the number of rows in listing_words.
     """
     found = []
-    names = [await connection.fetchval(f"SELECT pg_get_serial_sequence('{table.name}', 'id')") for table in NUMBERED]
+    names = [await connection.fetchval(f"SELECT pg_get_serial_sequence('{table}', 'id')") for table in NUMBERED]
     sequences = [await connection.fetch(f"SELECT last_value, is_called FROM {name}") for name in names]
     if [last if is_called else last - 1 for [(last, is_called)] in sequences] != last_ids:
         found.append("the sequences of ids")
@@ -174,7 +174,7 @@ async def find_differences(
 
 async def analyze(connection: asyncpg.Connection) -> None:
     """Update the planner's statistics."""
-    await connection.execute(f"ANALYZE {', '.join(table.name for table in TABLES)}")
+    await connection.execute(f"ANALYZE {', '.join(NAMES)}")
 
 
 class Batches:

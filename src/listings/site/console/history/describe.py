@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from listings.domain.changes import Change, get_name
 from listings.domain.fields import FIELDS
-from listings.domain.model import ListingChange, Value
+from listings.domain.model import Value
 from listings.domain.reverts import ConflictReason, RevertConflict
 from listings.site.console.listings.form import describe_value
 from listings.site.presentation import format_dollars
 
-_MAX_FIELDS = 6  # of a listing
-_MAX_LENGTH = 320  # of a text of which a page shows 80 characters: four times as many, as for `summarize`
+_MAX_FIELDS = 6  # changed ones that a page shows
+_MAX_LENGTH = 320  # characters of a text, of which a page shows 80: `summarize` needs four times as many
 _STATES = {"deleted", "paused", "resumed"}  # outcomes that say whether the listing is on the market
 _REASONS: Mapping[ConflictReason, str] = {
     "changed_later": "Changed later",
@@ -31,7 +31,7 @@ class ChangedField(NamedTuple):
 
 
 class ChangedListing(NamedTuple):
-    """What a change does to a listing, such as "deleted" or "paused", and its first changed fields.
+    """The outcome of a change of a listing, such as "deleted" or "paused", and the first changed fields.
 
     `more` is the number of further fields, and `is_active` the new state, or None if it is the same as before.
     """
@@ -45,7 +45,7 @@ class ChangedListing(NamedTuple):
 
 
 class KeptListing(NamedTuple):
-    """A conflict: the fields that are kept, the reason, and the listing that has the external ID, if any."""
+    """A conflict: the fields that stay as they are, the reason, and the listing that has the external ID, if any."""
 
     listing_id: int
     title: str
@@ -68,7 +68,7 @@ def describe_change(
     names = [name for name in change.after if name in before and get_name(name) in FIELDS]
     if outcome in _STATES:
         names = [name for name in names if name != "is_active"]
-    fields = [_describe_field(name, before, change.after) for name in names[:max_fields]]
+    fields = [describe_attribute(name, before[name], change.after[name]) for name in names[:max_fields]]
     is_active = change.after.get("is_active")
     return ChangedListing(change.listing_id, title, outcome, fields, len(names) - len(fields), is_active)
 
@@ -101,15 +101,10 @@ def describe_attribute(attribute: str, before: Value, after: Value) -> ChangedFi
     """Return the old and the new value of an attribute as texts."""
     if attribute == "deleted_at":
         return ChangedField("Deleted", *("no" if value is None else "yes" for value in (before, after)))
-    return _describe_field(attribute, {attribute: before}, {attribute: after})
-
-
-def _describe_field(attribute: str, before: ListingChange, after: ListingChange) -> ChangedField:
-    texts = (_describe_value(attribute, values[attribute])[:_MAX_LENGTH] for values in (before, after))
+    texts = []
+    for value in (before, after):
+        if attribute == "price_cents" and isinstance(value, int):
+            texts.append(format_dollars(value) if value else "")
+        else:
+            texts.append(describe_value(get_name(attribute), value)[:_MAX_LENGTH])
     return ChangedField(get_label(attribute), *texts)
-
-
-def _describe_value(attribute: str, value: Value) -> str:
-    if attribute == "price_cents" and isinstance(value, int):
-        return format_dollars(value) if value else ""
-    return describe_value(get_name(attribute), value)

@@ -1,10 +1,10 @@
-"""Undo a change set, an import or an earlier undo: preview, confirmation and result."""
+"""Undo a change set, an import or an earlier _undo: preview, confirmation and result."""
 
 import hashlib
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import msgspec
 from starlette.datastructures import FormData, QueryParams
@@ -42,41 +42,32 @@ _MISSING = {"change_not_found", "changes_gone"}
 _SHOWN_WITH_PREVIEW = {"plan_expired", "revert_running"}
 
 
-class _Described(NamedTuple):
-    """Changes and conflicts as texts."""
-
-    changes: Sequence[ChangedListing]
-    conflicts: Sequence[KeptListing]
-
-
 @costly("pages of changes")
-async def show_preview(request: Request, member: Member) -> Response:
-    """Show what an undo would change, and which fields stay as they are. Without a change, go to the activity."""
+async def _show_preview(request: Request, member: Member) -> Response:
     if not request.query_params:
         return redirect(ACTIVITY_PATH)
     return await _preview_page(request, member, _read(request.query_params))
 
 
 @costly("pages of changes")
-async def undo(request: Request, member: Member) -> Response:
-    """Undo after the confirmation. Without it, show the preview again, for example to overwrite later changes."""
+async def _undo(request: Request, member: Member) -> Response:
     form = await read_form(request)
     wanted = _read(form)
     if not get_text(form, "confirmed"):
         return await _preview_page(request, member, wanted, form_id=get_form_id(form))
     try:
         require_plan(request, member)
-        revert_id = await _start(site_of(request).services, member, wanted, get_form_id(form))
+        options = build_form_options(get_form_id(form), hashlib.sha256(msgspec.json.encode(wanted)).digest())
+        started = await site_of(request).services.reverts.start(member.account.id, wanted, CONSOLE, options)
     except Problem as problem:
         if problem.code not in _SHOWN_WITH_PREVIEW:
-            raise
-        return await _preview_page(request, member, wanted, problem)
-    return redirect(f"{UNDO_PATH}/{revert_id}")
+            raise _explain(problem) from None
+        return await _preview_page(request, member, wanted, _explain(problem))
+    return redirect(f"{UNDO_PATH}/{started.revert.key.id}")
 
 
 @for_member
-async def show_result(request: Request, member: Member) -> Response:
-    """Show the progress or the result of an undo, with a page of its conflicts."""
+async def _show_result(request: Request, member: Member) -> Response:
     services = site_of(request).services
     revert_id = fields.parse_id(request.path_params["id"]) or 0
     after = fields.parse_id(request.query_params.get("after", "")) or 0
@@ -85,35 +76,32 @@ async def show_result(request: Request, member: Member) -> Response:
     except Problem as problem:
         raise _explain(problem) from None
     conflicts = await services.reverts.list_conflicts(revert, after, _SHOWN)
-    described = await _describe(services, member, [], conflicts)
+    _, shown = await _describe(services, member, [], conflicts)
     last = conflicts[-1].number if conflicts else revert.counts.conflicts
     return console_page(
         request,
         "undo_result.html",
         revert=revert,
-        conflicts=described.conflicts,
+        conflicts=shown,
         after=after,
         turns=turn_pages(request, "after", str(last) if last < revert.counts.conflicts else ""),
     )
 
 
 ROUTES = [
-    Route(UNDO_PATH, show_preview),
-    Route(UNDO_PATH, undo, methods=["POST"]),
-    Route(f"{UNDO_PATH}/{{id}}", show_result),
+    Route(UNDO_PATH, _show_preview),
+    Route(UNDO_PATH, _undo, methods=["POST"]),
+    Route(f"{UNDO_PATH}/{{id}}", _show_result),
 ]
 
 
 def _read(parameters: QueryParams | FormData) -> RevertRequest:
-    """Return what to undo. Raises Problem("path_not_found")."""
     for kind in get_args(RevertKind):
         text = str(parameters.get(kind, ""))
         subject = fields.parse_id(text.removeprefix("#"))
         if subject is not None and kind != "key":
-            is_group = kind == "group"
-            return RevertRequest(
-                kind, f"#{subject}" if is_group else subject, overwrite=bool(parameters.get("overwrite"))
-            )
+            overwrite = bool(parameters.get("overwrite"))
+            return RevertRequest(kind, f"#{subject}" if kind == "group" else subject, overwrite=overwrite)
     raise Problem("path_not_found", "There is no such change")
 
 
@@ -125,7 +113,7 @@ async def _preview_page(
         preview = await services.reverts.preview(member.account.id, wanted)
     except Problem as error:
         raise _explain(error) from None
-    described = await _describe(services, member, preview.changes[:_SHOWN], preview.conflicts[:_SHOWN])
+    changes, conflicts = await _describe(services, member, preview.changes[:_SHOWN], preview.conflicts[:_SHOWN])
     return console_page(
         request,
         "undo.html",
@@ -133,15 +121,15 @@ async def _preview_page(
         wanted=wanted,
         origin=await _find_origin(services, member, wanted),
         preview=preview,
-        changes=described.changes,
-        conflicts=described.conflicts,
+        changes=changes,
+        conflicts=conflicts,
         can_overwrite=wanted.overwrite or any(one.reason == "changed_later" for one in preview.conflicts),
         form_id=form_id or secrets.token_urlsafe(16),
     )
 
 
 async def _find_origin(services: Services, member: Member, wanted: RevertRequest) -> tuple[str, int] | None:
-    """Return who wrote the first change set to undo, and when, or None if it has just been deleted."""
+    # Who wrote the first change set to _undo, and when, or None if it has just been deleted.
     first, number = None, int(str(wanted.subject).removeprefix("#"))
     with suppress(Problem):
         if wanted.kind == "revert":
@@ -155,33 +143,19 @@ async def _find_origin(services: Services, member: Member, wanted: RevertRequest
 
 async def _describe(
     services: Services, member: Member, changes: Sequence[Change], conflicts: Sequence[RevertConflict]
-) -> _Described:
+) -> tuple[list[ChangedListing], list[KeptListing]]:
     ids = [change.listing_id for change in changes] + [conflict.listing_id for conflict in conflicts]
     titles = await services.listings.find_titles(member.caller, ids)
-    return _Described(
-        [describe_change(change, titles) for change in changes],
-        [describe_conflict(conflict, titles) for conflict in conflicts],
-    )
-
-
-async def _start(services: Services, member: Member, wanted: RevertRequest, form_id: str) -> int:
-    digest = hashlib.sha256(msgspec.json.encode(wanted)).digest()
-    options = build_form_options(form_id, digest)
-    try:
-        started = await services.reverts.start(member.account.id, wanted, CONSOLE, options)
-    except Problem as problem:
-        raise _explain(problem) from None
-    return started.revert.key.id
+    kept = [describe_conflict(conflict, titles) for conflict in conflicts]
+    return [describe_change(change, titles) for change in changes], kept
 
 
 def _explain(problem: Problem) -> Problem:
-    """Return the problem in the console's words."""
     if problem.code in _MISSING:
         return Problem("path_not_found", "This change is no longer stored, so it can't be undone")
     if problem.code == "revert_running":
-        return Problem(
-            problem.code, "An undo is still running, and there can be only one at a time. Try again when it is finished"
-        )
+        message = "An _undo is still running, and there can be only one at a time. Try again when it is finished"
+        return Problem(problem.code, message)
     if problem.code == "idempotency_key_reused":
         return Problem(problem.code, "This form was already submitted. Start again from the activity")
     return problem

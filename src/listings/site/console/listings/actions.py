@@ -1,4 +1,4 @@
-"""What a seller can do with listings, with one or with many: pause, resume, delete, restore, change the price."""
+"""The actions on listings, on one or on many: pause, resume, delete, restore, change the price."""
 
 import re
 from collections.abc import Mapping
@@ -9,10 +9,11 @@ import msgspec
 
 from listings.domain.errors import Problem
 from listings.domain.faults import FieldError
-from listings.domain.fields import MAX_PRICE_CENTS, Money
+from listings.domain.fields import MAX_PRICE_CENTS
 from listings.domain.listings import ChangeStep
 from listings.domain.model import Listing, ListingChange
 from listings.domain.number_text import format_count
+from listings.domain.rules import Money
 from listings.service import Services
 from listings.service.members.sessions import Member
 from listings.site.presentation import format_dollars, format_price
@@ -105,7 +106,12 @@ def build_step(
         if listing is not None and listing.account_id == member.account.id:
             require_state(listing, action)
             change = change if price is None else {"price_cents": price.apply(listing.price_cents)}
-        return _build_service_step(services, member, action, listing_id, change).decide(listing)
+        steps = services.listings.steps
+        if action == "delete":
+            return steps.delete(member.caller, listing_id).decide(listing)
+        if action == "restore":
+            return steps.restore(member.caller, listing_id).decide(listing)
+        return steps.update(member.caller, listing_id, change).decide(listing)
 
     return ChangeStep(listing_id, decide)
 
@@ -118,13 +124,3 @@ def require_state(listing: Listing, action: str) -> None:
     if action != "restore" and is_deleted:
         message = "It is already deleted" if action == "delete" else "It is deleted. Restore it first"
         raise Problem("listing_not_found", message)
-
-
-def _build_service_step(
-    services: Services, member: Member, action: str, listing_id: int, change: ListingChange
-) -> ChangeStep:
-    if action == "delete":
-        return services.listings.steps.delete(member.caller, listing_id)
-    if action == "restore":
-        return services.listings.steps.restore(member.caller, listing_id)
-    return services.listings.steps.update(member.caller, listing_id, change)

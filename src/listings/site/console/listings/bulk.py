@@ -1,6 +1,7 @@
 """Bulk changes: the selected listings, or all that match a search, in slices of one transaction each."""
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,10 +13,10 @@ from listings.domain.history import ChangeGroup
 from listings.domain.listings import BatchOutcome, ChangeStep
 from listings.domain.model import MAX_ID, Listing, ListingChange, ListingQuery
 from listings.service import Services
-from listings.service.listings.steps import StateCondition
+from listings.service.listings.steps import StateCondition, WriteOptions
 from listings.service.members.sessions import Member
 from listings.site.console.guards import build_form_options
-from listings.site.console.listings.actions import PriceChange, build_step, describe_action
+from listings.site.console.listings.actions import PRICE, PriceChange, build_step, describe_action
 from listings.site.console.listings.form import label_problem
 from listings.site.console.listings.search import Search, find_exact_query
 
@@ -30,26 +31,31 @@ _MAX_NAMED = 50
 _ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
 
-class Selection(NamedTuple):
-    """The listings to change: those with `ids`, or all that match `search` and have lower ids than `below`."""
+class BulkForm(NamedTuple):
+    """An action on the listings with `ids`, or on all that match the search and have lower ids than `below`.
 
-    ids: Sequence[int]
-    search: Search | None = None
+    A form with the same `form_id` and `digest` takes effect once.
+    """
+
+    search: Search
+    ids: list[int]
+    all_matching: bool
+    action: str
+    mode: str  # for a price change
+    amount: str
+    form_id: str
+    confirmed: str  # see `effect`
     below: int = MAX_ID
 
+    @property
+    def digest(self) -> bytes:
+        """The digest of the whole form."""
+        return hashlib.sha256(msgspec.json.encode(self)).digest()
 
-class BulkChange(NamedTuple):
-    """An action on a selection. A form with the same `form_id` and `digest` takes effect once."""
-
-    selection: Selection
-    action: str
-    price: PriceChange | None
-    form_id: str
-    digest: bytes
-
-    def build_group(self) -> ChangeGroup:
-        """Return the group of its change sets, which is the same if the form is submitted again."""
-        return ChangeGroup(f"#{self.form_id or secrets.token_urlsafe(16)}", describe_action(self.action, self.price))
+    @property
+    def effect(self) -> str:
+        """The text that a confirmation confirms: the action, and the change of prices that was previewed."""
+        return f"{self.action} {self.mode} {self.amount}" if self.action == PRICE else self.action
 
 
 class BulkResult(msgspec.Struct):
@@ -79,49 +85,60 @@ _decode = msgspec.json.Decoder(_SliceResult).decode
 _decode_ids = msgspec.json.Decoder(list[int]).decode
 
 
-async def run(services: Services, member: Member, change: BulkChange) -> BulkResult:
+async def run(services: Services, member: Member, form: BulkForm, price: PriceChange | None) -> BulkResult:
     """Change all listings of the selection. A rejected listing does not stop the others.
 
     Each slice is a transaction of its own. If one fails, the result has its problem, and the form can be submitted
     again: slices that were stored take no second effect.
     """
     total = BulkResult()
+    group_id = f"#{form.form_id or secrets.token_urlsafe(16)}"  # the same if the form is submitted again
+    group = ChangeGroup(group_id, describe_action(form.action, price))
     try:
-        ids, group = await _store_selection(services, member, change), change.build_group()
+        ids = await _store_selection(services, member, form) if form.all_matching else form.ids
         for number, start in enumerate(range(0, len(ids), MAX_SELECTED)):
             slice_ = ids[start : start + MAX_SELECTED]
-            result = await _run_slice(services, member, change, slice_, number, group)
+            options = build_form_options(form.form_id, form.digest, f" {number}")
+            options = options._replace(state=_ANY_STATE, group=group)
+            steps = [build_step(services, member, form.action, listing_id, price) for listing_id in slice_]
+            result = await _run_slice(services, member, steps, options)
             total.changed += result.changed
             total.unchanged += result.unchanged
             total.rejected += len(result.rejected)
             total.change_sets += [result.change_set] if result.change_set else []
             for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
                 total.reasons.append((await _describe(services, member, listing_id), reason))
-        total.rest = await _find_rest(services, member, change.selection, ids)
+        if form.all_matching and len(ids) >= MAX_MATCHING:
+            query = _build_page(form.search, ids[-1], 1, services.clock())
+            following = (await services.listings.find_page_of_any_size(member.caller, query)).listings
+            total.rest = ids[-1] if following else 0
     except Problem as problem:
-        total.problem = _explain(problem)
+        total.problem = problem
+        if problem.code == "idempotency_key_reused":
+            message = "This form was already submitted with another change. Select the listings again"
+            total.problem = Problem(problem.code, message)
     return total
 
 
-async def find_first(services: Services, member: Member, selection: Selection, count: int) -> list[Listing]:
+async def find_first(services: Services, member: Member, form: BulkForm, count: int) -> list[Listing]:
     """Return at most `count` listings of the selection, deleted or not, for a preview."""
-    if selection.search is not None:
-        first = await _find_by_external_id_only(services, member, selection)
-        query = _build_page(selection.search, selection.below, count, services.clock())
+    if form.all_matching:
+        first = await _find_by_external_id_only(services, member, form)
+        query = _build_page(form.search, form.below, count, services.clock())
         return (first + (await services.listings.find_page_of_any_size(member.caller, query)).listings)[:count]
-    found = [await services.listings.find_own(member.caller, listing_id) for listing_id in selection.ids[:count]]
+    found = [await services.listings.find_own(member.caller, listing_id) for listing_id in form.ids[:count]]
     return [listing for listing in found if listing is not None]
 
 
-async def count_selected(services: Services, member: Member, selection: Selection) -> int:
+async def count_selected(services: Services, member: Member, form: BulkForm) -> int:
     """Return the number of selected listings. A number above 1,000 is not exact."""
-    if selection.search is None:
-        return len(selection.ids)
-    if selection.below < MAX_ID:
-        return len(await _find_ids(services, member, selection, _MAX_COUNTED))
-    query = msgspec.structs.replace(_build_page(selection.search, MAX_ID, 1, services.clock()), count=True)
+    if not form.all_matching:
+        return len(form.ids)
+    if form.below < MAX_ID:
+        return len(await _find_ids(services, member, form, _MAX_COUNTED))
+    query = msgspec.structs.replace(_build_page(form.search, MAX_ID, 1, services.clock()), count=True)
     total = (await services.listings.find_page_of_any_size(member.caller, query)).total or 0
-    return total + len(await _find_by_external_id_only(services, member, selection))
+    return total + len(await _find_by_external_id_only(services, member, form))
 
 
 async def find_by_external_id(services: Services, member: Member, search: Search) -> list[Listing]:
@@ -130,47 +147,37 @@ async def find_by_external_id(services: Services, member: Member, search: Search
     return [] if query is None else (await services.listings.find_page_of_any_size(member.caller, query)).listings
 
 
-async def _find_by_external_id_only(services: Services, member: Member, selection: Selection) -> list[Listing]:
-    """Return the listings whose external id is the searched text, without those whose title or content match it.
-
-    They come first, so there are none with `below`.
-    """
-    if selection.search is None or selection.below < MAX_ID:
+async def _find_by_external_id_only(services: Services, member: Member, form: BulkForm) -> list[Listing]:
+    # Without those whose title or content match the search. They come first, so there are none with `below`.
+    if form.below < MAX_ID:
         return []
-    found = await find_by_external_id(services, member, selection.search._replace(after=None))
+    found = await find_by_external_id(services, member, form.search._replace(after=None))
     if not found:
         return []
-    query = _build_page(selection.search, MAX_ID, len(found), services.clock())
+    query = _build_page(form.search, MAX_ID, len(found), services.clock())
     query = msgspec.structs.replace(query, ids=tuple(one.id for one in found))
     page = await services.listings.find_page_of_any_size(member.caller, query)
     matching = {listing.id for listing in page.listings}
     return [listing for listing in found if listing.id not in matching]
 
 
-async def _store_selection(services: Services, member: Member, change: BulkChange) -> Sequence[int]:
-    """Return the ids of the selection. If the form was submitted before, these are the ids that were stored then.
-
-    A new search would miss the listings that the first slices changed, and its slices would begin at other listings.
-    """
-    if change.selection.search is None:
-        return change.selection.ids
-    ids = await _find_ids(services, member, change.selection, MAX_MATCHING)
-    options = build_form_options(change.form_id, change.digest, " ids")
+async def _store_selection(services: Services, member: Member, form: BulkForm) -> list[int]:
+    # If the form was submitted before, the ids that were stored then. A new search would miss the listings that the
+    # first slices changed, and its slices would begin at other listings.
+    ids = await _find_ids(services, member, form, MAX_MATCHING)
+    options = build_form_options(form.form_id, form.digest, " ids")
     stored = await services.listings.run_batch(
         member.caller, [], lambda _: _encode(ids).decode(), options, atomic=False
     )
     return _decode_ids(stored) if isinstance(stored, str) else ids
 
 
-async def _find_ids(services: Services, member: Member, selection: Selection, count: int) -> list[int]:
-    """Return the ids of at most `count` listings that match the search."""
-    if selection.search is None:
-        return []
-    ids = [listing.id for listing in await _find_by_external_id_only(services, member, selection)]
-    below = selection.below
+async def _find_ids(services: Services, member: Member, form: BulkForm, count: int) -> list[int]:
+    ids = [listing.id for listing in await _find_by_external_id_only(services, member, form)]
+    below = form.below
     while len(ids) < count:
         await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
-        query = _build_page(selection.search, below, min(count - len(ids), MAX_SELECTED), services.clock())
+        query = _build_page(form.search, below, min(count - len(ids), MAX_SELECTED), services.clock())
         page = await services.listings.find_page_of_any_size(member.caller, query)
         ids += [listing.id for listing in page.listings]
         if page.next_cursor is None:
@@ -179,35 +186,23 @@ async def _find_ids(services: Services, member: Member, selection: Selection, co
     return ids
 
 
-async def _find_rest(services: Services, member: Member, selection: Selection, ids: Sequence[int]) -> int:
-    """Return the last of the ids if listings below it match the search, too, or 0."""
-    if selection.search is None or len(ids) < MAX_MATCHING:
-        return 0
-    query = _build_page(selection.search, ids[-1], 1, services.clock())
-    page = await services.listings.find_page_of_any_size(member.caller, query)
-    return ids[-1] if page.listings else 0
-
-
 def _build_page(search: Search, below: int, limit: int, now: float) -> ListingQuery:
-    """Return a page of the search with ids below `below`, in the order of the ids, which no change moves."""
-    query, _ = search.query(now)
+    query, _ = search.query(now)  # in the order of the ids, which no change moves
     return msgspec.structs.replace(query, sort="id", descending=True, after=(below, below), limit=limit, count=False)
 
 
 async def _run_slice(
-    services: Services, member: Member, change: BulkChange, ids: Sequence[int], number: int, group: ChangeGroup
+    services: Services, member: Member, steps: Sequence[ChangeStep], options: WriteOptions
 ) -> _SliceResult:
-    is_changed: dict[int, bool] = {}
+    ids, is_changed = [step.listing_id for step in steps], dict[int, bool]()
 
-    def build(listing_id: int) -> ChangeStep:
-        step = build_step(services, member, change.action, listing_id, change.price)
-
+    def watch(step: ChangeStep) -> ChangeStep:
         def decide(listing: Listing | None) -> ListingChange:
             decided = step.decide(listing)
-            is_changed[listing_id] = bool(decided)
+            is_changed[step.listing_id] = bool(decided)
             return decided
 
-        return ChangeStep(listing_id, decide)
+        return ChangeStep(step.listing_id, decide)
 
     def encode(outcome: BatchOutcome) -> str:
         outcomes = list(zip(ids, outcome.results, strict=True))
@@ -216,20 +211,11 @@ async def _run_slice(
         change_set = outcome.edit_revision or 0 if changed else 0
         return _encode(_SliceResult(changed, len(ids) - changed - len(rejected), rejected, change_set)).decode()
 
-    options = build_form_options(change.form_id, change.digest, f" {number}")._replace(state=_ANY_STATE, group=group)
-    steps = [build(listing_id) for listing_id in ids]
-    outcome = await services.listings.run_batch(member.caller, steps, encode, options, atomic=False)
+    outcome = await services.listings.run_batch(member.caller, list(map(watch, steps)), encode, options, atomic=False)
     return _decode(outcome if isinstance(outcome, str) else encode(outcome))
 
 
-def _explain(problem: Problem) -> Problem:
-    """Return the problem in the console's words."""
-    if problem.code != "idempotency_key_reused":
-        return problem
-    return Problem(problem.code, "This form was already submitted with another change. Select the listings again")
-
-
 async def _describe(services: Services, member: Member, listing_id: int) -> str:
-    """Return the title if the listing is the member's own. Otherwise return only the ID, which the member knows."""
+    # Only the ID, which the member knows, if the listing is not the member's own.
     listing = await services.listings.find_own(member.caller, listing_id)
     return listing.title if listing is not None else f"Listing {listing_id}"

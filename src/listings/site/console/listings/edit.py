@@ -22,7 +22,6 @@ from listings.service import Services
 from listings.service.listings.steps import Version, WriteOptions, find_changes
 from listings.service.members.sessions import Member
 from listings.site import market, security
-from listings.site.console.form_pictures import add_pictures, append_lines, has_pictures
 from listings.site.console.guards import (
     LISTINGS_PATH,
     MAX_DRAFTS,
@@ -42,17 +41,17 @@ from listings.site.console.guards import (
 )
 from listings.site.console.listings import form as listing_form
 from listings.site.console.listings.actions import ACTIONS, NEEDS_PLAN, require_state
-from listings.site.console.preserved_form import preserve_form
+from listings.site.console.pictures import add_pictures, append_lines, has_pictures
 from listings.site.context import site_of
 from listings.site.pictures import sources
 from listings.site.visitor import base_url_of, measure_html, require_room
+from listings.site.visitor_forms import preserve_form
 
 _MAX_PICTURES = 50  # which the script shows, too
 
 
 @for_member
-async def show_new(request: Request, member: Member) -> Response:
-    """Show the form of a new listing: empty, or with `from`, filled with a copy of a listing."""
+async def _show_new(request: Request, member: Member) -> Response:
     values, copied = listing_form.EMPTY, fields.parse_id(request.query_params.get("from", ""))
     if copied is not None:
         listing = await site_of(request).services.listings.find_own(member.caller, copied)
@@ -64,8 +63,7 @@ async def show_new(request: Request, member: Member) -> Response:
 
 @preserve_form
 @for_member_unchecked
-async def create_listing(request: Request, member: Member) -> Response:
-    """Create a listing. A form that is submitted twice creates one listing."""
+async def _create_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     sent, form_id = listing_form.read(form), get_form_id(form)
     is_draft = not has_plan(request, member)
@@ -88,8 +86,7 @@ async def create_listing(request: Request, member: Member) -> Response:
 
 
 @for_member
-async def show_listing(request: Request, member: Member) -> Response:
-    """Show the form of a listing, or of a deleted listing the button to restore it."""
+async def _show_listing(request: Request, member: Member) -> Response:
     listing = await get_own_listing(request, member)
     takedown = await site_of(request).services.moderation.find_takedown(listing.id)
     can_edit = await _can_edit(request, member, listing)
@@ -99,8 +96,7 @@ async def show_listing(request: Request, member: Member) -> Response:
 
 @preserve_form
 @for_member_unchecked
-async def save_listing(request: Request, member: Member) -> Response:
-    """Store the edited fields, unless the listing was changed since the form was opened."""
+async def _save_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     listing, sent = await get_own_listing(request, member), listing_form.read(form)
     try:
@@ -121,8 +117,7 @@ async def save_listing(request: Request, member: Member) -> Response:
 
 
 @for_member
-async def preview_listing(request: Request, member: Member) -> Response:
-    """Show the page of the listing that the form describes. Nothing is stored."""
+async def _preview_listing(request: Request, member: Member) -> Response:
     form = await read_form(request)
     stored = await get_own_listing(request, member) if "id" in request.path_params else None
     paths, _ = await add_pictures(request, member, form)
@@ -138,8 +133,7 @@ async def preview_listing(request: Request, member: Member) -> Response:
 
 
 @for_member
-async def change_state(request: Request, member: Member) -> Response:
-    """Pause, resume, delete or restore one listing."""
+async def _change_state(request: Request, member: Member) -> Response:
     action = get_text(await read_form(request), "action")
     listing = await get_own_listing(request, member)
     if action not in ACTIONS:
@@ -153,18 +147,21 @@ async def change_state(request: Request, member: Member) -> Response:
         return await _edit_error_page(
             request, member, listing_form.form_values(listing), listing_form.label_problem(problem)
         )
-    change = await _find_own_change(request, member, listing)
+    change = None
+    if (await get_own_listing(request, member)).version != listing.version:
+        page = await site_of(request).services.changes.read_of_listing(listing.id, MAX_ID, 1)
+        change = next((last.edit_revision for last in page.changes if last.actor == CONSOLE), None)
     return redirect_with_notice(request, f"{LISTINGS_PATH}/{listing.id}", ACTIONS[action], change)
 
 
 ROUTES = [
-    Route(f"{LISTINGS_PATH}/new", show_new),
-    Route(f"{LISTINGS_PATH}/new", create_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/new/preview", preview_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/{{id}}", show_listing),
-    Route(f"{LISTINGS_PATH}/{{id}}", save_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/{{id}}/preview", preview_listing, methods=["POST"]),
-    Route(f"{LISTINGS_PATH}/{{id}}/state", change_state, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/new", _show_new),
+    Route(f"{LISTINGS_PATH}/new", _create_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/new/preview", _preview_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}", _show_listing),
+    Route(f"{LISTINGS_PATH}/{{id}}", _save_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}/preview", _preview_listing, methods=["POST"]),
+    Route(f"{LISTINGS_PATH}/{{id}}/state", _change_state, methods=["POST"]),
 ]
 
 
@@ -172,7 +169,6 @@ ROUTES = [
 
 
 async def _can_edit(request: Request, member: Member, listing: Listing) -> bool:
-    """Return whether the member may edit a listing: any with a plan, otherwise drafts."""
     is_draft = not listing.is_active and (await measure_account(request, member)).listings <= MAX_DRAFTS
     return is_draft or has_plan(request, member)
 
@@ -185,8 +181,7 @@ async def _create(
     require_room: Callable[[AccountSize], None] | None,
 ) -> int:
     new, _ = fields.parse_new_listing(listing_form.new_body(sent), strict=True)
-    digest = hashlib.sha256(msgspec.json.encode(sent)).digest()
-    options = build_form_options(form_id, digest)
+    options = build_form_options(form_id, hashlib.sha256(msgspec.json.encode(sent)).digest())
     try:
         return (await services.listings.create(member.caller, new, options, require_room)).listing_id
     except Problem as problem:
@@ -199,15 +194,11 @@ async def _create(
 async def _save(
     services: Services, member: Member, listing: Listing, sent: listing_form.FormValues, version: str
 ) -> Listing:
-    """Save a form. Raises Problem("precondition_failed") if it shows another version of the listing.
-
-    A form that is sent twice has nothing left to change, so it is accepted.
-    """
     change, _ = fields.parse_listing_change(listing_form.changed_body(sent, listing), strict=True)
     restore_id, _, number = version.rpartition("v")
     shown, current = Version(restore_id, fields.parse_id(number) or 0), Version(services.restore_id, listing.version)
     if shown != current and listing.deleted_at is None and not find_changes(listing, change, ""):
-        return listing
+        return listing  # the same form was sent twice
     options = WriteOptions(versions=frozenset({shown}))
     try:
         return await services.listings.update(member.caller, listing.id, change, options)
@@ -216,7 +207,6 @@ async def _save(
 
 
 def _place_error(problem: Problem) -> Problem:
-    """Return the problem as an error of the field that it is about."""
     if problem.code != "external_id_taken":
         return problem
     return InvalidFieldsError([Fault("external_id", "taken", problem.message)])
@@ -229,15 +219,6 @@ async def _change(services: Services, member: Member, action: str, listing_id: i
         await services.listings.restore(member.caller, listing_id)
     else:
         await services.listings.update(member.caller, listing_id, {"is_active": action == "resume"})
-
-
-async def _find_own_change(request: Request, member: Member, listing: Listing) -> int | None:
-    """Return the last change set of a listing if it changed since it was read, by a member of the account."""
-    if (await get_own_listing(request, member)).version == listing.version:
-        return None
-    page = await site_of(request).services.changes.read_of_listing(listing.id, MAX_ID, 1)
-    last = next(iter(page.changes), None)
-    return last.edit_revision if last is not None and last.actor == CONSOLE else None
 
 
 # Pages
@@ -264,7 +245,6 @@ async def _form_page(
 
 
 async def _find_hidden_pictures(request: Request, values: listing_form.FormValues) -> list[str]:
-    """Return the names of those pictures of a form that a takedown hides."""
     urls = values["images"].split("\n")[:_MAX_PICTURES]
     with suppress(Unavailable):  # which must not lose what the seller wrote
         return sources.list_hidden(urls, await sources.find_sizes(request, urls))
@@ -274,10 +254,7 @@ async def _find_hidden_pictures(request: Request, values: listing_form.FormValue
 async def _edit_error_page(
     request: Request, member: Member, sent: listing_form.FormValues, problem: Problem, version: str = ""
 ) -> Response:
-    """Show the form again with an error. After a conflicting change, list the differences to the stored values.
-
-    `version` is the version that the form was opened with.
-    """
+    # `version` is the version that the form was opened with.
     listing = await get_own_listing(request, member)
     if problem.code != "precondition_failed":
         return await _form_page(request, "listing_edit.html", sent, problem, listing=listing, version=version)
@@ -293,6 +270,6 @@ async def get_own_listing(request: Request, member: Member) -> Listing:
     """
     listing_id = fields.parse_id(request.path_params["id"]) or 0
     listing = await site_of(request).services.listings.find_own(member.caller, listing_id)
-    if listing is not None:
-        return listing
-    raise Problem("listing_not_found", "You don't have this listing")
+    if listing is None:
+        raise Problem("listing_not_found", "You don't have this listing")
+    return listing

@@ -9,20 +9,15 @@ from starlette.datastructures import FormData
 
 from listings.domain.errors import Problem
 from listings.domain.faults import FieldError, InvalidFieldsError
-from listings.domain.fields import (
-    FIELDS,
-    get_default,
-    parse_listing_change,
-    parse_new_listing,
-)
+from listings.domain.fields import FIELDS, get_default, parse_listing_change, parse_new_listing
 from listings.domain.model import Listing, Value
 from listings.site.console.faults import describe_faults
 
 _LINE_BREAK = re.compile(r"\r\n|\r")
-_IMAGE_ERROR = re.compile(r"\[([0-9]+)\]( must be an (?:absolute )?http or https URL)?")
+_NOT_A_URL = re.compile(r" must be an (?:absolute )?http or https URL")
 _MULTILINE = {"content", "images"}
 _MAX_SHOWN_LENGTHS = {"content": 200_000, "images": 100_000}  # at least twice the valid length
-_MAX_SHOWN_LENGTH = 10_000  # of other fields
+_MAX_SHOWN_LENGTH = 10_000  # that other fields show
 
 FormValues = Mapping[str, str]
 """The texts of a form by field name."""
@@ -109,13 +104,16 @@ def field_errors(problem: Problem | None, sent: FormValues) -> Mapping[str, str]
 
 
 def _list_image_errors(text: str) -> list[str]:
-    """Return the error of each invalid image URL. The rule of the field reports only the first."""
+    # The rule of the field reports only the first invalid one.
     field, errors = FIELDS["images"], []
-    for index, url in enumerate(cast("list[str]", field.rule.from_text(text))):
+    for index, url in enumerate(cast("list[str]", field.rule.from_text(text)), 1):
         try:
             (field.strict_rule or field.rule)([url])
         except FieldError as error:
-            errors.append(_label_error(f"[{index}]{str(error).removeprefix('[0]')}"))
+            fault = str(error).removeprefix("[0]")
+            if _NOT_A_URL.match(fault):
+                fault = " must be the whole address of a picture, beginning with https:// or http://"
+            errors.append(f"Image {index}{fault}")
     return errors
 
 
@@ -135,24 +133,13 @@ def describe_value(name: str, value: Value) -> str:
     return _display(name, FIELDS[name].rule.to_text(value))
 
 
-def _label_error(error: str) -> str:
-    """Return the form's message for an invalid image URL. Images are counted from 1."""
-    image = _IMAGE_ERROR.match(error)
-    if image is None:
-        return error
-    rule = " must be the whole address of a picture, beginning with https:// or http://"
-    return f"Image {int(image[1]) + 1}{rule if image[2] else error[image.end() :]}"
-
-
 def _display(name: str, text: str) -> str:
-    """Return the label of an option, or the text itself."""
     return FIELDS[name].options.get(text, text)
 
 
 def _as_submitted(name: str, text: str) -> str:
-    """Return the text as a browser submits it: a field of one line has no line breaks."""
     text = _LINE_BREAK.sub("\n", text)
-    return text if name in _MULTILINE else text.replace("\n", "")
+    return text if name in _MULTILINE else text.replace("\n", "")  # as a browser does
 
 
 EMPTY: FormValues = {name: field.rule.to_text(get_default(name)) for name, field in FIELDS.items()}

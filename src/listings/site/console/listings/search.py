@@ -116,7 +116,6 @@ def _format_cursor(cursor: tuple[str | int, int]) -> str:
 
 
 def _parse_cursor(text: str, sort: str) -> tuple[str | int, int] | None:
-    """Return the cursor, or None if it is invalid or belongs to another sort order."""
     try:
         value, number = _decode_cursor(base64.b64decode(text, altchars=b"-_", validate=True))
     except (ValueError, msgspec.DecodeError):

@@ -1,10 +1,8 @@
 """The table of a seller's listings, with search and bulk changes."""
 
-import hashlib
 import secrets
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,7 +35,7 @@ from listings.site.console.listings.actions import (
     read_price_change,
     require_state,
 )
-from listings.site.console.listings.bulk import BulkChange, BulkResult, Selection
+from listings.site.console.listings.bulk import BulkForm, BulkResult
 from listings.site.console.listings.search import PAGE_SIZE, SHOWN, SORTS, STATUSES, Search, read
 from listings.site.console.paging import turn_pages
 from listings.site.context import site_of
@@ -45,35 +43,6 @@ from listings.site.pictures import sources
 
 _PREVIEWED = 10
 _MAX_SORTED = 1_000  # listings; in larger accounts, titles are in the order of the API
-
-
-class _BulkForm(NamedTuple):
-    """A submitted form of the table or of the confirmation page."""
-
-    search: Search
-    ids: list[int]
-    all_matching: bool
-    action: str
-    mode: str  # of a price change
-    amount: str
-    form_id: str
-    confirmed: str  # what the seller has confirmed, see `effect`
-    below: int = MAX_ID  # of all that match: only those with lower ids
-
-    @property
-    def selection(self) -> Selection:
-        """The selected listings."""
-        return Selection(self.ids, self.search if self.all_matching else None, self.below)
-
-    @property
-    def digest(self) -> bytes:
-        """A digest of what the form does."""
-        return hashlib.sha256(msgspec.json.encode(self)).digest()
-
-    @property
-    def effect(self) -> str:
-        """What a confirmation confirms: the action, and the change of prices that was previewed."""
-        return f"{self.action} {self.mode} {self.amount}" if self.action == PRICE else self.action
 
 
 @costly("lists")
@@ -100,13 +69,12 @@ async def change_many(request: Request, member: Member) -> Response:
 ROUTES = [Route(LISTINGS_PATH, show_listings), Route(LISTINGS_PATH, change_many, methods=["POST"])]
 
 
-async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
+async def _apply(request: Request, member: Member, form: BulkForm) -> Response:
     try:
         price = read_price_change(form.mode, form.amount) if form.action == PRICE else None
     except Problem as problem:
         return await _confirmation_page(request, member, form, problem)
-    change = BulkChange(form.selection, form.action, price, form.form_id, form.digest)
-    result = await bulk.run(site_of(request).services, member, change)
+    result = await bulk.run(site_of(request).services, member, form, price)
     if result.rest:
         following = form._replace(below=result.rest, form_id="", confirmed="")
         return await _confirmation_page(request, member, following, result=(form.action, result))
@@ -117,13 +85,12 @@ async def _apply(request: Request, member: Member, form: _BulkForm) -> Response:
 
 
 def _find_change(result: BulkResult) -> int | None:
-    """Return the first change set of a bulk change, or None if nothing was changed."""
     return result.change_sets[0] if result.change_sets else None
 
 
-def _read(form: FormData) -> _BulkForm:
+def _read(form: FormData) -> BulkForm:
     ids = [number for value in form.getlist("id") if (number := fields.parse_id(str(value)))]
-    return _BulkForm(
+    return BulkForm(
         search=read(form),
         ids=list(dict.fromkeys(ids))[: bulk.MAX_SELECTED],
         all_matching=bool(get_text(form, "all")),
@@ -136,8 +103,7 @@ def _read(form: FormData) -> _BulkForm:
     )
 
 
-def _require_valid(form: _BulkForm) -> None:
-    """Raise Problem("invalid_request") if the form selects nothing, or an unknown action."""
+def _require_valid(form: BulkForm) -> None:
     if form.action not in {*ACTIONS, PRICE}:
         raise Problem("invalid_request", "Unknown action")
     if not (form.ids or form.all_matching):
@@ -147,23 +113,22 @@ def _require_valid(form: _BulkForm) -> None:
 async def _confirmation_page(
     request: Request,
     member: Member,
-    form: _BulkForm,
+    form: BulkForm,
     problem: Problem | None = None,
     result: tuple[str, BulkResult] | None = None,
 ) -> Response:
-    """Show the change before it is applied. `result` is that of the same change of earlier listings."""
     services, price = site_of(request).services, None
     if form.action == PRICE and form.mode and problem is None:
         try:
             price = read_price_change(form.mode, form.amount)
         except Problem as error:
             problem = error
-    first = await bulk.find_first(services, member, form.selection, _PREVIEWED)
+    first = await bulk.find_first(services, member, form, _PREVIEWED)
     preview = [(listing, _preview_price(listing, price)) for listing in first]
-    count = await bulk.count_selected(services, member, form.selection)
+    count = await bulk.count_selected(services, member, form)
     if form.all_matching and not form.search.status and form.action != "restore" and count <= MAX_COUNTED:
         deleted = form._replace(search=form.search._replace(status="deleted"))
-        count -= await bulk.count_selected(services, member, deleted.selection)  # they stay as they are
+        count -= await bulk.count_selected(services, member, deleted)  # they stay as they are
     return console_page(
         request,
         "listings_bulk.html",
@@ -181,7 +146,6 @@ async def _confirmation_page(
 
 
 def _show_result(result: tuple[str, BulkResult] | None) -> dict[str, Any]:
-    """Return the values that the template of a result needs."""
     if result is None:
         return {"result": None}
     return {
@@ -194,7 +158,6 @@ def _show_result(result: tuple[str, BulkResult] | None) -> dict[str, Any]:
 
 
 def _preview_price(listing: Listing, price: PriceChange | None) -> int | str:
-    """Return the new price in cents, or why it is not possible."""
     if price is None:
         return listing.price_cents
     try:

@@ -86,7 +86,6 @@ def is_database_file(database: Path, file: Path) -> bool:
 
 
 def _resolve_target(database: Path, file: Path, *, force: bool) -> Path:
-    """Return the path of the copy with links resolved. Raises Problem("backup_refused") if it can't be written."""
     try:
         target = file.resolve()
         if target.is_dir():

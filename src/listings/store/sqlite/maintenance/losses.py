@@ -1,6 +1,6 @@
 """Find the rows that the current database has and a backup lacks, or has with other values."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import groupby
 from operator import itemgetter
 
@@ -12,13 +12,13 @@ from listings.store.mapping import Row
 
 # Others are called like their table.
 _NAMES = {"account_state": "account limit", "activity": "audit event", "api_keys": "key", "members": "password"}
-# Tables of counters, of what is derived from others, or short-lived, or about mail.
+# Tables of counters, and of rows that are derived from others, short-lived, or about mail.
 _IGNORED_TABLES = {
     *("listing_ids", "lost_changes", "schema_migrations", "periodic_tasks", "views", "view_salts", "account_days"),
     *("sessions", "sign_in_attempts", "sign_in_devices", "invitations", "email_tokens", "mails", "plan_reminders"),
     *("usage_hours", "refusals", "idempotency", "database_id"),
 }
-_IGNORED_PREFIXES = ("market", "listings_words", "sqlite_")
+_IGNORED_PREFIXES = ("market", "listings_words")
 _IGNORED_COLUMNS = {
     *("view_count", "indexed", "market_version", "marketed", "last_used_at", "worker", "busy_until"),
     *("hidden_by", "last_step", "last_viewed_on"),
@@ -32,15 +32,16 @@ ORDER BY t.name
 """
 
 
-def describe_losses(connection: apsw.Connection) -> str:
+def describe_losses(connection: apsw.Connection, tables: Container[str]) -> str:
     """Return what `backup` lacks, such as "2 listings and 1 key, the newest of 2026-11-21 09:30:00", or "".
 
-    All common columns of all common tables are compared, by primary key. Limits of accounts have no time.
+    All common columns of those of these tables that both have are compared, by primary key. Limits of accounts have no
+    time. Tables of other programs are not compared: they may lack a primary key.
     """
     losses, newest = list[str](), 0
     columns: list[Row] = connection.execute(_LIST_COLUMNS).fetchall()
     for table, group in groupby(columns, itemgetter(0)):
-        if table not in _IGNORED_TABLES and not table.startswith(_IGNORED_PREFIXES):
+        if table in tables and table not in _IGNORED_TABLES and not table.startswith(_IGNORED_PREFIXES):
             found = {name: bool(is_key) for _, name, is_key in group if name not in _IGNORED_COLUMNS}
             if table == "account_state":
                 found = {name: is_key for name, is_key in found.items() if is_key or name in _LIMITS}
@@ -57,7 +58,7 @@ def describe_losses(connection: apsw.Connection) -> str:
 
 
 def _find_loss(connection: apsw.Connection, table: str, columns: Mapping[str, bool]) -> Row:
-    """Return the number and the newest time of a table's losses. `columns`: whether each is part of the key."""
+    # `columns`: whether each is part of the key.
     keys = [name for name, is_key in columns.items() if is_key]
     values = [name for name, is_key in columns.items() if not is_key] or keys
     times = [name for name in values if name == "moment" or name.endswith(_TIMES)]

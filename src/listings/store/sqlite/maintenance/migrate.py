@@ -70,10 +70,7 @@ def migrate(
 
 
 def _require_space_to_drop(connection: apsw.Connection, path: Path, missing: list[Migration]) -> None:
-    """Raise Unavailable if the disk has less than twice the size of the tables that a migration drops.
-
-    The WAL then has as many pages.
-    """
+    # The WAL gets as many pages as the tables that a migration drops.
     if any(_DROPS_OLD_INDEXES in migration.text for migration in missing):
         needed, free = 2 * connection.execute(_OLD_INDEXES_BYTES).get, get_free_bytes(path)
         if free < needed:
@@ -137,10 +134,6 @@ def list_pending(path: Path, migrations: list[Migration] | None = None) -> list[
 
 
 def _require_listings_database_first(path: Path) -> None:
-    """Call `require_listings_database` before anything is created or changed.
-
-    A file that is missing, or that can't be read without changing it, is not checked.
-    """
     with suppress(apsw.Error):  # opening it for writing raises the same error
         try:
             connection = open_without_writes(path)

@@ -79,7 +79,6 @@ def hold_sqlite_lock(real: Path) -> Iterator[Callable[[Path], None]]:
 
 
 def _copy(descriptor: int, file: Path) -> None:
-    """Write a durable copy of an open file, readable only by its owner. Remove the copy if writing it fails."""
     with snapshot.report_write_errors(file), replace_file(file, durable=True) as copy:
         offset = 0
         while piece := os.pread(descriptor, _PIECE_BYTES, offset):

@@ -71,8 +71,6 @@ _HAS_NUMBERS = "SELECT 1 FROM pragma_table_info('account_state') WHERE name = 'l
 
 
 class _Backup(NamedTuple):
-    """The open backup and the parameters of its restore."""
-
     file: Path
     connection: apsw.Connection
     migrations: list[Migration]
@@ -126,7 +124,6 @@ def restore(
 
 
 def _require_file_or_nothing(database: Path) -> None:
-    """Raise Unavailable if the path is unusable, or exists but is not a file."""
     try:
         if database.exists() and not database.is_file():
             raise Unavailable(f"The database {database} is not a file")
@@ -152,7 +149,6 @@ def _open_backup(database: Path, file: Path) -> apsw.Connection:
 
 
 def _check_backup(backup: _Backup) -> None:
-    """Raise Problem("restore_refused") if the backup can't be restored."""
     try:
         found = snapshot.check_integrity(backup.connection)
         if found:
@@ -176,7 +172,7 @@ def _build_unfit_error(file: Path, reason: str) -> Problem:
 
 
 def _replace(database: Path, backup: _Backup, *, force: bool) -> Path | None:
-    """Replace the database. Return the new path of the previous one, or of its remaining WAL or journal, or None."""
+    # Returns the new path of the previous database, or of its remaining WAL or journal.
     orphan, real = find_orphaned_wal(database), database.resolve()
     if orphan is not None and not force:
         raise _build_force_error(database, f"is missing or empty, but {orphan} still contains writes to it")
@@ -195,7 +191,9 @@ def _replace_file(real: Path, backup: _Backup, *, force: bool) -> Path | None:
             reason = None if force or not has_tables else _find_objection(current, backup)
             if reason is not None:
                 raise _build_force_error(real, reason)
-            is_older_state = has_tables and _continues(current, backup)
+            # The current database is a later state of the one that was backed up, with numbers that can be read.
+            is_same = has_tables and _get_database_id(current) == _get_database_id(backup.connection)
+            is_older_state = is_same and bool(current.execute(_HAS_NUMBERS).fetchall())
             remove_side_files(current, real)
             previous_file = _write_and_replace(
                 real, backup, lambda file: snapshot.write_copy(current, file), old=real if is_older_state else None
@@ -210,7 +208,6 @@ def _replace_file(real: Path, backup: _Backup, *, force: bool) -> Path | None:
 
 
 def _replace_unusable(real: Path, backup: _Backup) -> Path:
-    """Replace a database that is damaged or missing."""
     if not real.exists():
         return _write_and_replace(real, backup, lambda _: None)
     with hold_sqlite_lock(real) as copy:
@@ -218,7 +215,6 @@ def _replace_unusable(real: Path, backup: _Backup) -> Path:
 
 
 def _write_and_replace(real: Path, backup: _Backup, copy: Callable[[Path], None], *, old: Path | None = None) -> Path:
-    """Replace the file, and return the new path of the previous one. See `replace_database` and `_finish`."""
     previous_file = snapshot.choose_copy_path(real, _OCCASION)
     uri = None if old is None else build_read_only_uri(old)
     with snapshot.draft_copy(
@@ -229,10 +225,7 @@ def _write_and_replace(real: Path, backup: _Backup, copy: Callable[[Path], None]
 
 
 def _finish(draft: apsw.Connection, migrations: list[Migration], old: str | None) -> None:
-    """Update the schema of a restored copy, end what was valid once, and raise the numbers.
-
-    `old` is the URI of a later state of the same database, whose numbers were given out.
-    """
+    # `old` is the URI of a later state of the same database, whose numbers were given out.
     gaps = choose_gaps()
     migrate.apply(draft, migrations)
     if old is not None:
@@ -251,7 +244,6 @@ def _finish(draft: apsw.Connection, migrations: list[Migration], old: str | None
 
 @contextmanager
 def _open_current(database: Path) -> Iterator[apsw.Connection]:
-    """Open the database exclusively for the block. Raises _DamagedError."""
     recovery = describe_recovery(database)
     if recovery is not None:  # the WAL may belong to a file that was replaced
         raise _DamagedError(recovery[0])
@@ -269,7 +261,6 @@ def _open_current(database: Path) -> Iterator[apsw.Connection]:
 
 
 def _find_objection(target: apsw.Connection, backup: _Backup) -> str | None:
-    """Return why the current database should not be replaced by this backup, or None."""
     target_id = _get_database_id(target)
     if target_id is None:
         return "is not a Listings database"
@@ -281,16 +272,10 @@ def _find_objection(target: apsw.Connection, backup: _Backup) -> str | None:
         return "is not the database that was backed up"
     target.execute("ATTACH ? AS backup", (build_read_only_uri(backup.file),)).fetchall()
     try:
-        lost = losses.describe_losses(target)
+        lost = losses.describe_losses(target, catalogue.list_own_tables(backup.connection, backup.migrations))
     finally:
         target.execute("DETACH backup").fetchall()
     return f"has new or changed rows that the backup lacks: {lost}" if lost else None
-
-
-def _continues(current: apsw.Connection, backup: _Backup) -> bool:
-    """Return whether the current database is a state of the one that was backed up, with numbers that can be read."""
-    is_same = _get_database_id(current) == _get_database_id(backup.connection)
-    return is_same and bool(current.execute(_HAS_NUMBERS).fetchall())
 
 
 def _get_database_id(connection: apsw.Connection) -> str | None:

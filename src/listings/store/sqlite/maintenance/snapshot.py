@@ -46,7 +46,7 @@ def copy_aside(source: apsw.Connection, database: Path, occasion: str) -> Path:
 
 
 def _clone(source: apsw.Connection, database: Path, target: Path) -> bool:
-    """Write the copy as a clone. Return False if the file system can't, or a reader needs the WAL."""
+    # Returns False if the file system can't clone, or a reader needs the WAL.
     is_busy, *_ = source.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
     draft = target.with_name(target.name + DRAFT_SUFFIX)
     with report_write_errors(target), _open_draft(draft) as descriptor:
@@ -196,7 +196,7 @@ def _build_no_space_error(target: Path) -> Problem:
 
 @contextmanager
 def _open_draft(draft: Path) -> Iterator[int]:
-    """Create an empty draft and lock it for the block. Remove it at the end unless it was renamed."""
+    # The draft is removed at the end unless it was renamed.
     descriptor = _create_draft(draft)
     try:
         yield descriptor
@@ -207,7 +207,6 @@ def _open_draft(draft: Path) -> Iterator[int]:
 
 
 def _create_draft(draft: Path) -> int:
-    """Create and lock the draft. Raises Problem("backup_refused") while another process has it locked."""
     while True:
         try:
             descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -225,10 +224,6 @@ def _create_draft(draft: Path) -> int:
 
 
 def _remove_stale(draft: Path) -> None:
-    """Remove a draft and the files that SQLite left next to it.
-
-    Raises Problem("backup_refused") if a process has it locked, or it is a file of another program.
-    """
     try:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -259,10 +254,7 @@ def _remove(draft: Path) -> None:
 
 
 def _remove_with_side_files(target: Path) -> None:
-    """Remove a target that has side files: SQLite would replay its WAL or journal into the copy.
-
-    The target is removed first, because it is incomplete without its WAL.
-    """
+    # SQLite would replay its WAL or journal into the copy. The target goes first: it is incomplete without its WAL.
     side_files = [file for file in list_side_files(target) if os.path.lexists(file)]
     if side_files:
         for file in (target, *side_files):
@@ -271,7 +263,7 @@ def _remove_with_side_files(target: Path) -> None:
 
 
 def _is_draft(file: Path) -> bool:
-    """Return whether a file begins like a copy of a database. Its first page may not be written yet."""
+    # Its first page may not be written yet.
     try:
         if not file.is_file():  # opening a pipe would wait
             return False
@@ -296,7 +288,6 @@ def _is_locked(draft: Path) -> bool:
 
 
 def _fill(source: apsw.Connection, draft: Path, progress: Progress, finish: Callable[[apsw.Connection], None]) -> None:
-    """Copy into the draft, as one file without a WAL, and check it."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI  # URI: to attach another database
     with closing(apsw.Connection(str(draft), flags=flags)) as target:
         for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = MEMORY", "synchronous = OFF"):

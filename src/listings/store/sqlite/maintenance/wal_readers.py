@@ -42,7 +42,7 @@ def find_old_readers(database: Path) -> list[Reader] | None:
 
 
 def _list_snapshots(index: Path) -> Iterator[tuple[int, int, int]]:
-    """Yield the process, the entry in the index, and the last frame of each snapshot that is being read."""
+    # Yields the process, the entry in the index, and the last frame.
     if not index.exists():
         return
     with index.open("rb") as file:

@@ -146,7 +146,7 @@ class BatchWriter:
         return outcomes
 
     def _recover(self, error: Exception) -> None:
-        """Roll the failed transaction back. Drop the connection if its state is unknown, as after a disk failure."""
+        # After a disk failure, the state of the connection is unknown.
         if isinstance(error, apsw.Error) and is_damage(error):
             self._guard.report_damage(f"The database is damaged ({error})")
         if self._connection is None:

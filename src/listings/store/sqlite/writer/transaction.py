@@ -62,7 +62,6 @@ def run_without_savepoints(connection: apsw.Connection, batch: list[Call]) -> li
 
 
 def _run_in_savepoint(connection: apsw.Connection, call: Call) -> Outcome:
-    """Run one operation and roll it back if it fails. Raises apsw.Error if the whole transaction is lost."""
     connection.execute("SAVEPOINT operation")
     try:
         result = call.operation(connection)
@@ -79,11 +78,10 @@ def _run_in_savepoint(connection: apsw.Connection, call: Call) -> Outcome:
 
 
 def _drop_frames(error: Exception) -> Exception:
-    """Remove the traceback of an expected error: its frames hold listings, and many errors may wait for one commit."""
+    # They hold listings, and many errors may wait for one commit.
     return error.with_traceback(None) if isinstance(error, Problem | RollbackError) else error
 
 
 def _require_transaction(connection: apsw.Connection, error: Exception) -> None:
-    """Raise the error again if it is a database error that did not leave the transaction intact."""
     if isinstance(error, apsw.Error) and not (isinstance(error, _STATEMENT_ERRORS) and connection.in_transaction):
         raise error

@@ -79,8 +79,8 @@ class Writer:
         `revisions` how the operation changed listings. Without `track`, the operation may have changed any listing.
         `is_dry_run`: it raises an exception after its writes, so that nothing is committed.
 
-        Raises whatever the operation raises, or Unavailable if the database rejects a statement; what the operation
-        wrote is then rolled back. Raises Unavailable if writes are rejected (during a stop, or after damage), too many
+        Raises whatever the operation raises, or Unavailable if the database rejects a statement; its writes are
+        then rolled back. Raises Unavailable if writes are rejected (during a stop, or after damage), too many
         are queued, another process holds the write lock for 5 s, or the transaction fails. In the last case the outcome
         is unknown, unless the message states it.
         """
@@ -118,7 +118,6 @@ class Writer:
         task.result()
 
     def _require_accepting(self) -> None:
-        """Raise Unavailable if new writes are rejected without trying."""
         if self._closing:
             raise Unavailable("The service is stopping")
         if len(self._queue) >= _MAX_QUEUED_WRITES:
@@ -146,10 +145,7 @@ class Writer:
             await asyncio.to_thread(self._thread.join, _LOCK_CHECK_SECONDS)
 
     def _is_locked_out(self, began: float) -> bool:
-        """Return whether `close`, which began at that time, must give up the last writes.
-
-        It must as soon as a wait for the lock has timed out, or `close` has taken 5 s and the thread waited for 1 s.
-        """
+        # As soon as a wait for the lock has timed out, or `close` has taken 5 s and the thread waited for 1 s.
         now, waiting_since = perf_counter(), self.lock.waiting_since
         if waiting_since is None:
             return False
@@ -161,7 +157,7 @@ class Writer:
         self._loop.call_soon(self._start_or_wait, 0, perf_counter() + _MAX_COLLECT_SECONDS)
 
     def _start_or_wait(self, before: int, until: float) -> None:
-        """Start a batch unless the last iteration of the event loop has queued more writes."""
+        # The last iteration of the event loop may have queued more writes.
         queued = len(self._queue)
         if before < queued < _MAX_BATCH_SIZE and perf_counter() < until:
             self._loop.call_soon(self._start_or_wait, queued, until)
@@ -172,7 +168,6 @@ class Writer:
                 self._watch_lock()
 
     def _end_batch(self, outcomes: list[Outcome], sequence: int) -> None:
-        """Deliver the results of a batch. Writes that were queued meanwhile form the next one."""
         self._phase = "idle"
         self._rejecting = False
         self._track(outcomes, sequence)
@@ -191,7 +186,7 @@ class Writer:
         self.revisions.end_batch(sequence, untracked, outcomes_known=outcomes_known)
 
     def _watch_lock(self) -> None:
-        """Reject queued writes if the lock times out. A thread that waits for it has not dequeued any of them."""
+        # A thread that waits for the lock has not dequeued any writes.
         self._watching_lock = self._phase == "writing"
         if not self._watching_lock:
             return
@@ -208,7 +203,7 @@ class Writer:
         deliver(outcomes)
 
     def _dequeue(self, count: int) -> list[Call]:
-        """Remove up to `count` calls from the queue. Safe for the thread and the loop: no call is returned twice."""
+        # Safe for the thread and the loop: no call is returned twice.
         calls: list[Call] = []
         with suppress(IndexError):
             while len(calls) < count:
@@ -226,7 +221,7 @@ class Writer:
         self.lock.close()
 
     def _write_queued(self) -> None:
-        """Acquire the lock, then dequeue a batch: more writes may have been queued while it waited."""
+        # The batch is dequeued under the lock: more writes may have been queued meanwhile.
         sequence, outcomes = UNKNOWN, None
         try:
             with self.lock.acquire(changes_callers=False):
@@ -244,5 +239,4 @@ class Writer:
 
 
 def _rewrite_header(connection: apsw.Connection) -> None:
-    """Write a page without changing its content."""
     connection.pragma("user_version", connection.pragma("user_version"))

@@ -1,11 +1,16 @@
 """The results of the checks of `listings doctor`, and the checks that both kinds of database share."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from listings import wiring
 from listings.domain import timestamps
-from listings.settings import Settings
+from listings.domain.errors import Problem
+from listings.domain.number_text import format_count
+from listings.settings import BucketUrl, Settings
 from listings.store.inspection import Pending
 from listings.store.migrations import Difference
 
@@ -13,6 +18,7 @@ Verdict: TypeAlias = Literal["ok", "warning", "fault"]
 GIVE_ACCESS = "Run this command as the service's user, or give that user access to"
 _MAX_FUTURE_SECONDS = 300
 _MAX_MAIL_SECONDS = 3600
+_MAX_NAMED_PICTURES = 3
 
 
 class Finding(NamedTuple):
@@ -78,7 +84,13 @@ def _describe_differences(differences: Sequence[Difference]) -> tuple[str, str]:
 
 def check_pending(found: Pending, settings: Settings) -> Iterator[CheckResult]:
     """Check that neither sellers nor emails wait for long."""
-    yield "plan requests", _check_plan_requests(found)
+    plan_requests = ok("There are none")
+    if found.plan_requests:
+        oldest = timestamps.format_timestamp(found.oldest_plan_request or 0)
+        text = f"{found.plan_requests} open, the oldest since {oldest}"
+        advice = "`listings account list --requests` shows them, and `listings account plan` answers one"
+        plan_requests = warning(text, advice)
+    yield "plan requests", plan_requests
     yield "mail", _check_mail(found, settings)
 
 
@@ -93,14 +105,6 @@ def _check_mail(found: Pending, settings: Settings) -> Finding:
     return ok(text if is_on else "Off, because LISTINGS_SMTP_URL is not set")
 
 
-def _check_plan_requests(found: Pending) -> Finding:
-    if found.plan_requests == 0:
-        return ok("There are none")
-    oldest = timestamps.format_timestamp(found.oldest_plan_request or 0)
-    text = f"{found.plan_requests} open, the oldest since {oldest}"
-    return warning(text, "`listings account list --requests` shows them, and `listings account plan` answers one")
-
-
 def check_stored_times(newest: int | None) -> Finding:
     """Check that the latest stored time is not in the future."""
     if newest is None:
@@ -111,3 +115,47 @@ def check_stored_times(newest: int | None) -> Finding:
     found = found.replace("latest", "latest stored time")
     advice = "Correct the machine's clock if it is wrong. If it was wrong before, this warning disappears with time"
     return warning(f"{found}, but the clock says {timestamps.format_timestamp(now)}", advice)
+
+
+def check_pictures(settings: Settings) -> Finding:
+    """Look for the files of all pictures."""
+    try:
+        place = wiring.build_picture_files(settings).place
+    except Problem:
+        return ok("Not checked, because a setting is wrong")
+    try:
+        missing = asyncio.run(wiring.find_missing_pictures(settings, _MAX_NAMED_PICTURES + 1))
+    except Problem:
+        return ok("Not checked, because the database can't be read")
+    except OSError as error:
+        reason = str(error.__cause__ or error.strerror).partition("\n")[0].rpartition(" - ")[2]
+        return fault(f"{place} can't be read: {reason}", "Uploads get 503: check its address, and AWS_ variables")
+    if not missing:
+        is_local = isinstance(settings.database, Path) or isinstance(settings.media_url, BucketUrl)
+        shared = "" if is_local else ": several machines must share this folder, or use S3"
+        return ok(f"All files are in {place}{shared}")
+    more = ", ..." if len(missing) > _MAX_NAMED_PICTURES else ""
+    named = ", ".join(f"{name}.jpg" for name in missing[:_MAX_NAMED_PICTURES])
+    advice = f"Copy the files of your backup to {place}"
+    return warning(f"The files of pictures are missing: {named}{more}", advice)
+
+
+def check_search_index(settings: Settings) -> Finding:
+    """Compare a sample of listings with the index."""
+    rebuild = "Run `listings market rebuild`"
+    try:
+        found = asyncio.run(wiring.compare_index(settings))
+    except Problem:
+        return ok("Not checked, because the database can't be read")
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        # Whatever tantivy raises: its PanicException is a BaseException.
+        return fault(f"The index can't be read: {error}", rebuild)
+    if found is None:
+        return ok("There is none yet: a running service builds it")
+    if found.different:
+        return fault(f"{found.different} of {found.compared} listings differ from the database", rebuild)
+    if found.is_stuck:
+        return fault("The index does not follow the database", "The log has the reason. Otherwise restart the service")
+    return ok(f"{format_count(found.compared, 'listing')} compared, as in the database")
