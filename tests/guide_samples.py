@@ -3,7 +3,6 @@
 import html
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import httpx2
 
 from tests.harness import TIMEOUT, RunningService
 from tests.pictures import photo
+from tests.processes import run_program
 
 _PRE = re.compile(r'<pre tabindex="0"><code(?: class="language-(\w+)")?>(.*?)</code></pre>', re.DOTALL)
 _OUTPUTS = {"json", "text"}
@@ -74,9 +74,7 @@ def run_sample(name: str, sample: Sample, folder: Path, environment: Mapping[str
     file.write_text(sample.code, "utf-8")
     (folder / "photo.jpg").write_bytes(photo())
     command = [*_COMMANDS[sample.language], str(file)]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
+    done = run_program(command, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, ""), (sample.code, done.stdout, done.stderr)
     return done.stdout
 

@@ -1,9 +1,18 @@
-"""Open files and threads of a running process, from /proc. Those that end while they are listed are left out."""
+"""Run programs, and list the open files and threads of a process, from /proc, but those that end meanwhile."""
 
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+
+def run_program(
+    command: Sequence[str | Path], *, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program until it ends, at most ten minutes, and return its output as text."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=check, **options)
 
 
 def list_open_files(pid: int) -> dict[Path, str]:

@@ -17,6 +17,7 @@ from tests.cli.commands import PROGRAM, Program, clean_environment
 from tests.cli.crowds import until
 from tests.harness import RunningService
 from tests.postgres_server import USER, PostgresServer, find_programs
+from tests.processes import run_program
 
 PROJECT_FOLDER = Path(__file__).parent.parent
 NAMES = ("operating", "install", "accounts", "backups", "upgrading", "workers", "postgresql", "troubleshooting")
@@ -99,14 +100,11 @@ def serve_if(folder: Path, *, serving: bool) -> Iterator[str]:
 def run(script: str, folder: Path, **environment: str) -> str:
     """Return the output of a script. Fail if one of its commands fails."""
     path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
-    outcome = subprocess.run(
+    outcome = run_program(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
         env=clean_environment() | {"PATH": path, "PIP_NO_COMPILE": "1", **environment},  # most modules are never loaded
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert outcome.returncode == 0, outcome
     return outcome.stdout + outcome.stderr

@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import PROGRAM, Program
+from tests.processes import run_program
 
 pytestmark = pytest.mark.uncovered
 
@@ -39,7 +39,7 @@ def test_the_curl_lines_return_the_responses_below_them(program: Program) -> Non
 def check_curl_lines(folder: Path) -> None:
     """Run the lines in the folder of a demo that is running, and compare the responses."""
     script = WITH_STATUS + block("sh", ". data/demo.env")
-    outcome = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=True)
+    outcome = run_program(["bash", "-c", script], cwd=folder, check=True)
     lines = outcome.stdout.splitlines()
     responses = [f"{status} {body}" for body, status in zip(lines[::2], lines[1::2], strict=True)]
     documented = block("text", "listing created").splitlines()
@@ -58,7 +58,7 @@ def test_the_lines_for_production_work(program: Program) -> None:
     ]
     assert program.run("migrate").code == 0
     script = "\n".join(lines).replace(".venv/bin/listings", str(PROGRAM))
-    outcome = subprocess.run(["bash", "-ec", script], cwd=program.folder, capture_output=True, text=True, check=True)
+    outcome = run_program(["bash", "-ec", script], cwd=program.folder, check=True)
     assert re.fullmatch(r"lst_\w{38}", outcome.stdout.splitlines()[-1])
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -15,7 +14,8 @@ import pytest
 
 import listings_client
 from listings import __version__
-from tests.cli.commands import DEADLINE, clean_environment
+from tests.cli.commands import clean_environment
+from tests.processes import run_program
 
 HOME = Path(__file__).parent.parent
 PROJECT: Any = tomllib.loads((HOME / "pyproject.toml").read_text("utf-8"))
@@ -23,16 +23,7 @@ BUILT_FROM = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE
 
 
 def run(*command: str | Path, folder: Path = HOME, path: str = os.environ["PATH"], umask: int = -1) -> str:
-    outcome = subprocess.run(
-        command,
-        cwd=folder,
-        env=clean_environment() | {"PATH": path},
-        umask=umask,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE,
-    )
+    outcome = run_program(command, cwd=folder, env=clean_environment() | {"PATH": path}, umask=umask)
     assert outcome.returncode == 0, outcome
     return outcome.stdout
 
@@ -109,7 +100,7 @@ def test_every_place_names_the_versions_of_python_that_the_tests_passed_on() -> 
 def check_release(home: Path, tag: str, repository: str) -> str:
     """Return the error of the check that the release workflow begins with."""
     script = str(home / ".ci" / "check-release")
-    return subprocess.run([script, tag, repository], capture_output=True, text=True, check=False).stderr
+    return run_program([script, tag, repository]).stderr
 
 
 def test_a_release_needs_the_version_as_tag_a_date_and_the_address(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.faulty_proxy import Answer, Fault, Forward, Request, run_faulty_proxy
 from tests.harness import TIMEOUT, Cast, Person, RunningService
+from tests.processes import run_program
 from tests.specification.client import Account, Server
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +34,7 @@ def build_environment(base_url: str, cast: Cast, **more: str) -> dict[str, str]:
 def run_suite(environment: dict[str, str], *arguments: str) -> tuple[str, Counter[str]]:
     """Return the output and, from its last line, the numbers of cases that passed, failed and were skipped."""
     command = [sys.executable, "-m", "pytest", "-q", str(SUITE), *arguments]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    ended = run_program(command, env=environment)
     output = ended.stdout + ended.stderr
     counts = re.findall(r"(\d+) (passed|failed|error|skipped)", output.rstrip().rpartition("\n")[2])
     return output, Counter({outcome: int(number) for number, outcome in counts})

@@ -44,9 +44,6 @@ def cut_hint(rejection: tuple[int, Any, str, str]) -> tuple[int, object, str, st
     return status, {"error": re.split(r"[:,]| in X-API-Key", body["error"])[0]}, rest[0], rest[1]
 
 
-# Accepted keys
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -165,9 +162,6 @@ def test_every_endpoint_needs_a_key_and_a_plan(harness: Harness) -> None:
         assert harness.fetch(method, path, key=charlie).headers["x-error-code"] == "plan_expired", path
 
 
-# Invalid keys
-
-
 @pytest.mark.parametrize(
     "key",
     [
@@ -225,9 +219,6 @@ def test_the_hint_and_the_digest_of_a_key_are_invalid(http: httpx2.Client, cast:
         assert get_http_rejection(http.get(LISTINGS, headers={"X-API-Key": text})) == INVALID_KEY
 
 
-# Both headers
-
-
 @pytest.mark.decision("G22")
 def test_x_api_key_takes_precedence_over_authorization(http: httpx2.Client, cast: Cast) -> None:
     client = Client(http, cast.alice)
@@ -256,9 +247,6 @@ def test_a_blank_x_api_key_leaves_authorization_to_decide(harness: Harness, blan
     key = harness.cast().alice.key
     assert send(harness, ("X-API-Key", blank), ("Authorization", f"Bearer {key}")).status == 200
     assert get_rejection(send(harness, ("X-API-Key", blank), ("Authorization", f"Bearer {UNKNOWN}"))) == INVALID_KEY
-
-
-# Repeated headers
 
 
 @pytest.mark.decision("G22")
@@ -299,9 +287,6 @@ def test_two_x_api_keys_do_not_fall_back_to_authorization(http: httpx2.Client, c
 def test_other_headers_may_be_repeated(http: httpx2.Client, cast: Cast) -> None:
     sent = [("Accept", "a/b"), ("X-API-Key", cast.alice.key), ("Accept", "c/d")]
     assert http.get(LISTINGS, headers=sent).status_code == 200
-
-
-# Revocation and expiry
 
 
 @pytest.mark.decision("G25")
@@ -352,9 +337,6 @@ def test_all_invalid_keys_get_the_same_response(harness: Harness) -> None:
     assert all(reply == replies[0] for reply in replies)
 
 
-# Read-only keys
-
-
 @pytest.mark.decision("G44", "G21")
 def test_a_read_only_key_gets_one_response_for_every_write(harness: Harness) -> None:
     alice = harness.person("alice")
@@ -383,9 +365,6 @@ def test_the_successor_of_a_read_only_key_is_read_only(harness: Harness) -> None
     successor = harness.run(keys.rotate(reader.key.id, 0)).secret
     replies = [harness.fetch(method, LISTINGS, key=successor) for method in ("GET", "HEAD", "POST")]
     assert [reply.status for reply in replies] == [200, 200, 403]
-
-
-# Plans
 
 
 @pytest.mark.decision("G26")
@@ -468,9 +447,6 @@ def test_an_invalid_key_is_reported_before_an_expired_plan(harness: Harness, rea
     assert get_rejection(send(harness, ("X-API-Key", secret))) == INVALID_KEY
 
 
-# Responses
-
-
 def test_no_response_contains_a_key(harness: Harness) -> None:
     cast = harness.cast()
     secrets = [person.key for person in cast]
@@ -504,9 +480,6 @@ def test_at_most_4096_well_formed_keys_are_cached(harness: Harness) -> None:
         return sizes
 
     assert harness.run(authenticate(4098)) == [*range(1, 4097), 1, 2]
-
-
-# Last use
 
 
 @pytest.mark.decision("G25")

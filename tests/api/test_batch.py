@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from listings.api.batch import parse
 from tests.api.batches import LAMP, create, delete, get_statuses, run, update
-from tests.api.helpers import (
-    STRICT,
-    get_etag,
-    get_ids,
-    get_invalid_request,
-    get_outcome,
-    get_state,
-    with_key,
-)
+from tests.api.helpers import STRICT, get_etag, get_ids, get_invalid_request, get_outcome, get_state, with_key
 from tests.conftest import Client
 
 BAD_TAGS = 'must be one or more ETags, each in double quotes as in "v2.0", or *'

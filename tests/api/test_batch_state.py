@@ -7,11 +7,7 @@ import httpx2
 import pytest
 
 from tests.api.batches import create, delete, get_statuses, update
-from tests.api.helpers import (
-    get_etag,
-    get_invalid_request,
-    get_outcome,
-)
+from tests.api.helpers import get_etag, get_invalid_request, get_outcome
 from tests.conftest import Client
 
 pytestmark = pytest.mark.decision("G48")

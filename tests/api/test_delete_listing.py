@@ -4,11 +4,7 @@ import json
 
 import pytest
 
-from tests.api.helpers import (
-    get_ids,
-    get_outcome,
-    get_row,
-)
+from tests.api.helpers import get_ids, get_outcome, get_row
 from tests.conftest import Client
 from tests.harness import RunningService
 

@@ -54,9 +54,6 @@ def get_parameters(path: str, method: str) -> dict[str, dict[str, Any]]:
     return {resolve(one)["name"]: resolve(one) for one in parameters}
 
 
-# Document
-
-
 def test_the_document_is_valid_openapi() -> None:
     jsonschema_rs.validator_for(OPENAPI_31).validate(DOCUMENT)
 
@@ -177,9 +174,6 @@ def test_prices_in_whole_cents_are_valid(price: float) -> None:
         build_validator(SCHEMAS[shape]["properties"]["price"]).validate(price)
 
 
-# What generators need
-
-
 def find_schemas(part: Any) -> Iterator[dict[str, Any]]:
     """Yield every object inside a part of the document, and the part."""
     if isinstance(part, dict):
@@ -259,9 +253,6 @@ def test_the_operator_names_the_url_and_the_contact() -> None:
         assert named["externalDocs"]["url"] == "https://market.example/docs"
 
 
-# Patterns
-
-
 def is_accepted(rule: Any, value: object) -> bool:
     try:
         rule(value)
@@ -314,9 +305,6 @@ def test_the_pattern_of_a_time_accepts_the_same_as_its_rule(text: str) -> None:
     assert build_validator(build_schema(params.parse_timestamp)).is_valid(text) is is_accepted(
         params.parse_timestamp, text
     )
-
-
-# Examples
 
 
 @pytest.mark.parametrize("shape", ["Listing", "ListingCreate", "ListingUpdate"])
@@ -467,9 +455,6 @@ def test_an_invalid_idempotency_key_does_not_match_its_pattern(alice: Client, ke
     assert response.status_code == 400
     pattern = DOCUMENT["components"]["parameters"]["Idempotency-Key"]["schema"]["pattern"]
     assert re.search(pattern, key) is None
-
-
-# Responses of the service
 
 
 def test_the_document_needs_no_key_and_may_be_cached(http: httpx2.Client) -> None:

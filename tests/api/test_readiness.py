@@ -10,7 +10,6 @@ import pytest
 from listings.domain.errors import Unavailable
 from listings.domain.timestamps import format_timestamp
 from listings.store.market import stamps
-from listings.store.sqlite.writer import transaction
 from tests.cli.crowds import until
 from tests.harness import Harness
 from tests.postgres_server import PostgresServer
@@ -52,19 +51,6 @@ def test_a_full_disk_is_not_ready(harness: Harness, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
     response = harness.fetch("GET", "/readyz")
     assert (response.status, response.json()) == (503, {"error": "The disk is almost full"})
-
-
-def test_writes_that_fail_are_not_ready_until_one_succeeds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise apsw.IOError("EIO")
-
-    alice = harness.person("alice")
-    with monkeypatch.context() as patch:
-        patch.setattr(transaction, "run_without_savepoints", fail)
-        new = {"title": "Lamp", "content": "Bright."}
-        assert harness.fetch("POST", "/api/v1/listings", key=alice.key, json=new).status == 503
-        assert [harness.fetch("GET", "/readyz").status for _ in range(2)] == [503, 503]
-    assert harness.fetch("GET", "/readyz").status == 200
 
 
 def test_a_postgres_server_that_does_not_confirm_writes_is_not_ready(tmp_path: Path) -> None:

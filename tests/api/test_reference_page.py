@@ -3,7 +3,6 @@
 import html
 import json
 import re
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from listings.api.docs.page import Operation, build_environment, list_titles, re
 from listings.api.docs.texts import read_texts
 from listings.api.routes import ROUTES
 from listings.service import NO_INFO
-from tests.harness import TIMEOUT, Harness, RunningService
+from tests.harness import Harness, RunningService
+from tests.processes import run_program
 from tests.site.browser import CHROMIUM, needs_chromium
 from tests.site.market import VOID
 
@@ -169,20 +169,14 @@ def test_the_samples_are_valid(body: object) -> None:
     assert all('"http://shop.example/api/v1/listings/1025"' in text for text in (curl, python, script))
     compile(python, "sample", "exec")
     assert (json.dumps(body, indent=2) if body else "YOUR_API_KEY") in script.replace("\n  ", "\n")
-    parsed = subprocess.run(["bash", "-n"], input=curl, text=True, check=False, capture_output=True)
+    parsed = run_program(["bash", "-n"], input=curl)
     assert (parsed.returncode, parsed.stderr) == (0, "")
 
 
 @needs_chromium
 def test_a_browser_runs_the_page_without_errors(running: RunningService, tmp_path: Path) -> None:
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--enable-logging=stderr"]
-    done = subprocess.run(
-        [*command, f"--user-data-dir={tmp_path}", f"{running.base_url}/docs"],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=True,
-    )
+    done = run_program([*command, f"--user-data-dir={tmp_path}", f"{running.base_url}/docs"], check=True)
     assert "CONSOLE" not in done.stderr
     assert 'class="try" hidden' not in done.stdout
     assert 'class="try"' in done.stdout

@@ -23,6 +23,7 @@ from listings.settings import resolve_all
 from tests.api.helpers import LISTINGS
 from tests.cli.commands import DEADLINE, PROGRAM, Program
 from tests.harness import Harness, RunningService
+from tests.processes import run_program
 from tests.redis_server import RedisServer
 from tests.telemetry.test_metrics import Scrape
 
@@ -161,13 +162,7 @@ def test_the_redis_client_is_loaded_only_if_redis_is_configured(tmp_path: Path) 
     environment = {"LISTINGS_DATABASE_URL": f"sqlite:///{tmp_path}/listings.db", "PATH": os.environ["PATH"]}
     subprocess.run([PROGRAM, "migrate"], env=environment, check=True, capture_output=True)
     for url, loaded in (("", "False"), ("redis://127.0.0.1:1", "True")):
-        outcome = subprocess.run(
-            [sys.executable, "-c", script],
-            env=environment | {"LISTINGS_REDIS_URL": url},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        outcome = run_program([sys.executable, "-c", script], env=environment | {"LISTINGS_REDIS_URL": url}, check=True)
         assert outcome.stderr.split()[-1] == loaded
 
 

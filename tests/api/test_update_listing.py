@@ -10,15 +10,7 @@ import msgspec
 import pytest
 
 from listings.domain.model import Listing
-from tests.api.helpers import (
-    ALL_FIELDS,
-    HIDDEN_FIELDS,
-    LISTINGS,
-    STRICT,
-    VISIBLE_FIELDS,
-    assert_error,
-    get_row,
-)
+from tests.api.helpers import ALL_FIELDS, HIDDEN_FIELDS, LISTINGS, STRICT, VISIBLE_FIELDS, assert_error, get_row
 from tests.conftest import Client
 from tests.harness import Harness, RunningService
 

@@ -1,7 +1,6 @@
 """Test the benchmark: wrong results are rejected, and a short run cleans up."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from bench import BenchmarkError, rounds
 from bench.data import fill
 from bench.wrk import Count, parse_output
+from tests.processes import run_program
 
 pytestmark = pytest.mark.uncovered
 
@@ -66,7 +66,7 @@ def test_creates_without_a_row_are_rejected(tmp_path: Path) -> None:
 def test_a_short_run_measures_creates_and_cleans_up(tmp_path: Path) -> None:
     options = ["--rounds", "1", "--seconds", "1", "--connections", "4", "--scenario", "create"]
     command = [sys.executable, "-m", "bench", *options, "--folder", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = run_program(command)
     assert done.returncode == 0, done.stderr
     (row,) = (line for line in done.stdout.splitlines() if line.startswith("| create |"))
     rate, constant = (int(cell.replace(",", "")) for cell in row.split("|")[3:5])

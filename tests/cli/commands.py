@@ -118,6 +118,13 @@ class Program:
         with self.start_command(arguments, subprocess.PIPE) as process:
             return _end(process)
 
+    def diagnose(self) -> dict[str, Data]:
+        """Return the rows of `listings doctor --offline` by check. The exit code is 1 if there is a fault."""
+        outcome = self.run("doctor", "--json", "--offline")
+        rows = {row["check"]: row for row in map(json.loads, outcome.out.splitlines())}
+        assert outcome.code == int(any(row["verdict"] == "fault" for row in rows.values())), outcome
+        return rows
+
     def run_with_closed_pipe(self, *arguments: str) -> Outcome:
         """Run a command whose standard output is a pipe without a reader."""
         reader, writer = os.pipe()

@@ -44,9 +44,6 @@ def titles(cli: Cli) -> dict[int, str]:
     return dict(query(cli.folder, "SELECT id, title FROM listings"))
 
 
-# Rows
-
-
 def test_rows_without_id_create_listings(cli: Cli) -> None:
     assert imported(cli, row(1), row(2, id=None), row(3)) == (3, 0, 0, 0)
     assert titles(cli) == {1025: "Listing 1", 2049: "Listing 2", 3073: "Listing 3"}
@@ -133,9 +130,6 @@ def test_an_external_id_identifies_a_listing_without_id(cli: Cli) -> None:
             assert counts(run_import(cli, "1", file, "--again", *options)[0]) == expected
 
 
-# Whole accounts
-
-
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_an_account_can_be_imported_into_a_new_database(cli: Cli, tmp_path: Path, ending: str) -> None:
     rows = [
@@ -183,9 +177,6 @@ def test_the_service_works_during_an_import(cli: Cli, alice: Data, tmp_path: Pat
     )
     assert titles(cli) == expected
     assert len(expected) == 4_000 + len(created)
-
-
-# Invalid rows and files
 
 
 def test_invalid_rows_are_reported_with_their_line_and_skipped(cli: Cli) -> None:
@@ -257,9 +248,6 @@ def test_wrong_usage_and_unreadable_files_are_reported(cli: Cli) -> None:
     assert cli.get_error("import", "77", "rows.jsonl") == "There is no account 77"
 
 
-# A dry run
-
-
 def test_a_dry_run_prints_the_same_and_writes_nothing(cli: Cli) -> None:
     imported(cli, row(1), row(2))
     before = stored(cli.folder)
@@ -297,9 +285,6 @@ def test_at_most_a_hundred_invalid_rows_are_reported(cli: Cli) -> None:
     _, messages = run_import(cli, "1", file, code=1)
     assert messages.count("content is required") == 100
     assert messages.endswith("new.jsonl: 50 more rows are invalid\n")
-
-
-# Importing a file again
 
 
 def test_a_file_is_imported_once_without_again(cli: Cli) -> None:
@@ -340,9 +325,6 @@ def test_an_import_is_logged_with_the_operator(cli: Cli) -> None:
     assert line["operator"]
     _, messages = run_import(cli, "1", write_lines(cli, "one.jsonl", row(3)))
     assert json.loads(messages)["event"] == "Imported 1 listing into account 1"
-
-
-# Undoing an import
 
 
 def test_the_printed_id_undoes_an_import(cli: Cli) -> None:
@@ -415,9 +397,6 @@ def test_after_ctrl_c_the_same_command_continues(cli: Cli) -> None:
     assert sorted(titles(cli).values()) == sorted(f"Listing {number}" for number in range(MANY))
 
 
-# Memory
-
-
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a file of 10,000 long rows (90 MB) and a database into which it was imported."""
@@ -445,9 +424,6 @@ def test_export_and_import_use_little_memory(large: Path, ending: str) -> None:
     assert measure_memory(large, "import", "1", file, "--dry-run") < MAX_MEMORY_KIB
     assert measure_memory(large, "import", "1", file) < MAX_MEMORY_KIB
     (large / file).unlink()
-
-
-# Pictures
 
 
 def test_the_pictures_of_a_folder_are_uploaded_first(cli: Cli) -> None:

@@ -93,6 +93,12 @@ def test_an_invalid_date_is_a_usage_error(cli: Cli, date: str) -> None:
     assert "--expires" in cli.get_usage_error("key", "create", "1", "--name", "warehouse", "--expires", date)
 
 
+def test_a_key_that_is_already_expired_is_rejected(cli: Cli, alice: Data) -> None:
+    error = cli.get_error("key", "create", str(alice["id"]), "--name", "warehouse", "--expires", "2020-01-01")
+    assert error == "The expiry of a key must be in the future: choose a later day"
+    assert list_keys(cli, alice) == []
+
+
 @pytest.mark.parametrize("name", ["", " ", "a" * 201, "two\nlines", "\udcff"])
 def test_an_invalid_name_is_rejected(cli: Cli, alice: Data, name: str) -> None:
     assert "name" in cli.get_error("key", "create", str(alice["id"]), "--name", name)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Serving
+from tests.processes import run_program
 
 MAX_RESERVED = 240_000_000
 """Addresses of an idle service, in bytes: it reserves 180 MB, and 310 MB with an arena for each thread."""
@@ -34,7 +35,7 @@ print(gc.collect(0))
 
 
 def test_full_collections_are_rare_and_young_cycles_are_freed() -> None:
-    run = subprocess.run([sys.executable, "-c", _COLLECT], capture_output=True, text=True, check=True)
+    run = run_program([sys.executable, "-c", _COLLECT], check=True)
     assert run.stdout.split() == ["True", "0", "1"]
 
 

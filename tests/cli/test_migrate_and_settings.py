@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +20,7 @@ from listings.domain.model import Caller, NewListing
 from tests.cli.commands import PROGRAM, Cli, Data, Outcome, Program, clean_environment
 from tests.cli.fixed_response import responding
 from tests.harness import load_test_settings
+from tests.processes import run_program
 from tests.sqlite_database import create_database
 from tests.store.databases import change
 
@@ -57,9 +57,6 @@ def get_mode(path: Path) -> int:
 
 def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-# The database
 
 
 def test_migrate_creates_a_private_database(cli: Cli) -> None:
@@ -224,9 +221,6 @@ def test_an_invalid_database_path_is_rejected(cli: Cli, command: list[str], url:
     assert sorted(path.name for path in cli.folder.iterdir()) == ["file", "folder"]
 
 
-# Settings
-
-
 def test_flags_override_the_environment_and_defaults(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def database(*flags: str) -> str:
         return str(Path(cli.data(*flags, "migrate")["database"]).relative_to(cli.folder))
@@ -292,9 +286,6 @@ def test_the_port_comes_from_the_flag_or_the_environment(
 def test_a_host_of_another_machine_is_a_one_line_error(cli: Cli, host: str) -> None:
     assert host in cli.get_error("serve", "--host", host, "--port", "0")
     assert list(cli.folder.iterdir()) == []
-
-
-# Help
 
 
 def test_every_command_has_help_with_an_example(cli: Cli) -> None:
@@ -393,9 +384,6 @@ def test_no_other_word_suggests_to_replace_the_database(cli: Cli, name: str) -> 
     assert "restore" not in cli.get_usage_error(name)
 
 
-# The program itself
-
-
 def test_the_program_uses_the_three_exit_codes(program: Program) -> None:
     assert program.run(*ADD_ACCOUNT).code == 1
     create_database(program.folder / "data/listings.db")
@@ -489,9 +477,7 @@ def test_a_command_with_closed_stderr_prints_its_data(program: Program) -> None:
 
 def run_with(redirection: str, folder: Path, *arguments: str) -> Outcome:
     command = f"{shlex.join([str(PROGRAM), *arguments])} {redirection}"
-    process = subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False
-    )
+    process = run_program(["sh", "-c", command], cwd=folder, env=clean_environment())
     return Outcome(process.returncode, process.stdout, process.stderr)
 
 
@@ -503,18 +489,13 @@ def test_a_write_error_is_a_one_line_error(program: Program, database: Path) -> 
     assert "rejected" in program.run(*ADD_ACCOUNT).error_message
 
 
-# Imported modules
-
-
 def imported_by(folder: Path, *arguments: str) -> set[str]:
     code = (
         "import sys; from listings.cli import main\n"
         f"assert main({list(arguments)!r}) == 0\n"
         "print(*{name for name in sys.modules if name.count('.') <= 1}, file=sys.stderr)"
     )
-    outcome = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=clean_environment(), capture_output=True, text=True, check=True
-    )
+    outcome = run_program([sys.executable, "-c", code], cwd=folder, env=clean_environment(), check=True)
     return set(outcome.stderr.splitlines()[-1].split())
 
 

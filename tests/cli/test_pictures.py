@@ -1,16 +1,16 @@
 """Pictures on the command line: `listings picture`, their limit, their archive, and what a restore reports."""
 
 import json
-import subprocess
 import sys
 from zipfile import ZipFile
 
 import obstore
 import pytest
 
-from tests.cli.commands import DEADLINE, Cli, Data, Serving, clean_environment
+from tests.cli.commands import Cli, Data, Serving, clean_environment
 from tests.harness import unused_port
 from tests.pictures import photo
+from tests.processes import run_program
 from tests.s3_server import Bucket
 
 
@@ -153,15 +153,7 @@ def test_s3_that_does_not_respond_is_reported(
 def test_s3_without_the_extra_prevents_the_start(cli: Cli) -> None:
     code = "import sys; sys.modules['obstore'] = None; from listings.cli import main; sys.exit(main(['serve']))"
     environment = clean_environment() | {"LISTINGS_MEDIA_URL": "s3://bucket/media"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=cli.folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    done = run_program([sys.executable, "-c", code], cwd=cli.folder, env=environment)
     assert (done.returncode, done.stderr) == (
         1,
         "listings: LISTINGS_MEDIA_URL is s3://, which needs obstore: install the packages in requirements/s3.txt\n",

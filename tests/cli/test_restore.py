@@ -60,16 +60,6 @@ def test_a_restore_is_rejected_while_the_service_runs(
     assert [path.name for path in cli.folder.glob("data/*before*")] == []
 
 
-def test_a_restore_lists_the_data_that_it_would_discard(cli: Cli, backup: Path, alice: Data) -> None:
-    cli.account("bob")
-    cli.key(alice)
-    error = cli.get_error("restore", str(backup))
-    assert "has new or changed rows that the backup lacks: 1 account, " in error
-    assert " and 1 key, the newest of " in error
-    assert "--force" in error
-    assert cli.data("account", "plan", "bob@example.com", "--months", "1")["id"] == 2
-
-
 def test_an_invalid_backup_is_a_one_line_error(cli: Cli, backup: Path) -> None:
     backup.write_text("no database " * 1000)
     assert cli.get_error("restore", str(backup)).startswith(f"{backup} can't be restored: ")

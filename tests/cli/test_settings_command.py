@@ -1,7 +1,6 @@
 """`listings settings` and `listings completion`, and secrets, which are read from files and never shown."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from listings.settings import SETTINGS
 from tests.cli.commands import PROGRAM, Cli, Program, clean_environment
+from tests.processes import run_program
 
 SECRET = "hunter2"
 URL = "LISTINGS_DATABASE_URL"
@@ -216,12 +216,5 @@ def test_bash_completes(tmp_path: Path, words: list[str], completed: list[str]) 
     """
     environment = clean_environment()
     environment["PATH"] = f"{PROGRAM.parent}:{environment['PATH']}"
-    outcome = subprocess.run(
-        ["bash", "--norc", "-ec", script, "bash", *words],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    outcome = run_program(["bash", "--norc", "-ec", script, "bash", *words], cwd=tmp_path, env=environment)
     assert (outcome.stdout.split(), outcome.stderr) == (completed, "")

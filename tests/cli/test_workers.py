@@ -8,7 +8,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -112,9 +112,6 @@ def is_broken(connection: Connection) -> bool:
     return False
 
 
-# The start
-
-
 def test_idle_workers_reserve_few_addresses(many: Many) -> None:
     assert all(read_reserved_bytes(worker.pid) < MAX_RESERVED for worker in many.workers)
 
@@ -172,9 +169,6 @@ def test_a_port_in_use_is_reported_before_any_change(tmp_path: Path, taken_port:
     assert not list(tmp_path.iterdir())
 
 
-# Requests
-
-
 def test_listings_created_by_all_workers_have_unique_ids(many: Many) -> None:
     message = request("POST", PATH, many.key, body=b'{"title": "Bicycle", "content": "Two wheels."}')
     created = []
@@ -211,9 +205,6 @@ def is_full(serving: Serving) -> bool:
         os.close(pipe)
 
 
-# Killed workers
-
-
 def test_a_killed_worker_loses_only_its_connections_and_is_replaced(many: Many) -> None:
     with connections_to_each(many.serving) as connections:
         killed = min(many.workers)
@@ -233,21 +224,6 @@ def test_a_killed_worker_loses_only_its_connections_and_is_replaced(many: Many) 
 def _read_log_line(serving: Serving) -> str:
     assert serving.process.stderr is not None
     return serving.process.stderr.readline()
-
-
-def test_a_killed_worker_fails_at_most_one_request_per_client(many: Many) -> None:
-    with ClientGroup(many.serving, many.key) as clients:
-        for _ in range(2):
-            victim = min(many.workers)
-            os.kill(victim.pid, signal.SIGKILL)
-            many.log.until(f"Worker {victim.pid} was killed by SIGKILL")
-            with connections_to_each(many.serving):
-                clients.wait_for_responses()
-        errors = clients.errors
-        assert max(len(client.errors) for client in clients.clients) <= 2
-        clients.wait_for_responses()
-        assert clients.errors == errors
-    assert set(clients.created) <= many.stored_ids()
 
 
 @pytest.mark.slow
@@ -297,9 +273,6 @@ def end_requests(connections: list[Connection]) -> list[int]:
     )
     assert all(connection.is_closed() for connection in connections)
     return [response.json()["id"] for response in responses]
-
-
-# A reload
 
 
 @pytest.mark.uncovered
@@ -379,14 +352,25 @@ def test_a_failed_reload_keeps_the_old_workers(many: Many) -> None:
     many.url_file.write_text(DATABASE_URL, "utf-8")
 
 
-def test_a_stop_during_a_reload_is_graceful(program: Program, key: str) -> None:
+def stop_during_a_reload(serving: Serving) -> None:
+    serving.process.send_signal(signal.SIGHUP)
+    until(lambda: len(list_workers(serving)) == 3)
+    serving.process.send_signal(signal.SIGTERM)
+
+
+def signal_all_processes(serving: Serving) -> None:
+    for worker in list_workers(serving):
+        os.kill(worker.pid, signal.SIGTERM)
+    serving.process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [stop_during_a_reload, signal_all_processes])
+def test_a_stop_interrupts_no_request(program: Program, key: str, stop: Callable[[Serving], None]) -> None:
     with program.serve() as serving:
         with connections_to_each(serving) as connections:
             one_each = [of_worker[0] for of_worker in connections]
             begin_requests(key, one_each)
-            serving.process.send_signal(signal.SIGHUP)
-            until(lambda: len(list_workers(serving)) == 3)
-            serving.process.send_signal(signal.SIGTERM)
+            stop(serving)
             wait_until_refused(serving)
             created = end_requests(one_each)
         outcome = serving.stop(signal.SIGCONT)
@@ -448,9 +432,6 @@ def test_a_single_process_logs_that_it_cannot_reload(tmp_path: Path) -> None:
         assert serving.http.get("/healthz").status_code == 200
 
 
-# The stop
-
-
 def test_a_stopped_worker_does_not_affect_the_others(program: Program) -> None:
     with program.serve() as serving:
         stopped = next(iter(list_workers(serving)))
@@ -459,21 +440,6 @@ def test_a_stopped_worker_does_not_affect_the_others(program: Program) -> None:
         for _ in range(20):
             with Connection(serving).send(request("GET", "/healthz")) as connection:
                 assert connection.read_response().status == 200
-
-
-def test_a_signal_to_all_processes_together_interrupts_no_request(program: Program, key: str) -> None:
-    with program.serve() as serving:
-        with connections_to_each(serving) as connections:
-            one_each = [of_worker[0] for of_worker in connections]
-            begin_requests(key, one_each)
-            for worker in list_workers(serving):
-                os.kill(worker.pid, signal.SIGTERM)
-            serving.process.send_signal(signal.SIGTERM)
-            wait_until_refused(serving)
-            created = end_requests(one_each)
-        outcome = serving.stop(signal.SIGCONT)
-    assert (outcome.code, outcome.out) == (0, ""), outcome
-    assert set(created) <= stored_ids(program.folder)
 
 
 @pytest.mark.uncovered
@@ -519,9 +485,6 @@ def test_a_second_signal_ends_all_processes_immediately(program: Program, key: s
         until(lambda: not any(worker.is_running for worker in workers))
 
 
-# Metrics
-
-
 def test_metrics_cover_all_workers_and_counters_never_decrease(tmp_path: Path) -> None:
     program = Program(tmp_path, LISTINGS_METRICS_ADDRESS="0", **QUIET)
     with program.serve() as serving:
@@ -564,9 +527,6 @@ def find_version(scrape: Scrape) -> str:
     match = re.search(r'listings_build_info\{version="([^"]+)"\}', scrape.text)
     assert match is not None
     return match[1]
-
-
-# The console
 
 
 def test_every_worker_shows_the_counts_of_the_others(many: Many) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 import apsw
 
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, clean_environment
+from tests.processes import run_program
 from tests.torture.services import Process, start_in_fork
 
 PAST = {"created_at": "2025-01-01 00:00:00", "updated_at": "2025-02-01 00:00:00"}
@@ -109,14 +109,7 @@ print(code, status("VmHWM") - before, file=sys.stderr)
 def measure_memory(folder: Path, *arguments: str) -> int:
     """Run a command and return by how many KiB its memory grew at most after the program had started."""
     python = Path(PROGRAM).with_name("python")
-    outcome = subprocess.run(
-        [python, "-c", _MEASURED, *arguments],
-        cwd=folder,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    outcome = run_program([python, "-c", _MEASURED, *arguments], cwd=folder, env=clean_environment(), check=True)
     code, growth = outcome.stderr.split()[-2:]
     assert code == "0", outcome
     return int(growth)

@@ -59,6 +59,11 @@ class Lst:
         """Plan a file. Return the plan's numbers; the plan is plan.json in the folder."""
         return self.data("plan", self.write(text, name), "--out", self.plan_file, *options)
 
+    def load(self, text: str) -> None:
+        """Make the catalogue like a file."""
+        self.plan(text)
+        self.ok("apply", self.plan_file, "--yes")
+
     @property
     def plan_file(self) -> Path:
         return self.folder / "plan.json"

@@ -20,13 +20,8 @@ def write_many(first: int, last: int, price: float = 5) -> str:
     return HEAD + "".join(f"p-{number},Lamp,Brass.,{price}\n" for number in range(first, last))
 
 
-def load(lst: Lst, text: str) -> None:
-    lst.plan(text)
-    lst.ok("apply", lst.plan_file, "--yes")
-
-
 def test_listings_that_were_changed_since_are_skipped(lst: Lst) -> None:
-    load(lst, write_many(0, 5))
+    lst.load(write_many(0, 5))
     lst.plan(write_many(1, 7, price=6), "--delete")
     found = lst.read()
     with lst.connect() as client:
@@ -51,7 +46,7 @@ def test_listings_that_were_changed_since_are_skipped(lst: Lst) -> None:
 
 
 def test_an_edit_of_anything_stops_a_strict_apply(lst: Lst) -> None:
-    load(lst, write_many(0, 3))
+    lst.load(write_many(0, 3))
     for options in ((), ("--state", str(lst.folder / "state.json"))):
         lst.plan(write_many(0, 3, price=6), *options)
         with lst.connect() as client:
@@ -64,7 +59,7 @@ def test_an_edit_of_anything_stops_a_strict_apply(lst: Lst) -> None:
 
 
 def test_an_applied_plan_is_undone_as_a_whole(lst: Lst) -> None:
-    load(lst, write_many(0, 250))
+    lst.load(write_many(0, 250))
     before = {name: (one.price, one.title) for name, one in lst.read().items()}
     group = lst.plan(write_many(50, 300, price=7), "--delete", "--max-delete", "50")["group"]
     assert f"To undo: lst undo --group {group}" in lst.ok("apply", lst.plan_file)
@@ -115,13 +110,13 @@ def test_a_torn_line_of_the_journal_is_written_again(lst: Lst) -> None:
 
 
 def test_a_journal_of_another_plan_is_not_used(lst: Lst) -> None:
-    load(lst, write_many(0, 2))
-    load(lst, write_many(0, 2, price=7))
+    lst.load(write_many(0, 2))
+    lst.load(write_many(0, 2, price=7))
     assert {one.price for one in lst.read().values()} == {7}
 
 
 def test_a_rival_writer_loses_nothing(lst: Lst) -> None:
-    load(lst, write_many(0, 400))
+    lst.load(write_many(0, 400))
     lst.plan(write_many(0, 400, price=6))
     stopped, edited = threading.Event(), []
 
@@ -200,7 +195,7 @@ def kill_at(lst: Lst, step: int) -> bool:
 
 @pytest.mark.slow
 def test_after_a_kill_at_every_step_the_state_is_the_same(lst: Lst) -> None:
-    load(lst, write_many(0, 150))
+    lst.load(write_many(0, 150))
     for step in count():
         group = lst.plan(write_many(20, 170, price=7), "--delete", "--max-delete", "20")["group"]
         with lst.connect() as client:

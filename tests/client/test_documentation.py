@@ -1,7 +1,6 @@
 """The samples of docs/client.md run as printed, and use every public name."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -11,9 +10,10 @@ import pytest
 import listings_client
 from listings_client import Client
 from listings_client.cli import main
-from tests.cli.commands import DEADLINE, clean_environment
+from tests.cli.commands import clean_environment
 from tests.harness import Person, RunningService
 from tests.pictures import photo
+from tests.processes import run_program
 
 MODULES = {path.stem for path in Path(listings_client.__file__).parent.glob("*.py")}
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
@@ -36,15 +36,7 @@ def test_a_sample_prints_what_the_page_says(
 ) -> None:
     (tmp_path / "photo.jpg").write_bytes(photo())
     environment = {**clean_environment(), "LISTINGS_API_KEY": alice.key, "LISTINGS_URL": service.base_url}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", sample.code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    done = run_program([sys.executable, "-W", "error", "-c", sample.code], cwd=tmp_path, env=environment)
     assert (done.stderr, done.stdout) == ("", sample.output)
 
 
@@ -64,7 +56,7 @@ def test_the_samples_are_typed(tmp_path: Path) -> None:
         files[-1].write_text(sample.code, "utf-8")
     options = ["--strict", "--config-file=", f"--cache-dir={tmp_path}"]
     command = [sys.executable, "-m", "mypy", *options, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    done = run_program(command)
     assert done.returncode == 0, done.stdout
 
 

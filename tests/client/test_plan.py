@@ -23,12 +23,6 @@ STOCK = """external_id,title,content,price
 """
 
 
-def load(lst: Lst, text: str = STOCK) -> None:
-    """Make the catalogue like a file."""
-    lst.plan(text)
-    lst.ok("apply", lst.plan_file, "--yes")
-
-
 def read(tmp_path: Path, text: str, name: str = "stock.csv", **mapping: str) -> dict[str, dict[str, Any]]:
     path = tmp_path / name
     path.write_text(text, "utf-8", newline="")
@@ -103,7 +97,7 @@ def test_invalid_json_and_encodings_are_explained(tmp_path: Path) -> None:
 
 
 def test_a_plan_shows_what_would_change(lst: Lst) -> None:
-    load(lst)
+    lst.load(STOCK)
     changed = STOCK.replace("19.90", "17.91").replace("ü-3", "ü-4")
     out = lst.ok("plan", lst.write(changed), "--out", lst.plan_file)
     assert "update ü-1\n  price: 19.90 → 17.91 (-10%)\n" in out
@@ -114,7 +108,7 @@ def test_a_plan_shows_what_would_change(lst: Lst) -> None:
 
 
 def test_an_applied_plan_leaves_nothing_to_do(lst: Lst) -> None:
-    load(lst)
+    lst.load(STOCK)
     assert lst.read()["ü-1"].content == "Brass.\r\nTwo lines."
     numbers = lst.plan(STOCK)
     assert [numbers[name] for name in ("creates", "updates", "deletes", "unchanged", "left")] == [0, 0, 0, 3, 0]
@@ -122,7 +116,7 @@ def test_an_applied_plan_leaves_nothing_to_do(lst: Lst) -> None:
 
 
 def test_only_columns_of_the_file_are_compared(lst: Lst) -> None:
-    load(lst)
+    lst.load(STOCK)
     numbers = lst.plan("sku,price,colour\nü-1,19.90,red\nü-2,81,red\nü-3,300,red\n")
     assert (numbers["updates"], numbers["unchanged"]) == (1, 2)
     assert "Columns that are not used: colour" in lst("plan", lst.folder / "stock.csv", "--out", lst.plan_file).err
@@ -138,7 +132,7 @@ def test_a_new_listing_needs_title_and_content(lst: Lst) -> None:
 def test_listings_without_an_external_id_are_never_touched(lst: Lst) -> None:
     with lst.connect() as client:
         own = client.create(title="By hand", content="Oak.")
-    load(lst)
+    lst.load(STOCK)
     numbers = lst.plan("sku,title,content\nü-9,Lamp,Brass.\n", "--delete")
     assert (numbers["deletes"], numbers["left"]) == (3, 0)
     lst.ok("apply", lst.plan_file, "--yes")
@@ -147,7 +141,7 @@ def test_listings_without_an_external_id_are_never_touched(lst: Lst) -> None:
 
 
 def test_a_prefix_limits_a_plan(lst: Lst) -> None:
-    load(lst)
+    lst.load(STOCK)
     assert lst.plan("sku,title,content\nshop-1,Lamp,Brass.\n", "--delete", "--prefix", "shop-")["deletes"] == 0
     assert "does not begin with shop-" in lst.fail(1, "plan", lst.write(STOCK), "--prefix", "shop-")
 
@@ -157,13 +151,13 @@ def write_many(count: int, price: int = 5) -> str:
 
 
 def test_deletions_need_the_option(lst: Lst) -> None:
-    load(lst, write_many(20))
+    lst.load(write_many(20))
     assert lst.plan(write_many(15))["left"] == 5
     assert lst.plan(write_many(15), "--delete")["deletes"] == 5
 
 
 def test_many_deletions_need_their_number(lst: Lst) -> None:
-    load(lst, write_many(30))
+    lst.load(write_many(30))
     file = lst.write(write_many(19))
     message = lst.fail(3, "plan", file, "--delete", "--out", lst.folder / "guarded.json")
     assert message.endswith("11 of 30 listings would be deleted: to do so, add --max-delete 11\n")
@@ -174,7 +168,7 @@ def test_many_deletions_need_their_number(lst: Lst) -> None:
 
 
 def test_price_jumps_and_short_files_are_questions(lst: Lst) -> None:
-    load(lst, write_many(4))
+    lst.load(write_many(4))
     (question,) = lst.plan(write_many(4, price=8))["questions"]
     assert question == "4 prices change by more than 50%. Apply them?"
     assert "Without a terminal, this needs --yes" in lst.fail(3, "apply", lst.plan_file)
@@ -220,7 +214,7 @@ def count_with_state(counted: Counted, text: str) -> tuple[int, Any]:
 
 def test_an_unchanged_catalogue_costs_one_request(counted: Counted) -> None:
     text = write_many(1500)
-    load(counted.lst, text)
+    counted.lst.load(text)
     assert counted.count(text)[0] == 1
     assert count_with_state(counted, text)[0] == 3
     requests, numbers = count_with_state(counted, text)
@@ -229,7 +223,7 @@ def test_an_unchanged_catalogue_costs_one_request(counted: Counted) -> None:
 
 def test_the_state_file_follows_all_kinds_of_changes(counted: Counted) -> None:
     lst = counted.lst
-    load(lst, write_many(6))
+    lst.load(write_many(6))
     count_with_state(counted, write_many(6))
     with lst.connect() as client:
         found = lst.read()
@@ -259,7 +253,7 @@ def show(plan: Plan) -> list[Any]:
 
 def test_a_restored_listing_is_read_again(counted: Counted) -> None:
     lst = counted.lst
-    load(lst, write_many(3))
+    lst.load(write_many(3))
     found = lst.read()
     with lst.connect() as client:
         client.delete(found["p-0"])
@@ -293,10 +287,10 @@ def test_a_restore_of_the_server_is_noticed(tmp_path: Path, is_lost: bool) -> No
     folder, state = tmp_path / "service", tmp_path / "state.json"
     with RunningService(folder, rate_limit="0") as service:
         lst = Lst(tmp_path, service, service.cast().alice)
-        load(lst, write_many(3))
+        lst.load(write_many(3))
         if is_lost:
             backup.back_up(folder / "listings.db", tmp_path / "backup.db")
-        load(lst, write_many(5))
+        lst.load(write_many(5))
         lst.plan(write_many(5), "--state", str(state))
         if not is_lost:
             backup.back_up(folder / "listings.db", tmp_path / "backup.db")

@@ -1,6 +1,5 @@
 """The wheel: built, installed on its own, and used from ten lines."""
 
-import subprocess
 import sys
 import tomllib
 import venv
@@ -10,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import listings_client
-from tests.cli.commands import DEADLINE, clean_environment
+from tests.cli.commands import clean_environment
 from tests.harness import Person, RunningService
+from tests.processes import run_program
 
 PROJECT = Path(__file__).parents[2] / "clients" / "python"
 FIRST_LISTING = """
@@ -25,9 +25,7 @@ with Client(os.environ["KEY"], os.environ["URL"]) as client:
 
 
 def run(*command: str | Path, **variables: str) -> str:
-    done = subprocess.run(
-        command, env={**clean_environment(), **variables}, capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
+    done = run_program(command, env={**clean_environment(), **variables})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

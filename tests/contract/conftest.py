@@ -25,6 +25,7 @@ from listings.store.sqlite.database import Database
 from listings.store.sqlite.store import SqliteStore
 from listings.store.store import Store
 from tests.citus_cluster import ADDRESS
+from tests.harness import Clock
 from tests.redis_server import RedisServer
 from tests.sqlite_database import create_database
 
@@ -101,16 +102,6 @@ def account(store: Store, run: Run) -> Account:
     account = run(store.add_account("Alice", "alice@example.com", 2_000_000_000, 1_000))
     assert isinstance(account, Account)
     return account
-
-
-class Clock:
-    """A clock, in seconds, that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -126,9 +126,6 @@ def build_idempotency_record(
     return IdempotencyRecord(key, digest, moment, oldest)
 
 
-# Batches
-
-
 def test_each_step_has_the_result_it_would_have_alone(listings: AccountListings) -> None:
     first = listings.add().listing_id
     created_id, changed, missing, rejected = listings.run(
@@ -286,9 +283,6 @@ def test_an_unexpected_exception_rolls_the_batch_back(listings: AccountListings)
     assert not listings.add(build_idempotency_record()).replayed
 
 
-# Previews
-
-
 def test_a_dry_run_shows_the_values_before_and_after_each_step(listings: AccountListings) -> None:
     first = listings.add().listing_id
     numbered = msgspec.structs.replace(ADD.new, external_id="A")
@@ -321,9 +315,6 @@ def test_previews_may_have_exactly_the_maximum(listings: AccountListings) -> Non
     content = ADD.new.content + "x" * (MAX_PREVIEW_CHARACTERS - others)
     largest = ADD._replace(new=msgspec.structs.replace(ADD.new, content=content))
     assert [type(result) for result in listings.run(largest, ADD, dry_run=True)] == [Preview, int]
-
-
-# The state of the account
 
 
 def test_a_batch_applies_only_to_a_state_that_it_accepts(listings: AccountListings) -> None:
@@ -383,9 +374,6 @@ def test_one_of_many_concurrent_batches_for_one_state_is_written(
         assert won == state - before - others
         assert won <= 1
         assert won or others
-
-
-# Idempotency keys
 
 
 def test_a_repeated_create_returns_the_original_listing(listings: AccountListings) -> None:

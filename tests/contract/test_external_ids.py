@@ -15,15 +15,7 @@ from listings.domain.errors import Problem
 from listings.domain.history import ActivityCursor, Actor
 from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.domain.listings import AddStep, Batch, ChangeStep, IdempotencyRecord, LargeListError, PutStep, Step
-from listings.domain.model import (
-    Account,
-    ImportedListing,
-    Listing,
-    ListingChange,
-    ListingQuery,
-    Status,
-    bucket_of,
-)
+from listings.domain.model import Account, ImportedListing, Listing, ListingChange, ListingQuery, Status, bucket_of
 from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, MINIMAL, find_all, set_values

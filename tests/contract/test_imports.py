@@ -22,8 +22,6 @@ from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import FULL, MINIMAL, add, erase, page_ids, set_values
 
-# Pages of all listings
-
 
 def test_pages_contain_every_listing_once_by_ascending_id(store: Store, run: Run, account: Account) -> None:
     other = run(store.add_account("Bob", "bob@example.com", None, 1_000))

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from listings.domain.rate_limiter import RateLimitDecision, RateLimiter
-from tests.contract.conftest import Clock, MakeLimiter, Run
+from tests.contract.conftest import MakeLimiter, Run
+from tests.harness import Clock
 
 KEY = 7
 

@@ -77,9 +77,6 @@ def history(store: Store, run: Run, account: Account) -> History:
     return History(store, run, account)
 
 
-# Counts
-
-
 @pytest.mark.decision("G39")
 @pytest.mark.parametrize("seed", range(3))
 def test_every_write_counts_what_it_stores(history: History, seed: int) -> None:
@@ -140,9 +137,6 @@ def test_a_new_text_is_stored_as_what_differs(history: History) -> None:
     assert [next(iter(row[3].values()))[1] for row in history.history(own)[0][:-1]] == [
         *("", "y" * 4_999, "y" * 5_000, "x" * 2_500 + "é" + "x" * 2_500)
     ]
-
-
-# The budget
 
 
 @pytest.mark.decision("G39")
@@ -325,9 +319,6 @@ def import_one(history: History) -> None:
     raise outcome
 
 
-# Deleted listings
-
-
 @pytest.mark.decision("G11")
 def test_listings_that_were_deleted_long_ago_are_removed(history: History) -> None:
     old, young, kept = (history.add() for _ in range(3))
@@ -360,9 +351,6 @@ def test_a_removed_listing_leaves_no_words_in_an_index(history: History, store: 
     history.run(store.stamp_market(10, b"i" * 16, 1_000.0))
     assert [it.serial for it in history.run(store.page_newest())] == [2]
     assert history.exists(added)
-
-
-# Clocks
 
 
 @pytest.mark.decision("G45")

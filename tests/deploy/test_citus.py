@@ -12,6 +12,7 @@ import pytest
 from listings.store.postgres.pool import connect
 from tests.citus_cluster import FILE, find_problem, split_statements
 from tests.postgres_server import PostgresServer, find_programs
+from tests.processes import run_program
 
 TEXT = FILE.read_text("utf-8")
 STATEMENTS = split_statements(TEXT)
@@ -131,19 +132,19 @@ def test_a_plain_role_can_restore_a_dump_without_the_extension(postgres: Postgre
     with postgres.database(altered=True) as url:
         for database in (url.rpartition("/")[2].partition("?")[0], "restored"):
             postgres.execute("CREATE EXTENSION pg_stat_statements", database)
-        run_program("pg_dump", "--format=custom", f"--file={dump}", url)
-    lines = run_program("pg_restore", "--list", str(dump)).splitlines(keepends=True)
+        run_tool("pg_dump", "--format=custom", f"--file={dump}", url)
+    lines = run_tool("pg_restore", "--list", str(dump)).splitlines(keepends=True)
     contents.write_text("".join(line for line in lines if "EXTENSION" not in line), "utf-8")
     options = ("--no-owner", "--exit-on-error", f"--dbname={target}", str(dump))
     with pytest.raises(subprocess.CalledProcessError, match="pg_restore"):
-        run_program("pg_restore", *options)
-    run_program("pg_restore", f"--use-list={contents}", *options)
+        run_tool("pg_restore", *options)
+    run_tool("pg_restore", f"--use-list={contents}", *options)
     assert postgres.execute("SELECT count(*) FROM listings", "restored") == [(0,)]
 
 
-def run_program(name: str, *arguments: str) -> str:
+def run_tool(name: str, *arguments: str) -> str:
     command = [str(find_programs() / name), *arguments]
-    return str(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return run_program(command, check=True).stdout
 
 
 def test_a_database_that_the_tests_cannot_use_is_explained_on_one_line(postgres: PostgresServer) -> None:

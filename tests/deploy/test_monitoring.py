@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml  # type: ignore[import-untyped]  # its type hints are a separate pac
 from listings.telemetry.logs import RequestLine
 from listings.telemetry.metrics import Metrics
 from listings.workers.metrics_sum import build_worker_metrics
+from tests.processes import run_program
 
 pytestmark = pytest.mark.uncovered
 
@@ -106,7 +106,7 @@ def run_promtool(folder: Path, command: str, content: Any) -> None:
 
 
 def run(*command: str) -> None:
-    outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    outcome = run_program(command)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
 

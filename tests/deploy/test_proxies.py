@@ -19,6 +19,7 @@ from listings.http.limits import ConnectionLimits
 from tests.cli.commands import DEADLINE
 from tests.cli.crowds import until
 from tests.harness import Cast, RunningService, cheap_passwords, unused_port
+from tests.processes import run_program
 from tests.site.tab import FORM_HEADERS, PASSWORD
 from tests.telemetry.test_metrics import Scrape
 
@@ -386,7 +387,7 @@ def test_nginx_supports_http_2(service: RunningService, tmp_path_factory: pytest
             ([f"https://{NAME}/healthz"], '{"status":"ok"}200 2'),
             ([*large, f"https://{NAME}{PATH}"], '{"error":"The request is not valid, too large or too slow"}413 2'),
         ):
-            process = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+            process = run_program([*command, *arguments], check=True)
             assert process.stdout == expected
 
 
@@ -454,8 +455,6 @@ def sign_up(proxy: Proxy, prefix: str) -> None:
 @pytest.mark.skipif(shutil.which("caddy") is None, reason="caddy is not installed")
 def test_caddy_accepts_the_deployed_file(tmp_path: Path) -> None:
     command = ["caddy", "validate", "--adapter", "caddyfile", "--config", f"{DEPLOY}/Caddyfile"]
-    outcome = subprocess.run(
-        command, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
+    outcome = run_program(command, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
     assert outcome.returncode == 0, outcome.stderr
     assert '"level":"warn"' not in outcome.stderr

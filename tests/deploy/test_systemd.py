@@ -15,6 +15,7 @@ import pytest
 from listings.http import server
 from tests.cli.commands import DEADLINE, PROGRAM, Program, clean_environment
 from tests.cli.crowds import list_workers
+from tests.processes import run_program
 
 pytestmark = pytest.mark.uncovered
 
@@ -53,21 +54,14 @@ def units(tmp_path: Path) -> Path:
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS)
 def test_systemd_verifies_the_units(unit: str, units: Path) -> None:
-    outcome = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", unit], cwd=units, capture_output=True, text=True, check=False
-    )
+    outcome = run_program(["systemd-analyze", "verify", "--man=no", unit], cwd=units)
     assert (outcome.returncode, outcome.stdout + outcome.stderr) == (0, "")
 
 
 @needs_systemd
 @pytest.mark.parametrize(("unit", "max_exposure"), [("listings.service", 1.5), ("listings-backup.service", 1.0)])
 def test_the_units_have_a_low_exposure_level(unit: str, max_exposure: float) -> None:
-    outcome = subprocess.run(
-        ["systemd-analyze", "security", "--no-pager", "--offline=true", DEPLOY / unit],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    outcome = run_program(["systemd-analyze", "security", "--no-pager", "--offline=true", DEPLOY / unit], check=True)
     (exposure,) = re.findall(rf"exposure level for {unit}: (\d+\.\d)", outcome.stdout)
     assert float(exposure) <= max_exposure
 
@@ -146,7 +140,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def run(*command: str | Path) -> str:
-    return subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=True).stdout
+    return run_program(command, env=clean_environment(), check=True).stdout
 
 
 def test_the_wrapper_uses_the_settings_of_the_service(installed: Path) -> None:

@@ -105,9 +105,6 @@ def test_only_an_optional_choice_may_be_none_in_a_form() -> None:
     assert Choice("Condition", ("new", "used")).from_text("") == ""
 
 
-# Ids
-
-
 @pytest.mark.decision("G19")
 def test_an_external_id_has_1_to_255_characters_without_control_characters() -> None:
     for text in ("0", " ", "x" * 255, "🚲" * 255, "\u2028\u00a0\ufeff", "sku/17,a"):
@@ -123,9 +120,6 @@ def test_an_id_is_a_positive_integer_that_a_database_can_store() -> None:
     assert (fields.parse_id("1"), fields.parse_id(str(MAX_ID))) == (1, MAX_ID)
     for text in ("", "0", "-1", "+1", "01", "1.0", "a", "٣", " 1", "1\n", str(MAX_ID + 1), "1" * 20):
         assert fields.parse_id(text) is None
-
-
-# Text
 
 
 @pytest.mark.parametrize(("name", "max_length"), MAX_LENGTHS.items())
@@ -188,9 +182,6 @@ def test_any_other_text_is_stored_exactly_as_sent(name: str, text: str) -> None:
     assert store(name, sent) == sent
 
 
-# Choices
-
-
 @pytest.mark.parametrize("choice", ["product", "service", "rental", "job"])
 def test_the_four_types_are_accepted(choice: str) -> None:
     assert store("type", choice) == choice
@@ -232,9 +223,6 @@ def test_a_choice_of_another_field_is_rejected(name: str, choice: str) -> None:
     assert f'got "{choice}"' in reject(name, choice)
 
 
-# Booleans
-
-
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_boolean_is_stored(*, flag: bool) -> None:
     assert store("is_active", flag) is flag
@@ -255,9 +243,6 @@ def test_a_boolean_is_stored(*, flag: bool) -> None:
 )
 def test_a_value_that_is_not_a_boolean_is_rejected(value: object, got: str) -> None:
     assert reject("is_active", value) == f"is_active must be true or false, got {got}"
-
-
-# Money
 
 
 @pytest.mark.decision("G4")
@@ -327,9 +312,6 @@ def test_a_price_out_of_range_is_rejected(price: float, got: str) -> None:
     assert reject("price", price) == f"price must be from 0 to 999999999.99, got {got}"
 
 
-# Coordinates
-
-
 @pytest.mark.decision("G4")
 @pytest.mark.parametrize(("name", "limit"), [("latitude", 90), ("longitude", 180)])
 @pytest.mark.parametrize("sign", [1, -1])
@@ -369,9 +351,6 @@ def test_a_value_that_is_not_a_number_is_rejected(name: str) -> None:
     texts = ["true", "false", '"5": remove the quotes', '"-0.1": remove the quotes', '"1,5"', '"$5"', '""']
     expected = [f"{name} must be a number, got {got}" for got in (*texts, "an array", "an object")]
     assert [reject(name, value) for value in values] == expected
-
-
-# Absent fields and null
 
 
 def test_a_listing_of_only_the_required_fields_has_the_defaults() -> None:
@@ -431,9 +410,6 @@ def test_null_on_update_is_rejected_for_a_field_that_cannot_be_empty(name: str, 
     with pytest.raises(Problem) as caught:
         fields.parse_listing_change({name: None})
     assert (caught.value.code, caught.value.message) == ("invalid_request", f"{name} {error}")
-
-
-# Unknown fields and several errors
 
 
 def test_unknown_fields_are_ignored_and_named_in_their_order() -> None:

@@ -281,9 +281,6 @@ def test_a_request_may_arrive_byte_by_byte(running: RunningService, cast: Cast) 
         assert connection.read_response().status == 201
 
 
-# Upgrades
-
-
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_after_an_h2c_upgrade_is_read(running: RunningService, alice: Client, *, chunked: bool) -> None:
     body = b'{"title": "From Java", "content": "with an h2c upgrade"}'
@@ -330,9 +327,6 @@ def test_many_consecutive_upgrades_are_ignored(running: RunningService) -> None:
     upgrades = request("GET", "/healthz", None, b"Connection: Upgrade", b"Upgrade: h2c") * 2000
     with Connection(running).send(upgrades) as connection:
         assert [connection.read_response().status for _ in range(2000)] == [200] * 2000
-
-
-# Trailers and chunks
 
 
 TRAILER = b"X-A: b\r\nHost: other\r\nExpect: 100-continue\r\nIf-Match: x\r\nX-Request-Id: trailed\r\n"
@@ -427,9 +421,6 @@ def test_an_invalid_host_after_a_valid_one_is_400(running: RunningService) -> No
     with Connection(running).send(request("GET", "/healthz"), MALFORMED["Host: b'a/b'"]) as connection:
         assert connection.read_response().status == 200
         assert_rejected(connection.read_response(), 400, "malformed_request")
-
-
-# Bodies that end early, and clients that leave
 
 
 def test_garbage_after_a_head_request_is_rejected_with_a_body(running: RunningService) -> None:
@@ -558,9 +549,6 @@ def test_a_rejected_body_is_discarded_and_the_connection_stays_open(running: Run
         assert connection.read_response().status == 401
         connection.send(b"x" * 1_000_000)
         assert connection.send(request("GET", LISTINGS, cast.alice.key)).read_response().status == 200
-
-
-# Request ids
 
 
 def test_an_ignored_body_is_awaited_up_to_the_limit_of_bodies(running: RunningService, cast: Cast) -> None:

@@ -123,6 +123,26 @@ def test_what_has_arrived_of_a_body_can_count_for_another_owner(bodies: LargeBod
     asyncio.run(work())
 
 
+def test_the_files_of_an_owner_and_of_all_are_limited(tmp_path: Path) -> None:
+    folder = BodyFolder(tmp_path, REQUESTS._replace(all=Usage(3 * MIB, 3), owner=Usage(2 * MIB, 2)))
+
+    async def work() -> None:
+        bodies = LargeBodies(folder, 4)
+        held = [await receive(bodies, owner, 6, more=True) for owner in (1, 1, 2)]
+        for owner in (1, 2, "192.0.2.1"):
+            with pytest.raises(Unavailable, match="Too many large request bodies"):
+                await receive(bodies, owner, 6, more=True)
+        held.pop().release()
+        with pytest.raises(Unavailable):  # there is room for another owner only
+            await receive(bodies, 1, 6, more=True)
+        held.append(await receive(bodies, 2, 6, more=True))
+        for body in held:
+            body.release()
+
+    asyncio.run(work())
+    assert folder.total == Usage()
+
+
 def test_complete_bodies_wait_in_files_until_there_is_memory(bodies: LargeBodies, tmp_path: Path) -> None:
     finished: list[int] = []
 

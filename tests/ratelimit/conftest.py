@@ -10,6 +10,8 @@ import pytest
 import uvloop
 
 from listings.ratelimit.mapped_file import MachineClock
+from tests.harness import Clock
+from tests.redis_server import RedisServer
 
 Run: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -54,3 +56,16 @@ def machine() -> Machine:
 def database(tmp_path: Path) -> Path:
     """The path of a database, which does not exist. The log files are created next to it."""
     return tmp_path / "listings.db"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that tests control, instead of Redis's."""
+    return Clock()
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A server of the test's own, which may end."""
+    with RedisServer() as server:
+        yield server

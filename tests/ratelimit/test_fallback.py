@@ -7,9 +7,10 @@ import re
 import shutil
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 from uuid import uuid4
 
 import pytest
@@ -35,12 +36,6 @@ LOCAL = "this machine, because Redis is unavailable"
 SHARED = "all machines that use this Redis"
 
 
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
 async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(TIMEOUT):
         while not condition():  # noqa: ASYNC110 - depends on another process
@@ -64,17 +59,24 @@ class Machine:
         await wait_until(lambda: self.limiter.scope == scope)
 
 
-@asynccontextmanager
-async def machine(
-    folder: Path, endpoint: Endpoint, database_id: str, *, limit: int = 10, required: bool = False
-) -> AsyncIterator[Machine]:
-    local_hits: list[None] = []
-    local = MappedLimiter(folder / f"{uuid4().hex}.db", database_id, limit, 3600)
-    shared = RedisLimiter(endpoint, database_id, limit, 3600)
-    limiter = FallbackLimiter(shared, local, required=required)
-    limiter.on_local_hit = lambda: local_hits.append(None)
-    yield Machine(limiter, local_hits)
-    await limiter.close()
+StartMachine: TypeAlias = Callable[..., AbstractAsyncContextManager[Machine]]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, server: RedisServer, database_id: str) -> StartMachine:
+    @asynccontextmanager
+    async def start(
+        endpoint: Endpoint | None = None, *, folder: Path = tmp_path, limit: int = 10, required: bool = False
+    ) -> AsyncIterator[Machine]:
+        local_hits: list[None] = []
+        local = MappedLimiter(folder / f"{uuid4().hex}.db", database_id, limit, 3600)
+        shared = RedisLimiter(endpoint or server.endpoint(), database_id, limit, 3600)
+        limiter = FallbackLimiter(shared, local, required=required)
+        limiter.on_local_hit = lambda: local_hits.append(None)
+        yield Machine(limiter, local_hits)
+        await limiter.close()
+
+    return start
 
 
 def logged_changes(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -91,16 +93,13 @@ def count_in_redis(server: RedisServer, database_id: str, database: int = 0) -> 
         return int(str(client.llen(f"listings:{database_id}:limit:{KEY}")))
 
 
-# Redis becomes unavailable and returns
-
-
 def test_no_request_fails_while_redis_restarts(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
+    machine: StartMachine, server: RedisServer, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
     async def trial() -> None:
-        async with machine(tmp_path, server.endpoint(), database_id, limit=100_000) as one:
+        async with machine(limit=100_000) as one:
             responses = 0
 
             async def fetch() -> None:
@@ -130,13 +129,11 @@ def test_no_request_fails_while_redis_restarts(
 
 @pytest.mark.decision("G30")
 def test_the_fallback_continues_from_the_machines_own_count(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run
+    machine: StartMachine, server: RedisServer, run: Run
 ) -> None:
     async def trial() -> None:
         async with AsyncExitStack() as stack:
-            one, two = [
-                await stack.enter_async_context(machine(tmp_path, server.endpoint(), database_id)) for _ in range(2)
-            ]
+            one, two = [await stack.enter_async_context(machine()) for _ in range(2)]
             assert (await one.count_accepted(6), await two.count_accepted(1)) == (6, 1)
             server.kill()
             assert (one.limiter.is_redis_unavailable, two.limiter.is_redis_unavailable) == (False, False)
@@ -166,9 +163,9 @@ def test_a_local_log_locked_by_another_process_delays_no_request(
         run(trial())
 
 
-def test_local_counts_are_not_sent_to_redis(server: RedisServer, tmp_path: Path, database_id: str, run: Run) -> None:
+def test_local_counts_are_not_sent_to_redis(machine: StartMachine, server: RedisServer, run: Run) -> None:
     async def trial() -> None:
-        async with machine(tmp_path, server.endpoint(), database_id) as one:
+        async with machine() as one:
             assert await one.count_accepted(2) == 2
             server.kill()
             assert await one.count_accepted(20) == 8
@@ -180,11 +177,11 @@ def test_local_counts_are_not_sent_to_redis(server: RedisServer, tmp_path: Path,
 
 
 def test_a_hanging_redis_delays_only_the_first_requests(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
+    machine: StartMachine, server: RedisServer, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> None:
         endpoint = server.endpoint(timeout_seconds=0.25)
-        async with asyncio.timeout(TIMEOUT), machine(tmp_path, endpoint, database_id, limit=1_000) as one:
+        async with asyncio.timeout(TIMEOUT), machine(endpoint, limit=1_000) as one:
             await one.limiter.hit(KEY)
             await one.wait_for_scope(SHARED)
             caplog.clear()
@@ -204,13 +201,13 @@ def test_a_hanging_redis_delays_only_the_first_requests(
 
 
 def test_a_service_can_start_without_redis(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
+    machine: StartMachine, server: RedisServer, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     server.kill()
 
     async def trial() -> None:
-        async with machine(tmp_path, server.endpoint(), database_id) as one:
+        async with machine() as one:
             assert await one.count_accepted(20) == 10
             assert (one.limiter.scope, one.local_count) == (LOCAL, 20)
             assert not (await one.limiter.peek(KEY)).accepted
@@ -224,10 +221,10 @@ def test_a_service_can_start_without_redis(
 
 
 def test_a_required_redis_makes_requests_fail_while_it_is_unavailable(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
+    machine: StartMachine, server: RedisServer, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def trial() -> None:
-        async with machine(tmp_path, server.endpoint(), database_id, required=True) as one:
+        async with machine(required=True) as one:
             assert await one.count_accepted(4) == 4
             server.kill()
             for fetch in (one.limiter.hit, one.limiter.peek):
@@ -246,10 +243,10 @@ def test_a_required_redis_makes_requests_fail_while_it_is_unavailable(
 
 
 def test_redis_counts_even_if_the_local_log_fails(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run
+    machine: StartMachine, server: RedisServer, tmp_path: Path, run: Run
 ) -> None:
     async def trial() -> None:
-        async with machine(tmp_path / "nowhere", server.endpoint(), database_id) as one:
+        async with machine(folder=tmp_path / "nowhere") as one:
             assert await one.count_accepted(20) == 10
             await one.limiter.check()
             server.kill()
@@ -259,16 +256,13 @@ def test_redis_counts_even_if_the_local_log_fails(
     run(trial())
 
 
-# Pending calls
-
-
 def test_a_hit_without_a_reply_is_counted_locally(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run
+    machine: StartMachine, server: RedisServer, database_id: str, run: Run
 ) -> None:
     async def trial() -> None:
         async with (
             run_tcp_proxy(server.port) as (wire, port),
-            machine(tmp_path, server.endpoint(port=port), database_id, limit=1_000) as one,
+            machine(server.endpoint(port=port), limit=1_000) as one,
         ):
             assert await one.count_accepted(5) == 5
             wire.withholds_responses = True
@@ -299,18 +293,13 @@ def test_a_cancelled_request_does_not_shift_replies(server: RedisServer, databas
 
 
 def test_calls_beyond_the_maximum_are_counted_locally(
-    server: RedisServer,
-    tmp_path: Path,
-    database_id: str,
-    run: Run,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    machine: StartMachine, run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(redis_connection, "_MAX_PENDING_CALLS", 1_000)
 
     async def trial() -> None:
-        async with machine(tmp_path, server.endpoint(), database_id, limit=100_000) as one:
+        async with machine(limit=100_000) as one:
             await one.limiter.hit(KEY)
             assert await one.count_accepted(1_500) == 1_500
             assert one.local_count == 1_500 - 1_000
@@ -320,16 +309,13 @@ def test_calls_beyond_the_maximum_are_counted_locally(
     assert logged_changes(caplog) == ["Counting"]
 
 
-# Reasons why Redis is unavailable
-
-
 @pytest.fixture
-def reason(tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
+def reason(machine: StartMachine, run: Run, caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
     """Return a function that uses an unusable endpoint once, and returns the logged reason."""
 
     def fetch(endpoint: Endpoint) -> str:
         async def trial() -> None:
-            async with machine(tmp_path, endpoint, database_id) as one:
+            async with machine(endpoint) as one:
                 assert await one.count_accepted(1) == 1
                 assert (one.local_count, one.limiter.scope) == (1, LOCAL)
 
@@ -393,51 +379,36 @@ def test_a_failed_snapshot_is_reported(reason: Reason, server: RedisServer) -> N
 
 
 @pytest.mark.parametrize(
-    ("reply", "message"),
+    ("replies", "message"),
     [
-        (b"-LOADING Redis is loading the dataset in memory\r\n", "LOADING Redis is loading the dataset in memory"),
-        (b"-MOVED 3999 127.0.0.1:6381\r\n", "MOVED 3999 127.0.0.1:6381"),
-        (b"-READONLY No. script: " + b"5e" * 20 + b", on @user_script:38.\r\n", "READONLY No."),  # Redis 7
-        (b"-READONLY No. script: on @user_script:38.\r\n", "READONLY No."),  # Valkey 9
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server is not Redis"),
-        (b"+OK\r\n", "the server is not Redis"),
-        (b"*3\r\n:1\r\n:9\r\n:0\r\n+OK\r\n", "the server is not Redis"),  # lost right after the probe
+        ((b"-LOADING Redis is loading the dataset in memory\r\n",), "LOADING Redis is loading the dataset in memory"),
+        ((b"-MOVED 3999 127.0.0.1:6381\r\n",), "MOVED 3999 127.0.0.1:6381"),
+        ((b"-READONLY No. script: " + b"5e" * 20 + b", on @user_script:38.\r\n",), "READONLY No."),  # Redis 7
+        ((b"-READONLY No. script: on @user_script:38.\r\n",), "READONLY No."),  # Valkey 9
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "the server is not Redis"),
+        ((b"+OK\r\n",), "the server is not Redis"),
+        ((b"*3\r\n:1\r\n:9\r\n:0\r\n+OK\r\n",), "the server is not Redis"),  # lost right after the probe
+        ((b"*3\r\n:1\r\n:9\r\n:0\r\n", b"+OK\r\n"), "the server is not Redis"),  # a request after the probe
     ],
 )
 def test_an_unusable_server_is_reported(
-    tmp_path: Path,
-    database_id: str,
+    machine: StartMachine,
     run: Run,
     server: RedisServer,
     caplog: pytest.LogCaptureFixture,
-    reply: bytes,
+    replies: tuple[bytes, ...],
     message: str,
 ) -> None:
     async def trial() -> None:
         async with (
-            run_fixed_responder(reply) as port,
-            machine(tmp_path, server.endpoint(port=port), database_id) as one,
+            run_fixed_responder(*replies) as port,
+            machine(server.endpoint(port=port)) as one,
         ):
             assert await one.count_accepted(1) == 1
             assert one.local_count == 1
 
     run(trial())
-    assert f"Redis is unavailable: {message}. Until it is back" in caplog.records[0].getMessage()
-
-
-def test_a_server_that_stops_speaking_redis_is_reported(
-    tmp_path: Path, database_id: str, run: Run, server: RedisServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def trial() -> None:
-        async with (
-            run_fixed_responder(b"*3\r\n:1\r\n:9\r\n:0\r\n", b"+OK\r\n") as port,
-            machine(tmp_path, server.endpoint(port=port), database_id) as one,
-        ):
-            assert await one.count_accepted(1) == 1
-            assert one.local_count == 1
-
-    run(trial())
-    assert "Redis is unavailable: the server is not Redis. Until" in caplog.records[-1].getMessage()
+    assert f"Redis is unavailable: {message}. Until it is back" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(
@@ -499,12 +470,12 @@ def test_closing_cancels_an_attempt_to_connect(server: RedisServer, database_id:
 
 
 def test_a_redis_that_becomes_a_replica_is_not_used(
-    server: RedisServer, tmp_path: Path, database_id: str, run: Run, caplog: pytest.LogCaptureFixture
+    machine: StartMachine, server: RedisServer, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
     async def trial() -> None:
-        async with machine(tmp_path, server.endpoint(), database_id) as one:
+        async with machine() as one:
             assert await one.count_accepted(4) == 4
             with server.client() as client:
                 client.replicaof("127.0.0.1", 1)
@@ -518,9 +489,6 @@ def test_a_redis_that_becomes_a_replica_is_not_used(
 
     run(trial())
     assert logged_changes(caplog) == ["Counting", "unavailable", "back"]
-
-
-# Connections
 
 
 async def is_counting(endpoint: Endpoint, database_id: str) -> bool:

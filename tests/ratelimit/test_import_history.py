@@ -1,8 +1,8 @@
 """Import of one limiter's log into another: no request is lost or counted twice."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -21,26 +21,28 @@ AnyLimiter: TypeAlias = "MappedLimiter | RedisLimiter"
 
 
 @pytest.fixture
-def old(tmp_path: Path, machine: Machine, database_id: str) -> MappedLimiter:
-    return MappedLimiter(tmp_path / "listings.db", database_id, LIMIT, WINDOW, machine.clock())
-
-
-MakeLimiter: TypeAlias = Callable[[], Any]
+def old(tmp_path: Path, machine: Machine, database_id: str, run: Run) -> Iterator[MappedLimiter]:
+    limiter = MappedLimiter(tmp_path / "listings.db", database_id, LIMIT, WINDOW, machine.clock())
+    yield limiter
+    run(limiter.close())
 
 
 @pytest.fixture(params=["mapped", "redis"])
-def make_limiter(
-    request: pytest.FixtureRequest, tmp_path: Path, machine: Machine, database_id: str, redis_server: RedisServer
-) -> MakeLimiter:
-    """Return a function that creates an empty limiter."""
-
-    def mapped() -> MappedLimiter:
-        return MappedLimiter(tmp_path / "postgresql", database_id, LIMIT, WINDOW, machine.clock())
-
-    def redis() -> RedisLimiter:
-        return RedisLimiter(redis_server.endpoint(), database_id, LIMIT, WINDOW, clock=lambda: machine.wall)
-
-    return mapped if request.param == "mapped" else redis
+def new(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    machine: Machine,
+    database_id: str,
+    redis_server: RedisServer,
+    run: Run,
+) -> Iterator[AnyLimiter]:
+    limiter: AnyLimiter
+    if request.param == "mapped":
+        limiter = MappedLimiter(tmp_path / "postgresql", database_id, LIMIT, WINDOW, machine.clock())
+    else:
+        limiter = RedisLimiter(redis_server.endpoint(), database_id, LIMIT, WINDOW, clock=lambda: machine.wall)
+    yield limiter
+    run(limiter.close())
 
 
 async def import_history(old: MappedLimiter, new: AnyLimiter) -> int:
@@ -66,9 +68,8 @@ def peek(run: Run, limiter: AnyLimiter, key: int = 1) -> tuple[bool, int, int]:
 
 
 def test_remaining_requests_and_reset_are_imported(
-    run: Run, old: MappedLimiter, make_limiter: MakeLimiter, machine: Machine
+    run: Run, old: MappedLimiter, new: AnyLimiter, machine: Machine
 ) -> None:
-    new = make_limiter()
     for number, key in enumerate(KEYS):
         for _ in range(number + 1):
             hit(run, old, machine, 1.5, key)
@@ -80,14 +81,9 @@ def test_remaining_requests_and_reset_are_imported(
         assert peek(run, old, key) == peek(run, new, key)
         assert hit(run, old, machine, 0, key).accepted == hit(run, new, machine, 0, key).accepted
         assert peek(run, old, key) == peek(run, new, key)
-    run(old.close())
-    run(new.close())
 
 
-def test_importing_again_counts_nothing_twice(
-    run: Run, old: MappedLimiter, make_limiter: MakeLimiter, machine: Machine
-) -> None:
-    new = make_limiter()
+def test_importing_again_counts_nothing_twice(run: Run, old: MappedLimiter, new: AnyLimiter, machine: Machine) -> None:
     for _ in range(2):
         hit(run, old, machine, 1)
     for left in (3, 2):
@@ -95,55 +91,38 @@ def test_importing_again_counts_nothing_twice(
         run(import_history(old, new))
         assert peek(run, new)[1] == left
         hit(run, old, machine, 1)
-    run(old.close())
-    run(new.close())
 
 
-def test_a_longer_log_is_not_replaced(
-    run: Run, old: MappedLimiter, make_limiter: MakeLimiter, machine: Machine
-) -> None:
-    new = make_limiter()
+def test_a_longer_log_is_not_replaced(run: Run, old: MappedLimiter, new: AnyLimiter, machine: Machine) -> None:
     hit(run, old, machine, 1)
     for _ in range(3):
         hit(run, new, machine, 1)
     before = peek(run, new)
     run(import_history(old, new))
     assert peek(run, new) == before
-    run(old.close())
-    run(new.close())
 
 
-def test_expired_requests_are_not_imported(
-    run: Run, old: MappedLimiter, make_limiter: MakeLimiter, machine: Machine
-) -> None:
-    new = make_limiter()
+def test_expired_requests_are_not_imported(run: Run, old: MappedLimiter, new: AnyLimiter, machine: Machine) -> None:
     hit(run, old, machine, WINDOW)
     hit(run, old, machine, 1, key=2)
     assert run(import_history(old, new)) == 1
     assert (peek(run, new)[1], peek(run, new, 2)[1]) == (LIMIT, LIMIT - 1)
-    run(old.close())
-    run(new.close())
 
 
-def test_a_request_as_old_as_the_window_replaces_nothing(run: Run, make_limiter: MakeLimiter, machine: Machine) -> None:
-    new = make_limiter()
+def test_a_request_as_old_as_the_window_replaces_nothing(run: Run, new: AnyLimiter, machine: Machine) -> None:
     hit(run, new, machine, 0)
     run(new.import_history(1, [float(WINDOW), 50.0]))
     assert peek(run, new) == (True, LIMIT - 1, WINDOW * 1000)
-    run(new.close())
 
 
 def test_requests_age_while_the_machine_is_down(
-    run: Run, old: MappedLimiter, make_limiter: MakeLimiter, machine: Machine
+    run: Run, old: MappedLimiter, new: AnyLimiter, machine: Machine
 ) -> None:
     hit(run, old, machine, 10)
     run(old.close())
     machine.reboot(20)
-    new = make_limiter()
     run(import_history(old, new))
     assert run(new.peek(1)).reset == pytest.approx(WINDOW - 30, abs=1e-4)
-    run(old.close())
-    run(new.close())
 
 
 def test_listing_keys_creates_no_file(run: Run, old: MappedLimiter, tmp_path: Path) -> None:

@@ -6,22 +6,9 @@ from collections.abc import Iterable
 import pytest
 
 from listings.ratelimit.memory import MemoryLimiter
+from tests.harness import Clock
 
 WINDOW = 60
-
-
-class Clock:
-    """A clock that tests control, in seconds."""
-
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from listings.domain.rate_limiter import RateLimitDecision
 from listings.ratelimit.redis import RedisLimiter
-from tests.contract.conftest import Clock
-from tests.harness import TIMEOUT
+from tests.harness import TIMEOUT, Clock
 from tests.ratelimit.conftest import Run
 from tests.redis_server import RedisServer
 
@@ -44,12 +43,6 @@ class Limiter:
 
     def close(self) -> None:
         self._run(self._limiter.close())
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """A clock that tests control, instead of Redis's."""
-    return Clock()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The inspection of Redis closes its connection in every case."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -10,12 +10,6 @@ from listings.ratelimit import redis_inspection
 from listings.ratelimit.redis_connection import Connection, Endpoint, connect
 from tests.harness import TIMEOUT
 from tests.redis_server import RedisServer
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
 
 
 def assert_disconnected(server: RedisServer) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness import Harness, cheap_passwords
+from tests.harness import Harness, cheap_passwords, create_member
+from tests.service.importing import Shop
 from tests.service.members import HERE, PASSWORD
 
 
@@ -19,3 +20,8 @@ def harness(tmp_path: Path) -> Any:
 @pytest.fixture
 def alice(harness: Harness) -> str:
     return harness.run(harness.services.sessions.sign_up("Alice", "Alice@Example.com", PASSWORD, HERE, "Firefox"))
+
+
+@pytest.fixture
+def shop(harness: Harness) -> Shop:
+    return Shop(harness, harness.run(create_member(harness.services, "alice")))

@@ -16,12 +16,7 @@ from listings.domain.fields import FIELDS
 from listings.domain.imports import Position
 from listings.domain.model import Listing
 from listings.service.transfer.escaping import escape_formula, unescape_formula
-from listings.service.transfer.file_formats import (
-    MAX_ROW_BYTES,
-    Format,
-    ImportFile,
-    detect_format,
-)
+from listings.service.transfer.file_formats import MAX_ROW_BYTES, Format, ImportFile, detect_format
 from listings.service.transfer.row_changes import build_imported_listing, build_listing_change
 from listings.service.transfer.rows import COLUMNS, Row
 from tests.harness import START

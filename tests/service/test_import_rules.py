@@ -16,11 +16,6 @@ from tests.harness import Harness, create_member
 from tests.service.importing import Shop
 
 
-@pytest.fixture
-def shop(harness: Harness) -> Shop:
-    return Shop(harness, harness.run(create_member(harness.services, "alice")))
-
-
 def conflict(field: str, now: object, row: object) -> str:
     return f"Changed after this file was exported: {field} is {json.dumps(now)} now, the row has {json.dumps(row)}"
 

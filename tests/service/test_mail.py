@@ -21,7 +21,7 @@ from listings.wiring import build_mail_server
 from tests.certificates import create_certificate
 from tests.cli.crowds import until
 from tests.harness import Harness, RunningService, cheap_passwords, load_test_settings, unused_port
-from tests.mail_server import Mailbox, mail_flags, read_text, run_mail_server
+from tests.mail_server import Mailbox, deliver, mail_flags, read_text, run_mail_server
 
 HOUR, DAY = 3600, 24 * 3600
 PASSWORD = "wide rivers run 7"
@@ -40,10 +40,6 @@ def open_harness(folder: Path, mailbox: Mailbox, **flags: str) -> Iterator[Harne
 def harness(tmp_path: Path, mailbox: Mailbox) -> Iterator[Harness]:
     with open_harness(tmp_path, mailbox) as harness:
         yield harness
-
-
-def send(harness: Harness) -> None:
-    harness.run(harness.services.mailer.send_due())
 
 
 def request_reset(harness: Harness, email: str = ALICE) -> None:
@@ -68,8 +64,8 @@ def set_plan_without_mail(harness: Harness, seconds: int) -> None:
 def test_a_mail_has_the_headers_of_automatic_mail(tmp_path: Path, mailbox: Mailbox) -> None:
     with open_harness(tmp_path, mailbox, market_name="Tāone") as harness:
         queue_reset(harness)
-        send(harness)
-        send(harness)
+        deliver(harness)
+        deliver(harness)
     [message] = mailbox.messages
     assert mailbox.recipients == [ALICE]
     assert (message["From"], message["To"]) == ("Tāone <no-reply@market.example>", ALICE)
@@ -85,7 +81,7 @@ def test_a_refused_mail_is_sent_again_with_growing_pauses(
     for seconds in (0, 59, 1, 119, 1):
         assert mailbox.messages == []
         harness.clock.advance(seconds)
-        send(harness)
+        deliver(harness)
     assert len(mailbox.messages) == 1
     assert "next attempt in 60 s: SMTPDataError 451" in caplog.text
     assert ALICE not in caplog.text
@@ -97,19 +93,19 @@ def test_a_mail_is_given_up_after_three_days(
     queue_reset(harness)
     mailbox.refusals = ["451 busy"] * 100
     for _ in range(3 * 24 + 1):
-        send(harness)
+        deliver(harness)
         harness.clock.advance(HOUR)
     assert "Gave up on mail" in caplog.text
     mailbox.refusals = []
     harness.clock.advance(30 * DAY)
-    send(harness)
+    deliver(harness)
     assert mailbox.messages == []
 
 
 def test_a_mail_that_waited_for_three_days_is_not_sent(harness: Harness, mailbox: Mailbox) -> None:
     queue_reset(harness)
     harness.clock.advance(3 * DAY + 1)
-    send(harness)
+    deliver(harness)
     assert mailbox.messages == []
 
 
@@ -118,7 +114,7 @@ def test_a_mail_that_the_server_rejects_is_given_up_immediately(
 ) -> None:
     queue_reset(harness)
     mailbox.refusals = ["554 no"]
-    send(harness)
+    deliver(harness)
     assert "at attempt 1: SMTPDataError 554" in caplog.text
 
 
@@ -127,7 +123,7 @@ def test_the_log_says_why_a_server_is_unreachable(harness: Harness, caplog: pyte
     server = harness.services.mailer._server  # noqa: SLF001 - of the settings
     assert server is not None
     harness.services.mailer._server = server._replace(port=1)  # noqa: SLF001
-    send(harness)
+    deliver(harness)
     assert "SMTPConnectError Error connecting to 127.0.0.1 on port 1" in caplog.text
     assert ALICE not in caplog.text
 
@@ -139,7 +135,7 @@ def test_an_unexpected_error_of_one_mail_does_not_stop_the_others(
     broken = NewMail("m", "key_created", ALICE, None, "[]", int(harness.clock()) - 1)
     harness.run(harness.store.add_mail(broken))
     request_reset(harness)
-    send(harness)
+    deliver(harness)
     assert mailbox.subjects == ["Set a new password"]
     assert "Mail m (key_created) failed unexpectedly" in caplog.text
     assert "next attempt in 60 s: AttributeError" in caplog.text
@@ -151,10 +147,10 @@ def test_mail_waits_while_the_server_is_unreachable(tmp_path: Path) -> None:
         nowhere.url = f"smtp://127.0.0.1:{port}"
         with open_harness(tmp_path, nowhere) as harness:
             queue_reset(harness)
-            send(harness)
+            deliver(harness)
     with run_mail_server() as mailbox, open_harness(tmp_path, mailbox) as harness:
         harness.clock.advance(HOUR)
-        send(harness)
+        deliver(harness)
         assert mailbox.subjects == ["Set a new password"]
 
 
@@ -184,9 +180,9 @@ def test_a_stop_waits_briefly_for_the_mail_that_is_being_sent(harness: Harness, 
     harness.run(stop_while_sending(harness, mailbox, "DATA"))
     assert len(mailbox.messages) == 1  # the other one is not claimed
     mailbox.delays["DATA"] = 0
-    send(harness)
+    deliver(harness)
     harness.clock.advance(HOUR)
-    send(harness)
+    deliver(harness)
     assert len({message["Message-ID"] for message in mailbox.messages}) == len(mailbox.messages) == 2
 
 
@@ -198,7 +194,7 @@ def test_a_mail_that_a_stop_interrupts_before_its_text_is_due_immediately(
     mailbox.delays["RCPT"] = 20
     assert harness.run(stop_while_sending(harness, mailbox, "RCPT")) < 10
     mailbox.delays["RCPT"] = 0
-    send(harness)
+    deliver(harness)
     assert len(mailbox.messages) == 1
 
 
@@ -211,11 +207,11 @@ def test_a_mail_whose_text_was_sent_is_not_sent_again_at_each_restart(
     assert harness.run(stop_while_sending(harness, mailbox, "DATA")) < 10
     for _ in range(2):
         harness.clock.advance(100)
-        send(harness)
+        deliver(harness)
     assert len(mailbox.messages) == 1
     mailbox.delays["DATA"] = 0
     harness.clock.advance(100)  # nobody knows whether the server accepted it
-    send(harness)
+    deliver(harness)
     assert len({message["Message-ID"] for message in mailbox.messages}) == 1
     assert len(mailbox.messages) == 2
 
@@ -226,9 +222,9 @@ def test_a_server_may_take_longer_for_a_text_than_for_a_command(
     monkeypatch.setattr(smtp, "TIMEOUT_SECONDS", 1)
     queue_reset(harness)
     mailbox.delays["DATA"] = 1.5
-    send(harness)
+    deliver(harness)
     harness.clock.advance(HOUR)
-    send(harness)
+    deliver(harness)
     assert len(mailbox.messages) == 1
 
 
@@ -239,7 +235,7 @@ def test_a_server_that_does_not_answer_delays_others_less_than_the_claim(
     queue_reset(harness)
     mailbox.delays["DATA"] = 20
     started = monotonic()
-    send(harness)
+    deliver(harness)
     assert monotonic() - started < 10
     assert "next attempt in 60 s: TimeoutError" in caplog.text
 
@@ -252,7 +248,7 @@ def test_an_accepted_mail_is_not_sent_again_after_a_stop(
     mailbox.delays["QUIT"] = 20
     assert harness.run(stop_while_sending(harness, mailbox, "QUIT")) < 10
     harness.clock.advance(HOUR)
-    send(harness)
+    deliver(harness)
     assert len(mailbox.messages) == 1
 
 
@@ -260,11 +256,11 @@ def test_mail_is_sent_over_tls_with_a_password(tmp_path: Path, monkeypatch: pyte
     certificate = create_certificate(tmp_path, "localhost")
     with run_mail_server(certificate) as mailbox, open_harness(tmp_path, mailbox) as harness:
         queue_reset(harness)
-        send(harness)
+        deliver(harness)
         assert mailbox.messages == []  # the certificate is not trusted
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
         harness.clock.advance(HOUR)
-        send(harness)
+        deliver(harness)
         assert mailbox.subjects == ["Set a new password"]
 
 
@@ -272,13 +268,13 @@ def test_a_reset_link_sets_the_password_once_within_an_hour(harness: Harness, ma
     add_alice(harness)
     invitations = harness.services.invitations
     request_reset(harness)
-    send(harness)
+    deliver(harness)
     old_token = mailbox.link.removeprefix("/invitations/")
     harness.clock.advance(HOUR)
     with pytest.raises(Problem, match="was used or has expired"):
         harness.run(invitations.find(old_token))
     request_reset(harness)
-    send(harness)
+    deliver(harness)
     token = mailbox.link.removeprefix("/invitations/")
     assert harness.run(invitations.accept(token, PASSWORD))
     with pytest.raises(Problem, match="was used or has expired"):
@@ -289,7 +285,7 @@ def test_a_reset_keeps_the_operators_invitation(harness: Harness) -> None:
     add_alice(harness)
     invitation = harness.run(harness.services.invitations.create(ALICE))
     request_reset(harness)
-    send(harness)
+    deliver(harness)
     assert harness.run(harness.services.invitations.find(invitation)).email == ALICE
 
 
@@ -299,7 +295,7 @@ def test_an_address_that_no_header_can_contain_is_given_up(
     address = "alice@example.com,mallory@example.com"
     harness.run(harness.services.accounts.add("Alice", address, None))
     request_reset(harness, address)
-    send(harness)
+    deliver(harness)
     assert mailbox.messages == []
     assert "Gave up on mail" in caplog.text
 
@@ -309,7 +305,7 @@ def test_nobody_is_mailed_at_an_unknown_or_disabled_address(harness: Harness, ma
     harness.run(harness.services.accounts.disable(ALICE))
     request_reset(harness)
     request_reset(harness, "nobody@example.com")
-    send(harness)
+    deliver(harness)
     assert mailbox.messages == []
 
 
@@ -327,13 +323,13 @@ def test_owners_get_mail_about_new_keys_and_new_devices(harness: Harness, mailbo
     harness.run(services.sessions.sign_up("Alice", ALICE, PASSWORD, "192.0.2.1", device=device))
     harness.run(services.accounts.extend_plan(ALICE, 1))
     harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device=device))
-    send(harness)
+    deliver(harness)
     assert sorted(mailbox.subjects) == ["Confirm your email address", "Your Business plan is active until 22 Oct 2026"]
     assert "Alice" not in mailbox.text  # anybody can sign up with her address
     harness.run(services.sessions.sign_in(ALICE, PASSWORD, "192.0.2.1", device="e" * 43))
     key = harness.run(services.keys.create(ALICE, "Warehouse"))
     harness.run(services.keys.rotate(key.key.id, 0))
-    send(harness)
+    deliver(harness)
     notices = ["A new device signed in to your account", *["A new API key was created"] * 2]
     assert sorted(mailbox.subjects[2:]) == sorted(notices)
     assert sum('"Warehouse"' in read_text(message) for message in mailbox.messages) == 2
@@ -348,7 +344,7 @@ def test_the_mail_about_a_new_key_says_if_it_is_read_only(harness: Harness, mail
     harness.run(services.keys.create(ALICE, "Till"))
     key = harness.run(services.keys.create(ALICE, "Shop", access="read"))
     harness.run(services.keys.rotate(key.key.id, 0))
-    send(harness)
+    deliver(harness)
     first_words = sorted(read_text(message).split("\r\n")[2].partition(" (")[0] for message in mailbox.messages)
     assert first_words == ['The API key "Till"', *['The read-only API key "Shop"'] * 2]
 
@@ -357,13 +353,13 @@ def test_owners_get_mail_about_a_changed_password(harness: Harness, mailbox: Mai
     sessions, invitations = harness.services.sessions, harness.services.invitations
     add_alice(harness)
     harness.run(invitations.accept(harness.run(invitations.create(ALICE)), PASSWORD))
-    send(harness)
+    deliver(harness)
     assert mailbox.subjects == []  # it is her first password
     member = harness.run(sessions.find_member(harness.run(sessions.sign_in(ALICE, PASSWORD, "192.0.2.1"))))
     assert member is not None
     harness.run(sessions.change_password(member, PASSWORD, PASSWORD[::-1]))
     harness.run(invitations.accept(harness.run(invitations.create(ALICE)), PASSWORD))
-    send(harness)
+    deliver(harness)
     assert mailbox.subjects.count("Your password was changed") == 2
     assert sum("https://market.example/reset-password" in read_text(it) for it in mailbox.messages) == 2
 
@@ -373,7 +369,7 @@ def test_the_operator_gets_mail_about_a_request_for_the_plan(harness: Harness, m
     account = harness.run(harness.services.accounts.find(ALICE))
     for _ in range(2):
         harness.run(harness.services.plan_requests.add(account))
-    send(harness)
+    deliver(harness)
     assert mailbox.recipients == ["help@market.example"]
     assert f"listings account plan {account.id} --months 1" in mailbox.text
 
@@ -384,7 +380,7 @@ def test_sellers_are_reminded_once_at_each_time_before_the_end_of_the_plan(harne
     set_plan_without_mail(harness, 30 * DAY)
     for _ in range(40 * 4):
         harness.run(harness.services.plan_reminders.queue())
-        send(harness)
+        deliver(harness)
         harness.clock.advance(DAY // 4)
     sent = [parsedate_to_datetime(message["Date"]).timestamp() for message in mailbox.messages]
     assert [(end - moment) / DAY for moment in sent] == [14, 7, 1, 0]
@@ -396,11 +392,8 @@ def test_a_renewed_plan_cancels_its_queued_reminder(harness: Harness, mailbox: M
     harness.run(harness.services.accounts.set_plan(ALICE, int(harness.clock()) + DAY))
     harness.run(harness.services.plan_reminders.queue())
     harness.run(harness.services.accounts.extend_plan(ALICE, 1))
-    send(harness)
+    deliver(harness)
     assert mailbox.subjects == ["Your Business plan is active until 23 Oct 2026"]
-
-
-# Greeting and HTML
 
 
 def confirm(harness: Harness) -> None:
@@ -414,19 +407,19 @@ def confirm(harness: Harness) -> None:
 
 def test_a_mail_to_a_confirmed_address_greets_by_name(harness: Harness, mailbox: Mailbox) -> None:
     queue_reset(harness)
-    send(harness)
+    deliver(harness)
     assert mailbox.text.startswith("Hello,\r\n\r\nSomeone, probably you")
     assert mailbox.text.endswith("\r\n\r\nListings\r\nhttps://market.example\r\n")
     confirm(harness)
     request_reset(harness)
-    send(harness)
+    deliver(harness)
     assert mailbox.text.startswith("Hello Alice,\r\n\r\n")
 
 
 def test_the_html_of_a_mail_has_its_text_and_links(harness: Harness, mailbox: Mailbox) -> None:
     add_alice(harness)
     harness.run(harness.services.accounts.extend_plan(ALICE, 1))
-    send(harness)
+    deliver(harness)
     html = read_text(mailbox.messages[-1], "html")
     url = "https://market.example/console/listings/new"
     assert f'<p>Create a listing:<br><a href="{url}">{url}</a></p>' in html
@@ -444,15 +437,12 @@ def test_what_a_person_wrote_becomes_neither_a_link_nor_markup() -> None:
     assert "<title>S &lt;b&gt;</title>" in html
 
 
-# Answers to requests for the plan
-
-
 def request_plan(harness: Harness, mailbox: Mailbox) -> Account:
     """Request the plan for Alice, and drop the mail to the operator."""
     add_alice(harness)
     account: Account = harness.run(harness.services.accounts.find(ALICE))
     harness.run(harness.services.plan_requests.add(account))
-    send(harness)
+    deliver(harness)
     mailbox.messages.clear()
     return account
 
@@ -460,7 +450,7 @@ def request_plan(harness: Harness, mailbox: Mailbox) -> Account:
 def test_a_seller_is_told_that_the_plan_started(harness: Harness, mailbox: Mailbox) -> None:
     request_plan(harness, mailbox)
     harness.run(harness.services.accounts.extend_plan(ALICE, 3))
-    send(harness)
+    deliver(harness)
     (message,) = mailbox.messages
     assert message["To"] == ALICE
     text = read_text(message)
@@ -477,14 +467,14 @@ def test_an_end_of_the_plan_is_no_start(harness: Harness, mailbox: Mailbox, chan
         harness.run(accounts.expire_plan(ALICE))
     else:
         harness.run(accounts.set_plan(ALICE, now + DAY if change == "shorten" else None))
-    send(harness)
+    deliver(harness)
     assert mailbox.messages == []
 
 
 def test_a_seller_reads_why_a_request_was_declined(harness: Harness, mailbox: Mailbox) -> None:
     account = request_plan(harness, mailbox)
     assert harness.run(harness.services.plan_requests.decline(account, " We only list\nboats. "))
-    send(harness)
+    deliver(harness)
     assert mailbox.subjects == ["We can't start your Business plan"]
     assert "plan.\r\n\r\nWe only list boats.\r\n" in mailbox.text
     assert not harness.run(harness.services.plan_requests.decline(account, "Again"))
@@ -499,7 +489,7 @@ def test_an_erased_account_leaves_no_address_in_the_queue(harness: Harness, mail
     harness.run(harness.services.plan_requests.add(account))
     harness.run(harness.services.accounts.erase(ALICE))
     harness.run(harness.services.accounts.add("Mallory", ALICE, None))
-    send(harness)
+    deliver(harness)
     assert mailbox.messages == []
 
 

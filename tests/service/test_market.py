@@ -73,9 +73,6 @@ def rejection_code(harness: Harness, listing_id: int) -> str:
     return caught.value.code
 
 
-# Public listings
-
-
 @pytest.mark.decision("G5")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 def test_listings_without_a_price_come_last_in_both_orders(tmp_path: Path, engine: str) -> None:
@@ -377,9 +374,6 @@ def test_facets_are_counted_and_cached_for_a_minute(harness: Harness) -> None:
     assert "Nelson" in harness.run(harness.services.market.list_facets()).regions
 
 
-# Views
-
-
 def test_a_visitor_counts_once_per_listing_and_day(harness: Harness) -> None:
     lamp, boat = (add_listing(harness, authenticate(harness, name)) for name in ("alice", "bob"))
     for _ in range(2):
@@ -466,9 +460,6 @@ def test_visitors_are_purged_a_minute_after_midnight(harness: Harness) -> None:
     harness.run(harness.services.market.purge_views())
     assert harness.run(store.purge_views(day + 1, 10)) == 0
     assert harness.run(store.get_view_salt(day)) != salt
-
-
-# The index
 
 
 def test_background_tasks_store_views_and_number_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -577,9 +568,6 @@ def test_each_indexing_run_starts_with_a_small_step() -> None:
             asyncio.run(services.market.stamp())
         assert backlog.counts[0] == 16
         assert backlog.counts[1] == 32
-
-
-# Caches
 
 
 def test_simultaneous_readers_of_a_cache_share_one_read() -> None:

@@ -9,21 +9,11 @@ from listings.domain.model import Account
 from listings.service import Services
 from listings.service.keys import IssuedKey
 from tests.harness import MONTH, Harness
-from tests.service.members import (
-    DAY,
-    PASSWORD,
-    catch_problem,
-    error_code,
-    find_member,
-    find_member_with_plan,
-    sign_in,
-)
+from tests.service.members import DAY, PASSWORD, catch_problem, error_code, find_member, find_member_with_plan, sign_in
 
 pytestmark = pytest.mark.decision("G25")
 
 HOUR = 3600
-
-# Invitations
 
 
 @pytest.fixture

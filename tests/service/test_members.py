@@ -17,16 +17,7 @@ from listings.service.members import passwords
 from listings.service.members.passwords import MIN_LENGTH, Cost, Passwords, validate_password
 from listings.service.tokens import create_token
 from tests.harness import Harness
-from tests.service.members import (
-    HERE,
-    PASSWORD,
-    THERE,
-    catch_problem,
-    error_code,
-    find_member,
-    guess,
-    sign_in,
-)
+from tests.service.members import HERE, PASSWORD, THERE, catch_problem, error_code, find_member, guess, sign_in
 
 
 @pytest.fixture
@@ -35,9 +26,6 @@ def costly_harness(tmp_path: Path) -> Any:
     with Harness(tmp_path) as harness:
         harness.run(harness.services.sessions.sign_up("Alice", "alice@example.com", PASSWORD, HERE))
         yield harness
-
-
-# Sign-up
 
 
 def test_sign_up_creates_an_account_without_a_plan_and_signs_in(harness: Harness, alice: str) -> None:
@@ -152,9 +140,6 @@ def test_passwords_and_tokens_are_stored_only_as_hashes(costly_harness: Harness,
         assert secret.encode() not in stored
     hashed = re.findall(rb"\$argon2id\$v=19\$m=(\d+),t=(\d+),p=(\d+)\$", stored)
     assert set(hashed) == {(b"19456", b"2", b"1")}
-
-
-# Sign-in
 
 
 @pytest.mark.usefixtures("alice")
@@ -405,9 +390,6 @@ def test_two_sign_ins_at_once_replace_an_outdated_hash(harness: Harness, alice: 
 
     tokens = harness.run(sign_in_twice())
     assert [find_member(harness, token).account.id for token in tokens] == [account.id] * 2
-
-
-# Passwords
 
 
 def test_changing_a_password_needs_the_old_one(harness: Harness, alice: str) -> None:

@@ -3,16 +3,11 @@
 import pytest
 
 from listings.domain.pictures import Picture, build_path
-from tests.harness import Harness, Person, create_member
+from tests.harness import Person, create_member
 from tests.service.importing import Shop
 
 MISSING = "images[0] must be a URL or the file name of an uploaded picture, got "
 WEB = "https://images.example/1.jpg"
-
-
-@pytest.fixture
-def shop(harness: Harness) -> Shop:
-    return Shop(harness, harness.run(create_member(harness.services, "alice")))
 
 
 def upload(shop: Shop, number: int, file_name: str, owner: Person | None = None) -> str:

@@ -5,13 +5,7 @@ import re
 import pytest
 
 from tests.harness import Harness
-from tests.service.members import (
-    DAY,
-    error_code,
-    find_member,
-    guess,
-    sign_in,
-)
+from tests.service.members import DAY, error_code, find_member, guess, sign_in
 
 
 @pytest.mark.parametrize("token", ["", "x", "x" * 43, "ü" * 43, "x" * 5_000])

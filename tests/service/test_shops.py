@@ -7,15 +7,9 @@ import pytest
 
 from listings.domain.errors import Problem
 from listings.service.transfer.columns import ReadOptions, build_header
-from tests.harness import Harness, create_member
 from tests.service.importing import Shop
 
 FOLDER = Path(__file__).parent / "shops"
-
-
-@pytest.fixture
-def shop(harness: Harness) -> Shop:
-    return Shop(harness, harness.run(create_member(harness.services, "alice")))
 
 
 def import_shop(shop: Shop, name: str, read: ReadOptions = ReadOptions()) -> dict[str, list[object]]:  # noqa: B008

@@ -11,16 +11,10 @@ from listings.domain.spreadsheets import is_spreadsheet_form
 from listings.service.transfer import xlsx
 from listings.service.transfer.columns import ReadOptions
 from listings.service.transfer.xlsx import Workbook
-from tests.harness import Harness, create_member
 from tests.service.importing import Shop
 from tests.service.spreadsheet_model import save
 
 LONG = "é" * 40_000
-
-
-@pytest.fixture
-def shop(harness: Harness) -> Shop:
-    return Shop(harness, harness.run(create_member(harness.services, "alice")))
 
 
 ODD = [

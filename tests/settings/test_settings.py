@@ -235,9 +235,6 @@ def require_invalid(attribute: str, text: str) -> None:
         assert len(message) < 250
 
 
-# The table
-
-
 def test_deleted_listings_are_stored_as_long_as_changes() -> None:
     with pytest.raises(Problem, match="must be 0 or at least LISTINGS_CHANGE_DAYS, which is 90, got '89'"):
         load({"LISTINGS_DELETED_DAYS": "89"}, {})
@@ -253,9 +250,6 @@ def test_every_setting_is_tested_with_valid_and_invalid_values() -> None:
     tested = {*LIMITS, *SWITCHES}
     assert tested | {attribute for attribute, *_ in VALID} == ROWS.keys()
     assert tested | {attribute for attribute, _ in INVALID} == ROWS.keys() - {"seed_file", "data_folder"}  # any path
-
-
-# Values
 
 
 def test_the_defaults_apply_if_nothing_is_set() -> None:
@@ -347,9 +341,6 @@ def test_an_invalid_flag_is_rejected_with_its_name() -> None:
         assert reject({}, {attribute: "invalid"}).startswith(f"{flag} must be ")
 
 
-# Precedence
-
-
 def test_a_flag_takes_precedence_over_the_environment() -> None:
     assert load({"LISTINGS_PORT": "1", "PORT": "2"}, {"port": "3"}).port == 3
 
@@ -403,9 +394,6 @@ def test_other_variables_are_ignored() -> None:
     assert load({"HOST": "elsewhere", "DATABASE_URL": "postgresql://", "LISTINGS_SURPRISE": "x"}, {}) == load({}, {})
 
 
-# Removed settings
-
-
 @pytest.mark.decision("G37")
 @pytest.mark.parametrize("variable", REMOVED)
 def test_a_removed_setting_with_another_value_prevents_the_start(variable: str) -> None:
@@ -424,9 +412,6 @@ def test_a_removed_setting_is_not_an_unknown_variable() -> None:
 
 def test_a_removed_setting_is_not_in_the_table() -> None:
     assert not REMOVED.keys() & {variable for setting in SETTINGS for variable in setting.variables}
-
-
-# Resolved settings
 
 
 def test_resolved_settings_include_errors_and_valid_values() -> None:

@@ -11,11 +11,6 @@ from tests.site.market import ParsedPage, create, get, get_page
 ALL_TITLES = ["Listing job", "Listing plane", "Listing saw"]
 
 
-@pytest.fixture
-def alice(harness: Harness) -> Person:
-    return harness.person("alice")
-
-
 def list_titles(page: ParsedPage) -> list[str]:
     links = page.values("a", "href", dir="auto")
     assert all(link is not None and re.fullmatch(r"/listings/\d+", link) for link in links)

@@ -11,16 +11,7 @@ from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from bench.data import store_of
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import (
-    RunningMarket,
-    chromium,
-    needs_chromium,
-    resize,
-    run_market,
-    serve_pictures,
-    visit,
-    wait_for_views,
-)
+from tests.site.browser import RunningMarket, needs_chromium, resize, run_market, serve_pictures, visit, wait_for_views
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 
@@ -56,12 +47,6 @@ SUM_SHIFTS = """async () => {
 }"""
 GUIDES = [f"/docs/{name}" for name in ("errors", "sync", "quick-start", "rate-limit")]
 LONG: dict[str, Any] = {"title": "W" * 255, "content": "x" * 3000, "location": "y" * 255, "region": "z" * 100}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

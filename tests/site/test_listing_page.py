@@ -11,11 +11,6 @@ from tests.harness import Harness, Person
 from tests.site.market import ParsedPage, create, get, get_page
 
 
-@pytest.fixture
-def alice(harness: Harness) -> Person:
-    return harness.person("alice")
-
-
 def count_views(harness: Harness, listing_id: int) -> int:
     harness.run(harness.services.market.write_views())
     listing = harness.run(harness.store.get_listing(listing_id))

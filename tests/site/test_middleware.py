@@ -46,9 +46,6 @@ POLICY = {
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
 
 
-# Headers
-
-
 @pytest.mark.parametrize("path", ["/", "/nothing", "/robots.txt", "/listings/1", "/static/x/site.css"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
 def test_every_response_has_the_security_headers(harness: Harness, method: str, path: str) -> None:
@@ -74,9 +71,6 @@ def test_vendored_files_have_the_recorded_checksum() -> None:
     assert [name for name, _ in rows] == ["htmx.min.js", "inter.woff2"]
     for name, digest in rows:
         assert hashlib.sha256(PACKAGE.joinpath("static", name).read_bytes()).hexdigest() == digest
-
-
-# Static files
 
 
 def test_static_files_are_cached_forever_by_digest(harness: Harness) -> None:
@@ -107,9 +101,6 @@ def test_a_file_with_another_digest_is_not_cached(harness: Harness) -> None:
     assert get(harness, "/static/0000000000000000/site.css").headers["cache-control"] == "no-cache"
     for name in ("VENDORED.md", "nothing.css", "..", "%2e%2e%2fapp.py", "../app.py"):
         assert get(harness, f"/static/0000000000000000/{name}").status == 404
-
-
-# Errors
 
 
 def test_an_unknown_path_is_html_for_browsers_and_json_otherwise(harness: Harness) -> None:
@@ -183,9 +174,6 @@ def test_head_has_the_headers_of_get_and_no_body(harness: Harness) -> None:
     full, head = get(harness, "/"), get(harness, "/", "HEAD")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-length"] == str(len(full.body))
-
-
-# Forms and failures
 
 
 async def _echo(request: Request) -> Response:
@@ -460,9 +448,6 @@ def test_pages_are_logged_by_route_not_by_path(site: PagesUnderTest) -> None:
     logged = [(line.method, line.route, line.status) for line in site.lines]
     assert logged == [("GET", "/fail", 500), ("GET", "-", 404), ("GET", "/static/{digest}/{name}", 200)]
     assert len({line.request_id for line in site.lines}) == 3
-
-
-# Form tokens
 
 
 def test_a_form_token_depends_on_its_secret_only() -> None:

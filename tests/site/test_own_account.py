@@ -7,7 +7,7 @@ import pytest
 
 from listings.domain.errors import Problem
 from tests.harness import Harness
-from tests.mail_server import Mailbox, mail_flags
+from tests.mail_server import Mailbox, deliver, mail_flags
 from tests.site.tab import PASSWORD, Tab, open_console, open_harness
 
 PATH, NEW = "/console/account", "alice@new.example"
@@ -29,14 +29,10 @@ def open_mailing_console(harness: Harness, mailbox: Mailbox) -> Tab:
     """Return alice's tab, after the mail about her sign-up and sign-in was sent."""
     open_console(harness)
     tab = Tab(harness, "market.example").sign_in("alice@example.com").get(PATH)
-    send(harness)
+    deliver(harness)
     mailbox.messages.clear()
     mailbox.recipients.clear()
     return tab
-
-
-def send(harness: Harness) -> None:
-    harness.run(harness.services.mailer.send_due())
 
 
 def exists(harness: Harness, email: str) -> bool:
@@ -86,7 +82,7 @@ def test_with_mail_a_seller_can_try_five_emails_of_others_in_an_hour(mailing: Ha
 def test_with_mail_the_email_changes_when_its_owner_confirms_it(mailing: Harness, mailbox: Mailbox) -> None:
     tab = open_mailing_console(mailing, mailbox)
     assert "A link was sent" in tab.post(f"{PATH}/email", email=NEW, password=PASSWORD).follow().text
-    send(mailing)
+    deliver(mailing)
     assert mailbox.recipients[-1] == NEW
     visitor, link = Tab(mailing, "market.example"), mailbox.link
     assert f"Is {NEW} the email address of the account Alice" in visitor.get(link).text
@@ -97,7 +93,7 @@ def test_with_mail_the_email_changes_when_its_owner_confirms_it(mailing: Harness
     assert visitor.get(link).reply.status == 404
     assert visitor.page.values("a", "href", class_="button") == ["/console/account"]
     assert "Confirmed" in tab.get(PATH).text
-    send(mailing)
+    deliver(mailing)
     assert mailbox.recipients[-1] == "alice@example.com"
     assert f"is now {NEW}" in mailbox.text
 
@@ -111,7 +107,7 @@ def test_a_new_seller_learns_of_the_mail_that_confirms_the_email(mailing: Harnes
 def test_the_email_of_an_account_can_be_confirmed_later(mailing: Harness, mailbox: Mailbox) -> None:
     tab = open_mailing_console(mailing, mailbox)
     tab.post(f"{PATH}/email/confirm")
-    send(mailing)
+    deliver(mailing)
     tab.get(mailbox.link).post(mailbox.link)
     assert "Your email is confirmed." in tab.follow().text
     assert "Send a link to confirm" not in tab.text
@@ -124,7 +120,7 @@ def test_with_mail_the_present_email_gets_a_link_too(mailing: Harness, mailbox: 
     tab = open_mailing_console(mailing, mailbox)
     tab.post(f"{PATH}/email", email="alice@example.com", password=PASSWORD)
     assert "A link was sent" in tab.follow().text
-    send(mailing)
+    deliver(mailing)
     tab.get(mailbox.link).post(mailbox.link)
     assert "Your email is confirmed." in tab.follow().text
 
@@ -132,7 +128,7 @@ def test_with_mail_the_present_email_gets_a_link_too(mailing: Harness, mailbox: 
 def test_an_address_that_was_taken_meanwhile_is_not_confirmed(mailing: Harness, mailbox: Mailbox) -> None:
     tab = open_mailing_console(mailing, mailbox)
     tab.post(f"{PATH}/email", email=NEW, password=PASSWORD)
-    send(mailing)
+    deliver(mailing)
     link = mailbox.link
     mailing.run(mailing.services.accounts.add("Mallory", NEW, None))
     assert tab.get(link).post(link).reply.status == 409

@@ -9,11 +9,6 @@ from tests.site.tab import Tab
 pytestmark = pytest.mark.decision("G61")
 
 
-@pytest.fixture
-def alice(harness: Harness) -> Person:
-    return harness.person("alice")
-
-
 def save(tab: Tab, listing_id: int, action: str = "save") -> ParsedPage:
     """Send the form of a listing's page, and return the page that follows."""
     return tab.post("/saved", id=str(listing_id), action=action).follow().page

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 from listings.domain import api_keys
 from listings.service import Services
 from tests.harness import Harness, Person
-from tests.site.browser import RunningMarket, Visit, chromium, needs_chromium, run_market, visit
+from tests.site.browser import RunningMarket, Visit, needs_chromium, run_market, visit
 from tests.site.market import ParsedPage, create, get
 from tests.site.tab import PASSWORD, open_console, open_harness
 
@@ -83,12 +83,6 @@ def test_payloads_in_a_listing_add_no_elements_to_its_form(tmp_path: Path) -> No
             assert not {
                 key for one in page.elements for key in one.attributes if key.startswith("on") or key == "style"
             }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

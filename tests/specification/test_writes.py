@@ -5,14 +5,7 @@ from typing import Any
 import pytest
 
 from tests.specification.client import UNKNOWN_ID, Account
-from tests.specification.values import (
-    ALL_FIELDS,
-    OTHER_FIELDS,
-    PRICE_TYPES,
-    RECORD_FIELDS,
-    TYPES,
-    VOLATILE_FIELDS,
-)
+from tests.specification.values import ALL_FIELDS, OTHER_FIELDS, PRICE_TYPES, RECORD_FIELDS, TYPES, VOLATILE_FIELDS
 
 sentence = pytest.mark.sentence
 each_method = pytest.mark.parametrize("method", ["PUT", "PATCH"])

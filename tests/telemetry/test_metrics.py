@@ -126,9 +126,6 @@ def cast(service: RunningService) -> Cast:
     return service.cast()
 
 
-# Requests
-
-
 def test_a_response_is_counted_by_method_route_and_status(measured: Measured, cast: Cast) -> None:
     key = cast.alice.key
     for _ in range(3):
@@ -238,9 +235,6 @@ def test_no_label_has_personal_data_for_any_request(measured: Measured, cast: Ca
         assert person.account.email not in after.text
 
 
-# Connections
-
-
 def test_open_connections_and_their_maximum_are_reported(measured: Measured) -> None:
     connections = [Connection(measured).send(request("GET", "/healthz")) for _ in range(3)]
     for connection in connections:
@@ -250,9 +244,6 @@ def test_open_connections_and_their_maximum_are_reported(measured: Measured) -> 
     for connection in connections:
         connection.socket.close()
     measured.wait_for(lambda scrape: scrape("listings_connections") == 0)
-
-
-# Writes
 
 
 def test_batches_are_counted_with_their_size_and_duration(measured: Measured, cast: Cast) -> None:
@@ -364,17 +355,11 @@ def test_sessions_of_postgresql_are_counted(postgres: PostgresServer, tmp_path: 
     }
 
 
-# The process
-
-
 def test_version_process_and_garbage_collector_are_reported(measured: Measured) -> None:
     assert measured.before("listings_build_info", version=__version__) == 1
     assert measured.before("process_resident_memory_bytes") > 1_000_000
     assert measured.before("process_open_fds") > 3
     assert measured.before("python_gc_collections_total", generation="0") > 0
-
-
-# The listener
 
 
 def find_listening_ports(serving: Serving) -> list[int]:

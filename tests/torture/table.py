@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ from bench.machine import find_file_system
 from bench.report import today, write_result
 from listings import __version__
 from tests.postgres_server import find_programs
+from tests.processes import run_program
 from tests.torture.registry import InstrumentResult
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
@@ -82,9 +82,7 @@ def _get_file_system(folder: Path) -> str:
 
 
 def _postgres() -> str:
-    output = subprocess.run(
-        [find_programs() / "postgres", "--version"], capture_output=True, text=True, check=True
-    ).stdout
+    output = run_program([find_programs() / "postgres", "--version"], check=True).stdout
     return "PostgreSQL " + output.split()[-1] if "(" not in output else "PostgreSQL " + output.split()[2]
 
 

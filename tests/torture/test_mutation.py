@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.instrument import Scale
-from tests.torture.instruments.mutation import (
-    GOOD_TESTS,
-    run_toy_mutants,
-)
+from tests.torture.instruments.mutation import GOOD_TESTS, run_toy_mutants
 from tests.torture.mutants import generate_mutants
 
 pytestmark = [pytest.mark.slow, pytest.mark.uncovered]

@@ -10,17 +10,7 @@ import pytest
 
 from listings.domain.errors import Problem
 from listings.telemetry.metrics import Family
-from listings.workers.protocol import (
-    Event,
-    Ping,
-    Pong,
-    Ready,
-    Report,
-    RequestMetrics,
-    decode_event,
-    encode,
-    read_line,
-)
+from listings.workers.protocol import Event, Ping, Pong, Ready, Report, RequestMetrics, decode_event, encode, read_line
 from listings.workers.supervisor_link import SupervisorLink
 from listings.workers.worker import Worker
 from tests.harness import TIMEOUT

@@ -28,17 +28,8 @@ from tests.harness import Harness, Reply, fetch, unused_port
 from tests.mail_server import create_alice, deliver, mail_flags, read_text, run_mail_server
 from tests.pictures import photo
 from tests.s3_server import Bucket
-from tests.service.pictures.test_pictures import (
-    DAY,
-    add,
-    create_accounts,
-    create_listing,
-    find_account_id,
-    sweep,
-)
-from tests.service.pictures.test_pictures import (
-    list_files as list_local_files,
-)
+from tests.service.pictures.test_pictures import DAY, add, create_accounts, create_listing, find_account_id, sweep
+from tests.service.pictures.test_pictures import list_files as list_local_files
 from tests.service.test_messages import write
 from tests.site.market import create
 

@@ -9,20 +9,7 @@ from PIL import Image
 
 from listings.service.pictures import decoder
 from listings.service.pictures.decoder import InvalidPictureError
-from tests.pictures import (
-    BLUE,
-    GREEN,
-    RED,
-    WHITE,
-    draw,
-    encode,
-    many_scans,
-    noise,
-    photo,
-    png_of_size,
-    profile,
-    turn,
-)
+from tests.pictures import BLUE, GREEN, RED, WHITE, draw, encode, many_scans, noise, photo, png_of_size, profile, turn
 
 NAME = "0123456789abcdef0123456789abcdef"
 Colour = tuple[int, int, int]

@@ -6,7 +6,6 @@ import threading
 import zlib
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, ExitStack
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -21,7 +20,7 @@ from listings.site import context
 from listings.site.console.import_report import ImportReport
 from listings.site.context import CostlyPages, Kind
 from listings.site.pages import replace_message
-from tests.harness import MONTH, TIMEOUT, Harness, RunningService, build_scope, cheap_passwords
+from tests.harness import MONTH, TIMEOUT, Harness, RunningService, build_scope
 from tests.http.raw import Connection, request
 from tests.site.console.test_transfer import PATH, hidden_fields, preview, run_import
 from tests.site.market import BROWSER_HEADERS
@@ -228,17 +227,15 @@ def test_the_work_stops_when_the_client_has_left(harness: Harness, alice: Tab, f
 
 
 @each_path
-def test_the_work_ends_with_the_service_and_the_page_says_so(tmp_path: Path, first_row: FirstRow, path: str) -> None:
+def test_the_work_ends_with_the_service_and_the_page_says_so(
+    signed_up: tuple[RunningService, bytes], first_row: FirstRow, path: str
+) -> None:
     begun = threading.Event()
     first_row.actions.append(begun.set)
 
-    async def sign_up(services: Services) -> str:
-        token = await services.sessions.sign_up("Alice", "alice@shop.example", "wide rivers run", "192.0.2.1")
-        await services.accounts.set_plan("alice@shop.example", 4_000_000_000)
-        return token
-
-    with cheap_passwords(), RunningService(tmp_path, site="on", sign_up="on") as service, Connection(service) as client:
-        headers = [f"Cookie: listings_session={service.run(sign_up)}".encode(), b"Accept: text/html"]
+    service, cookie = signed_up
+    with Connection(service) as client:
+        headers = [cookie, b"Accept: text/html"]
         page = client.send(request("GET", PATH, None, *headers)).read_response().body.decode()
         token = page.partition('name="token" value="')[2].partition('"')[0]
         headers += [b"Sec-Fetch-Site: same-origin", b"Content-Type: multipart/form-data; boundary=" + BOUNDARY.encode()]

@@ -1,7 +1,6 @@
 """Drafts: listings that a seller writes before the plan starts."""
 
 from asyncio import gather
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.decision("G62")
 
 NEW = "/console/listings/new"
 FORM = {"title": "Lamp", "content": "Bright.", "type": "product", "price_type": "fixed", "is_active": "true"}
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with open_harness(tmp_path) as harness:
-        yield harness
 
 
 def draft(tab: Tab, number: int = 1) -> int:

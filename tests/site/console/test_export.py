@@ -3,20 +3,18 @@
 import asyncio
 import select
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from listings.domain.model import Listing
-from listings.service import Services
 from listings.service.transfer.file_formats import Format
 from listings.site.console import costly
 from listings.site.console.transfer import encode as encode_pages
 from listings.site.context import CostlyPages
 from tests.cli.crowds import until
-from tests.harness import TIMEOUT, RunningService, cheap_passwords
+from tests.harness import TIMEOUT, RunningService
 from tests.http.raw import Connection, request
 
 PATH = "/api/v1/listings"
@@ -25,24 +23,14 @@ COUNT = 40
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[RunningService]:
-    with cheap_passwords(), RunningService(tmp_path, site="on", sign_up="on") as service:
-        yield service
-
-
-def sign_up(service: RunningService) -> str:
-    async def run(services: Services) -> str:
-        token = await services.sessions.sign_up("Alice", "alice@shop.example", "wide rivers run", "192.0.2.1")
-        await services.accounts.set_plan("alice@shop.example", 4_000_000_000)
-        return token
-
-    return service.run(run)
+def service(signed_up: tuple[RunningService, bytes]) -> RunningService:
+    return signed_up[0]
 
 
 @pytest.fixture
-def export(service: RunningService) -> bytes:
+def export(signed_up: tuple[RunningService, bytes]) -> bytes:
     """Create listings of 4 MB, and return the request for their export."""
-    cookie = f"Cookie: listings_session={sign_up(service)}".encode()
+    service, cookie = signed_up
     key = service.run(lambda services: services.keys.create("alice@shop.example", "test")).secret
     body = b'{"title": "Large", "content": "%s"}' % (b"x" * 100_000)
     with Connection(service) as writer:

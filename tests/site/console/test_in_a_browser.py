@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from bench.data import store_of
 from listings.domain import fields
@@ -17,7 +17,7 @@ from listings.service import Services
 from tests.cli.commands import DEADLINE, PROGRAM
 from tests.harness import RunningService
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import NoonClock, Visit, chromium, needs_chromium, resize, visit, wait_for_views
+from tests.site.browser import NoonClock, Visit, needs_chromium, resize, visit, wait_for_views
 from tests.site.tab import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
@@ -25,12 +25,6 @@ pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 COUNT_LINES = "it => { const all = new Range(); all.selectNodeContents(it); return all.getClientRects().length; }"
 BOTTOM, TOP = "it => it.getBoundingClientRect().bottom", "it => it.getBoundingClientRect().top"
 STOCK = b"title,content,price\nLamp,A lamp.,12.50\nChair,,cheap\nTable,A table.,80\n"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 class Deployment(NamedTuple):
@@ -181,9 +175,6 @@ def rotate(page: Page) -> str:
     return page.get_by_label("Key “Warehouse”").input_value()
 
 
-# All pages
-
-
 @pytest.fixture(scope="module")
 def seller(browser: Browser, deployment: Deployment) -> Iterator[Visit]:
     with visit(browser, deployment.service.base_url) as seen:
@@ -298,27 +289,6 @@ def test_an_undone_import_names_the_listings_that_were_edited_since(browser: Bro
         assert seen.console_messages == []
 
 
-def test_an_import_edits_and_a_bulk_price_are_each_undone_from_their_line(
-    browser: Browser, deployment: Deployment
-) -> None:
-    with visit(browser, deployment.service.base_url) as seen:
-        page = sign_up(seen, "kaka@example.com")
-        deployment.run_command("account", "plan", "kaka@example.com", "--months", "1")
-        import_rows(page, seen, 300, chairs=20)
-        edit_newest(page, seen, "/console/listings?q=lamp", 12)
-        set_prices(page, seen)
-        line = find_line(page, seen, "You set the price of 280 listings to $10")
-        assert page.get_by_text("You set the price of").count() == 1
-        undo_line(page, line, "Done: 280 listings changed, 0 conflicts.")
-        expect(find_line(page, seen, "You set the price of 280 listings to $10")).to_contain_text("Undone")
-        expect(page.get_by_text("You updated region of")).to_have_count(12)
-        undo_line(page, find_line(page, seen, "You updated region of"), "Done: 1 listing changed, 0 conflicts.")
-        expect(find_line(page, seen, "You updated region of")).to_contain_text("Undone")
-        undo_line(page, find_line(page, seen, "You imported a file"), "Done: 289 listings changed, 11 conflicts.")
-        expect(find_line(page, seen, "You undid changes to 289 listings, with 11 conflicts")).to_contain_text("Undo")
-        assert seen.console_messages == []
-
-
 def edit_newest(page: Page, seen: Visit, path: str, count: int) -> None:
     """Change the region of the first listings of a page."""
     links = seen.open(path).locator("tbody th a").all()[:count]
@@ -326,29 +296,6 @@ def edit_newest(page: Page, seen: Visit, path: str, count: int) -> None:
         seen.open(link).get_by_label("Region").fill("Otago")
         click_button(page, "Save")
         expect(page.get_by_text("Listing saved")).to_be_visible()
-
-
-def set_prices(page: Page, seen: Visit) -> None:
-    """Set the price of all lamps to $10."""
-    seen.open("/console/listings?q=lamp").get_by_label("All that match, on every page").check()
-    click_button(page, "Change price")
-    page.get_by_label("How").select_option("set")
-    page.get_by_label("Amount").fill("10")
-    click_button(page, "Preview")
-    click_button(page, "Change price")
-    expect(page.get_by_text("The prices of 280 listings were changed.")).to_be_visible()
-
-
-def find_line(page: Page, seen: Visit, text: str) -> Locator:
-    """Return the newest event of the activity with this text."""
-    seen.open("/console/activity")
-    return page.get_by_role("listitem").filter(has_text=text).first
-
-
-def undo_line(page: Page, line: Locator, result: str) -> None:
-    line.get_by_role("link", name="Undo").click()
-    click_button(page, "Undo")
-    expect(page.get_by_text(result)).to_be_visible()
 
 
 @contextmanager
@@ -366,10 +313,9 @@ def paused_undos(deployment: Deployment, page: Page) -> Iterator[None]:
     page.reload()
 
 
-def import_rows(page: Page, seen: Visit, count: int, chairs: int = 0) -> None:
+def import_rows(page: Page, seen: Visit, count: int) -> None:
     seen.open("/console/import")
-    names = ["Chair"] * chairs + ["Lamp"] * (count - chairs)
-    rows = "".join(f"{name} {number},A {name}.\n" for number, name in enumerate(names))
+    rows = "".join(f"Lamp {number},A lamp.\n" for number in range(count))
     file: Any = {"name": "lamps.csv", "mimeType": "text/csv", "buffer": f"title,content\n{rows}".encode()}
     page.get_by_label("CSV or JSON Lines file").set_input_files(files=[file])
     click_button(page, "Check file")

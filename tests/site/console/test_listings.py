@@ -24,9 +24,6 @@ def sign_in_again(tab: Tab) -> None:
     tab.sign_in("alice@example.com").token = token
 
 
-# Search
-
-
 def test_the_form_suggests_regions_and_categories_for_the_type(alice: Tab) -> None:
     alice.get(f"{PATH}/new")
     assert alice.page.values("input", "list", name="category") == ["categories-product"]
@@ -201,9 +198,6 @@ def test_an_invalid_cursor_is_ignored(harness: Harness, alice: Tab, after: str) 
         assert alice.get(f"{PATH}?sort={sort}&after={after}").reply.status == 200
 
 
-# Create
-
-
 def test_a_listing_is_created_with_all_fields_and_published(harness: Harness, alice: Tab) -> None:
     form = LAMP | {"category": "Lights", "region": "Otago", "district": "Dunedin", "location": "Princes Street"}
     form |= {"latitude": "-45.87", "longitude": "1.5e-05", "images": "https://x.example/1.jpg", "is_active": "true"}
@@ -290,9 +284,6 @@ def test_without_a_plan_listings_on_the_market_are_only_paused_and_deleted(harne
     assert alice.post(f"{PATH}/{listing_id}/state", action="restore").reply.status == 403
     assert alice.post(PATH, action="restore", id=str(listing_id)).reply.status == 403
     assert load_listing(harness, listing_id).deleted_at is not None
-
-
-# Edit
 
 
 def test_saving_stores_only_edited_fields(harness: Harness, alice: Tab) -> None:
@@ -421,9 +412,6 @@ def test_a_preview_of_an_invalid_form_shows_its_errors(harness: Harness, alice: 
     assert alice.post(f"{PATH}/new/preview", token="", **LAMP).reply.status == 403
 
 
-# Pause, resume, delete, restore
-
-
 def test_a_listing_is_paused_resumed_deleted_and_restored(harness: Harness, alice: Tab) -> None:
     listing_id = create(harness)
     path = f"{PATH}/{listing_id}"
@@ -524,9 +512,6 @@ def test_the_owner_does_not_count_as_a_visitor(harness: Harness, alice: Tab) -> 
     bob.get(f"/listings/{listing_id}")
     harness.run(harness.services.market.write_views())
     assert load_listing(harness, listing_id).view_count == 1
-
-
-# Values that are much too long
 
 
 @pytest.mark.parametrize("path", [f"{PATH}/new", f"{PATH}/new/preview", f"{PATH}/1025", f"{PATH}/1025/preview"])

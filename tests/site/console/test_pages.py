@@ -63,9 +63,6 @@ def test_what_a_page_used_does_not_wait_for_the_garbage_collector(harness: Harne
         gc.enable()
 
 
-# Overview
-
-
 def test_the_overview_leads_a_new_account_through_its_steps(harness: Harness) -> None:
     def steps() -> list[str]:
         return re.findall(r'<li class="(done|next|later)">', tab.get("/console").reply.body.decode())
@@ -192,9 +189,6 @@ def test_usage_without_a_plan_links_to_the_plan(harness: Harness) -> None:
     assert "Create a key" not in tab.text
 
 
-# Error pages
-
-
 def test_error_pages_link_members_back_to_the_console(harness: Harness) -> None:
     tab = open_console(harness)
     for path, status, back in (
@@ -230,9 +224,6 @@ def test_an_unavailable_store_is_reported_as_a_page(harness: Harness) -> None:
     assert tab.get("/console/keys").reply.status == 503
     assert "We can't show this page right now. Try again in a minute." in tab.text
     assert tab.page.values("a", "href", class_="button") == ["/console"]
-
-
-# Usage
 
 
 def test_usage_shows_hour_day_month_and_statuses(harness: Harness) -> None:
@@ -327,9 +318,6 @@ def test_bar_heights_follow_requests_and_rejections() -> None:
 @pytest.mark.parametrize(("largest", "scale"), [(0, 1), (1, 1), (7, 8), (9, 10), (80, 80), (81, 100), (4900, 5000)])
 def test_the_scale_of_a_chart_is_a_round_number(largest: int, scale: int) -> None:
     assert charts.build_chart([Period(0, {200: largest} if largest else {})], str).scale == scale
-
-
-# Plan
 
 
 def test_a_seller_requests_the_plan_from_the_operator(harness: Harness) -> None:
@@ -480,9 +468,6 @@ def test_renewing_leads_to_the_payment_page(harness: Harness) -> None:
     assert (tab.reply.status, "try again in a minute" in tab.text) == (503, True)
 
 
-# Activity
-
-
 def test_activity_describes_every_kind_of_event(harness: Harness) -> None:
     tab = open_console(harness)
     key = issue_key(harness)
@@ -555,9 +540,6 @@ def test_texts_of_listings_are_escaped(harness: Harness) -> None:
     ):
         body = tab.get(path).reply.body.decode()
         assert (tab.reply.status, "<script>alert" in body) == (200, False)
-
-
-# Account
 
 
 @pytest.mark.decision("G52")

@@ -14,7 +14,7 @@ from tests.harness import RunningService
 from tests.pictures import GPS, draw, encode, photo, turn
 from tests.s3_server import Bucket
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import Visit, chromium, needs_chromium, visit
+from tests.site.browser import Visit, needs_chromium, visit
 from tests.site.tab import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
@@ -33,12 +33,6 @@ DROP = """([area, bytes]) => {
     area.dispatchEvent(new DragEvent(type, { dataTransfer: data, bubbles: true, cancelable: true }));
   }
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -143,9 +143,6 @@ def test_signing_in_never_redirects_to_another_site(harness: Harness) -> None:
         assert tab.reply.headers["location"] == "/console"
 
 
-# Cookies
-
-
 def parse_cookie(tab: Tab) -> tuple[str, set[str]]:
     """Return name and attributes of the last cookie in the last response."""
     return parse_cookies(tab)[-1]
@@ -199,9 +196,6 @@ def test_signing_in_starts_a_new_session_and_ends_the_old_one(harness: Harness) 
     assert other.cookies["listings_session"] != first
     assert tab.get("/console").reply.status == 303
     assert other.get("/console").reply.status == 200
-
-
-# Access
 
 
 def test_console_pages_need_a_session_and_are_not_cached(harness: Harness) -> None:
@@ -393,9 +387,6 @@ def test_members_skip_the_sign_in_page(harness: Harness) -> None:
     assert tab.get("/sign-in").reply.headers["location"] == "/console"
     assert tab.get("/sign-up").reply.headers["location"] == "/console"
     assert 'href="/console"' in tab.get("/").reply.body.decode()
-
-
-# Account
 
 
 def test_changing_the_password_ends_all_other_sessions(harness: Harness) -> None:

@@ -1,11 +1,9 @@
 """Concurrent lookups on PostgreSQL share messages, and each gets its own result."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-
-import pytest
 
 from listings.domain.errors import Unavailable
 from listings.domain.listings import AddStep
@@ -28,12 +26,6 @@ from tests.store.postgres.test_errors import (
 
 QUOTIENTS = "SELECT id, 100 / (id - 3) FROM (SELECT CAST($1 AS int) AS id) AS asked WHERE id > 0"
 """Finds no row for 0 and fails for 3."""
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database() as url:
-        yield url
 
 
 class CountedLookups(BatchedLookups):

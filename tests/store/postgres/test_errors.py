@@ -28,18 +28,6 @@ Other: TypeAlias = Any
 """A connection of the driver to the same database, independent of the store."""
 
 
-@pytest.fixture
-def url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database() as url:
-        yield url
-
-
-@pytest.fixture
-def altered_url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database(altered=True) as url:
-        yield url
-
-
 @asynccontextmanager
 async def open_store(url: str, sessions: int = 4, seconds: float = TIMEOUT) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url, PoolLimits(sessions, seconds))
@@ -92,9 +80,6 @@ async def end_store_sessions(other: Other, *, only_waiting: bool = False) -> int
 
 def rename(title: str) -> Callable[[Listing | None], ListingChange]:
     return lambda _: {"title": title}
-
-
-# Terminated sessions
 
 
 def test_the_store_works_after_its_idle_sessions_were_terminated(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,9 +291,6 @@ def test_the_log_of_an_invalid_value_does_not_quote_it(url: str, caplog: pytest.
     assert "secret" not in caplog.text
 
 
-# Waiting callers
-
-
 def test_the_number_of_callers_that_wait_for_a_session_is_limited(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> list[Any]:
         async with open_store(url, sessions=1) as store, open_session(url) as other:
@@ -376,9 +358,6 @@ def test_cancelled_callers_hold_no_session_and_undo_no_write(url: str) -> None:
     assert asyncio.run(scenario()) == 21
 
 
-# Concurrency
-
-
 def test_concurrent_batches_changes_and_creates_all_succeed(url: str) -> None:
     async def scenario() -> int:
         async with open_store(url, sessions=8) as store:
@@ -399,9 +378,6 @@ def test_concurrent_batches_changes_and_creates_all_succeed(url: str) -> None:
             return len((await store.list_listings(1, 1)).listings)
 
     assert asyncio.run(scenario()) == 7 + 5
-
-
-# The server
 
 
 async def is_available(store: PostgresStore) -> bool:

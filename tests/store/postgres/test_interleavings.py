@@ -1,7 +1,7 @@
 """A write that waits for a lock uses the values that the other transaction commits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,19 +17,12 @@ from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
 from tests.contract.helpers import add_email_token
 from tests.harness import TIMEOUT
-from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
 
 STEP = AddStep(NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00")
 LARGE = AddStep(NewListing(title="Lamp", content="Bright " + "💡" * 100_000), "2026-11-21 10:00:00")
 BY_OWNER = Actor(CONSOLE, 1_500)
 TOKEN = b"t" * 32
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database() as url:
-        yield url
 
 
 @asynccontextmanager

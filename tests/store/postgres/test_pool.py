@@ -1,7 +1,7 @@
 """A session counts as busy only while a statement runs. One that is cut leaves the pool."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
@@ -23,12 +23,6 @@ FAILURES: dict[str, Callable[[Session], Awaitable[Any]]] = {
     "execute": lambda session: session.execute("SELECT 1 / 0"),
     "prepare": lambda session: session.prepare("SELECT nothing"),
 }
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database() as url:
-        yield url
 
 
 @pytest.mark.parametrize("fail", FAILURES.values(), ids=FAILURES)

@@ -1,7 +1,6 @@
 """A step of a revert and other writes at the same time."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,18 +11,11 @@ from listings.domain.model import NewListing
 from listings.domain.reverts import Revert, RevertPosition, RevertRequest, RevertStep
 from listings.store.postgres.store import PostgresStore
 from tests.contract.helpers import erase, set_values
-from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
 from tests.store.postgres.test_interleavings import open_store
 
 BOT, OWNER = Actor(7, 1_500), Actor(8, 1_600)
 PARTITION = (1, 1)
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database() as url:
-        yield url
 
 
 async def begin(store: PostgresStore) -> tuple[Revert, RevertStep]:

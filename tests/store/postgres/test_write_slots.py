@@ -1,7 +1,7 @@
 """The writes of an account leave sessions and time to others."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from time import perf_counter, sleep
 
 import pytest
@@ -17,7 +17,6 @@ from listings.store.postgres.pool import Pool, PoolLimits
 from listings.store.postgres.store import PostgresStore
 from listings.store.scripts.script import Transaction
 from tests.harness import TIMEOUT
-from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
 
 STEP = AddStep(NewListing(title="Lamp", content="Bright."), "2026-11-21 10:00:00")
@@ -105,12 +104,6 @@ def test_a_write_that_waits_too_long_fails_and_others_go_on() -> None:
         return await Writers(slots).count(1, 2)
 
     assert asyncio.run(scenario()) == 1
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> Iterator[str]:
-    with postgres.database() as url:
-        yield url
 
 
 def test_waiting_writes_of_one_account_do_not_block_others(url: str) -> None:

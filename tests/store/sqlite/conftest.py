@@ -1,4 +1,4 @@
-"""A small database and a backup of it."""
+"""A small database and a backup of it, and a database of notes."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 
 from listings.store.sqlite.maintenance import backup as backups
 from tests.store import databases
+from tests.store.sqlite.writer_runs import create_notes
 
 
 @pytest.fixture
@@ -22,3 +23,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def backup(database: Path, file: Path) -> Path:
     return backups.back_up(database, file)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return create_notes(tmp_path)

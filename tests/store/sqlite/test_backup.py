@@ -18,6 +18,7 @@ from listings.store.sqlite.connections import open_reader, open_writer
 from listings.store.sqlite.maintenance import backup as backups
 from listings.store.sqlite.maintenance import snapshot
 from tests.harness import TIMEOUT
+from tests.processes import run_program
 from tests.store import databases
 from tests.store.databases import change, connect, is_sound, rows
 from tests.store.sqlite.database_files import ROOT, copy_as_killed, list_names, read_files
@@ -333,7 +334,7 @@ def test_a_full_disk_leaves_no_partial_files(tmp_path: Path) -> None:
     elsewhere.mkdir()
     program = [sys.executable, "-m", "tests.store.sqlite.small_disk", str(small), str(elsewhere)]
     command = [*namespace, "sh", "-c", ON_A_SMALL_DISK, "sh", str(small), *program]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    outcome = run_program(command, cwd=ROOT)
     *messages, remaining, small_state, tiny_state = outcome.stdout.splitlines()
     assert len(messages) == 6, outcome
     for message in messages:

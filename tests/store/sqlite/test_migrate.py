@@ -4,7 +4,6 @@ import asyncio
 import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,7 @@ from listings.store import migrations
 from listings.store.migrations import Migration
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.store import SqliteStore
-from tests.harness import TIMEOUT
+from tests.processes import run_program
 from tests.store import databases
 from tests.store.sqlite.database_files import COUNT_LISTINGS, NEXT_MIGRATION, ROOT, list_names, read_files
 
@@ -138,7 +137,7 @@ shift && exec "$@"
 def test_the_copy_of_a_migration_is_a_clone_where_that_is_possible(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "tests.store.sqlite.cloned_copy", str(tmp_path / "disk")]
     command = ["unshare", "-m", "sh", "-ec", CLONE, "sh", str(tmp_path), *program]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    outcome = run_program(command, cwd=ROOT)
     sizes, counts, views = outcome.stdout.splitlines()
     database_bytes, copy_bytes = map(int, sizes.split())
     assert database_bytes > 8_000_000 > 8 * copy_bytes

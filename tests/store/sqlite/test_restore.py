@@ -1,10 +1,8 @@
 """Restoring a backup: the database is the previous one or the backup at every moment."""
 
-import asyncio
 import errno
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +19,7 @@ from listings.store.sqlite.connections import find_orphaned_wal, open_writer
 from listings.store.sqlite.maintenance import backup as backups
 from listings.store.sqlite.maintenance import inspection, migrate, snapshot
 from listings.store.sqlite.maintenance import restore as restores
-from listings.store.sqlite.store import SqliteStore
+from tests.processes import run_program
 from tests.store import databases
 from tests.store.databases import change, connect, is_sound, rows
 from tests.store.sqlite.database_files import (
@@ -206,9 +204,6 @@ def test_a_database_older_than_the_backup_needs_no_force(database: Path, tmp_pat
     assert rows(database, COUNT_LISTINGS) == [(4,)]
 
 
-# Rejected restores
-
-
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
@@ -277,19 +272,6 @@ def test_tables_of_another_program_are_not_compared(database: Path, file: Path) 
     backups.back_up(database, file)
     change(database, """INSERT INTO "other-one" VALUES ('lost')""")
     restores.restore(database, file)
-
-
-def test_views_can_be_lost_without_force(database: Path, backup: Path) -> None:
-    async def view() -> None:
-        store = SqliteStore(database)
-        await store.open()
-        await store.record_views(1, {1025: [bytes(16)]})
-        await store.close()
-
-    asyncio.run(view())
-    assert rows(database, "SELECT view_count FROM listings WHERE id = 1025") == [(1,)]
-    restores.restore(database, backup)
-    assert rows(database, "SELECT view_count FROM listings WHERE id = 1025") == [(0,)]
 
 
 def test_replacing_another_database_needs_force(database: Path, tmp_path: Path) -> None:
@@ -412,46 +394,33 @@ def damage_page(_: Path, file: Path) -> Path:
     return file
 
 
-UNUSABLE_BACKUPS: dict[str, Callable[[Path, Path], Path]] = {
-    "missing": replace_backup(lambda _, __: None),
-    "folder": replace_backup(lambda _, file: file.mkdir()),
-    "text": replace_backup(lambda _, file: file.write_text("not a database " * 1000)),
-    "empty": replace_backup(lambda _, file: file.touch()),
-    "link": replace_backup(lambda database, file: file.symlink_to(database)),
-    "other": change_backup("DROP TABLE schema_migrations"),
-    "orphan": change_backup("PRAGMA foreign_keys = OFF", "DELETE FROM account_state"),
-    "newer": change_backup("INSERT INTO schema_migrations VALUES (9999, 'later', 'x', 0)"),
-    "altered": change_backup("UPDATE schema_migrations SET checksum = 'x'"),
-    "index": change_backup("DROP INDEX listings_active"),
-    "trigger": change_backup("CREATE TRIGGER foreign_one AFTER INSERT ON listings BEGIN SELECT 1; END"),
-    "page": damage_page,
-    "database": lambda database, _: database,
-    "wal": leave_wal,
-}
+UNUSABLE_BACKUPS: list[tuple[str, Callable[[Path, Path], Path]]] = [
+    ("No such file", replace_backup(lambda _, __: None)),
+    ("not a file", replace_backup(lambda _, file: file.mkdir())),
+    ("not a database", replace_backup(lambda _, file: file.write_text("not a database " * 1000))),
+    ("not a Listings database", replace_backup(lambda _, file: file.touch())),
+    ("not a Listings database", change_backup("DROP TABLE schema_migrations")),
+    ("damaged", damage_page),
+    ("refer to rows that do not exist", change_backup("PRAGMA foreign_keys = OFF", "DELETE FROM account_state")),
+    ("newer schema", change_backup("INSERT INTO schema_migrations VALUES (9999, 'later', 'x', 0)")),
+    ("differs from the one in this program", change_backup("UPDATE schema_migrations SET checksum = 'x'")),
+    ("The schema was altered (index listings_active is missing)", change_backup("DROP INDEX listings_active")),
+    (
+        "The schema was altered (trigger foreign_one is not part of it)",
+        change_backup("CREATE TRIGGER foreign_one AFTER INSERT ON listings BEGIN SELECT 1; END"),
+    ),
+    ("belongs to the database itself", lambda database, _: database),
+    ("belongs to the database itself", replace_backup(lambda database, file: file.symlink_to(database))),
+    ("WAL without its index", leave_wal),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("missing", "No such file"),
-        ("folder", "not a file"),
-        ("text", "not a database"),
-        ("empty", "not a Listings database"),
-        ("other", "not a Listings database"),
-        ("page", "damaged"),
-        ("orphan", "refer to rows that do not exist"),
-        ("newer", "newer schema"),
-        ("altered", "differs from the one in this program"),
-        ("index", "The schema was altered (index listings_active is missing)"),
-        ("trigger", "The schema was altered (trigger foreign_one is not part of it)"),
-        ("database", "belongs to the database itself"),
-        ("link", "belongs to the database itself"),
-        ("wal", "WAL without its index"),
-    ],
-)
-def test_an_unusable_backup_is_rejected_without_changes(tmp_path: Path, kind: str, message: str) -> None:
+@pytest.mark.parametrize(("message", "spoil"), UNUSABLE_BACKUPS)
+def test_an_unusable_backup_is_rejected_without_changes(
+    tmp_path: Path, message: str, spoil: Callable[[Path, Path], Path]
+) -> None:
     database = databases.make(tmp_path / "data" / "listings.db", listings=50, size=3000)
-    file = UNUSABLE_BACKUPS[kind](database, backups.back_up(database, tmp_path / "backup.db"))
+    file = spoil(database, backups.back_up(database, tmp_path / "backup.db"))
     before = read_files(database.parent)
     error = get_rejection(database, file, force=True)
     assert message in error
@@ -497,7 +466,7 @@ def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(
 
     def try_to_lock(*_: object) -> None:
         command = [sys.executable, "-c", lock_program, str(database)]
-        outcomes.append(subprocess.run(command, capture_output=True, text=True, check=False).stderr)
+        outcomes.append(run_program(command).stderr)
 
     if not has_links:
         monkeypatch.setattr(os, "link", refuse_link)
@@ -515,9 +484,6 @@ def test_sqlites_lock_is_held_while_a_damaged_database_is_replaced(
     assert previous_file is not None
     assert previous_file.read_text() == "not a database " * 1000
     assert previous_file.stat().st_mode & 0o777 == 0o600
-
-
-# Failed restores
 
 
 def test_the_previous_file_is_named_if_the_disk_fails_after_a_move(
@@ -590,14 +556,11 @@ def test_an_orphaned_file_is_recognised_until_the_database_is_replaced(
     assert rows(database, COUNT_LISTINGS) == [(3,)]
 
 
-# Killed restores
-
-
 def find_states_after_kills(folder: Path, old: Path, backup: Path) -> list[str]:
     """Return the state of a database after a restore killed at its first step, its second and so on, and not killed."""
     folder.mkdir()
     command = [sys.executable, "-m", "tests.store.sqlite.killed_restore", str(folder), str(old), str(backup)]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    outcome = run_program(command, cwd=ROOT)
     assert outcome.stderr == ""
     return outcome.stdout.split()
 

@@ -20,6 +20,7 @@ from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.revision_cache import RevisionCache
 from listings.store.sqlite.store import SqliteStore
 from listings.store.sqlite.write_lock import WriteLock
+from tests.harness import Clock
 
 T = TypeVar("T")
 
@@ -29,19 +30,11 @@ ALICE, BOB = (1, 1), (2, 2)
 TIMEOUT = 60  # seconds; long enough for a busy machine
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class CacheHarness:
     """A process's cache and write lock, and the lock of another process."""
 
     def __init__(self, path: Path) -> None:
-        self.clock = FakeClock()
+        self.clock = Clock()
         self.lock, self.other_lock = WriteLock(path), WriteLock(path)
         self.revisions = RevisionCache(self.lock, self.clock)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from listings.store.sqlite.write_lock import VersionedCache, WriteLock
+from tests.harness import Clock
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
@@ -22,32 +23,24 @@ with WriteLock(Path(sys.argv[1])).acquire():
 """
 
 
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "listings.db"
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def cache(path: Path, clock: FakeClock) -> Iterator[VersionedCache]:
+def cache(path: Path, clock: Clock) -> Iterator[VersionedCache]:
     with closing(WriteLock(path)) as lock:
         yield VersionedCache(lock.read_sequence, clock)
 
 
 @pytest.fixture
-def callers(path: Path, clock: FakeClock) -> Iterator[VersionedCache]:
+def callers(path: Path, clock: Clock) -> Iterator[VersionedCache]:
     with closing(WriteLock(path)) as lock:
         yield VersionedCache(lock.read_caller_sequence, clock)
 
@@ -129,7 +122,7 @@ def test_a_killed_writer_disables_the_cache_until_the_next_write(
     assert cache.values() == {"a": 3}
 
 
-def test_a_write_by_a_foreign_program_is_seen_within_a_second(cache: VersionedCache, clock: FakeClock) -> None:
+def test_a_write_by_a_foreign_program_is_seen_within_a_second(cache: VersionedCache, clock: Clock) -> None:
     cache.values()["a"] = 1
     clock.now += 1.0
     assert cache.values() == {"a": 1}

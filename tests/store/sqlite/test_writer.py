@@ -22,7 +22,7 @@ from listings.store.sqlite.writer.writer import Writer
 from tests.examples import build_listing
 from tests.harness import TIMEOUT
 from tests.store.sqlite.writer_runs import (
-    create_notes,
+    block,
     insert,
     insert_and_reject,
     read_texts,
@@ -31,11 +31,6 @@ from tests.store.sqlite.writer_runs import (
     run_with_writer,
     set_lock_timeout,
 )
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return create_notes(tmp_path)
 
 
 def test_queued_operations_share_a_commit_and_get_their_own_results(path: Path) -> None:
@@ -136,55 +131,41 @@ def test_a_statement_that_the_database_rejects_is_rolled_back_alone(path: Path) 
 
 
 def test_writes_above_the_queue_limit_are_rejected_immediately(path: Path) -> None:
-    entered, unblock = threading.Event(), threading.Event()
-
-    def block(_: apsw.Connection) -> None:
-        entered.set()
-        unblock.wait(TIMEOUT)
-
     async def use(writer: Writer) -> None:
-        blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, TIMEOUT)
-        waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(1024)]
-        await asyncio.sleep(0)
-        with pytest.raises(Unavailable, match="Too many"):
-            await writer.run(insert("one too many"))
-        unblock.set()
-        await asyncio.gather(blocked, *waiting)
+        async with block(writer):
+            assert writer.queued == 0
+            waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(1024)]
+            await asyncio.sleep(0)
+            assert writer.queued == 1024
+            with pytest.raises(Unavailable, match="Too many"):
+                await writer.run(insert("one too many"))
+        await asyncio.gather(*waiting)
+        assert writer.queued == 0
 
     run_with_writer(path, use)
     assert len(read_texts(path)) == 1024
 
 
 def test_a_batch_has_at_most_256_operations(path: Path) -> None:
-    entered, unblock = threading.Event(), threading.Event()
     sizes: list[int] = []
-
-    def block(_: apsw.Connection) -> None:
-        entered.set()
-        unblock.wait(TIMEOUT)
+    commits: list[int] = []
 
     def insert_row(connection: apsw.Connection) -> None:
         sizes.append(connection.total_changes())
         connection.execute("INSERT INTO notes (text) VALUES (?)", (str(len(sizes)),))
 
+    def record_commit() -> bool:
+        commits.append(len(sizes))
+        return False
+
+    def set_hook(connection: apsw.Connection) -> None:
+        connection.set_commit_hook(record_commit)
+
     async def use(writer: Writer) -> None:
-        commits: list[int] = []
-        blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, TIMEOUT)
-
-        def record_commit() -> bool:
-            commits.append(len(sizes))
-            return False
-
-        def set_hook(connection: apsw.Connection) -> None:
-            connection.set_commit_hook(record_commit)
-
-        first = asyncio.ensure_future(writer.run(set_hook))
-        waiting = [asyncio.ensure_future(writer.run(insert_row)) for _ in range(600)]
-        await asyncio.sleep(0)
-        unblock.set()
-        await asyncio.gather(blocked, first, *waiting)
+        async with block(writer):
+            waiting = [asyncio.ensure_future(writer.run(use)) for use in [set_hook, *[insert_row] * 600]]
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
         assert commits == [255, 511, 600]
 
     run_with_writer(path, use)
@@ -257,21 +238,6 @@ def test_writes_queued_before_the_writer_closes_are_written(path: Path) -> None:
 
     assert record_batch_sizes(path, use) == [256, 256, 88]
     assert len(read_texts(path)) == 600
-
-
-def test_a_writer_waits_for_the_lock_of_another_process(path: Path) -> None:
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-    async def use(writer: Writer) -> None:
-        task = asyncio.ensure_future(writer.run(insert("a")))
-        done, _ = await asyncio.wait([task], timeout=0.05)
-        assert not done
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        assert await task == 1
-
-    run_with_writer(path, use)
-    os.close(descriptor)
 
 
 @contextmanager
@@ -439,24 +405,3 @@ def test_a_failing_batch_callback_does_not_affect_the_results(path: Path, caplog
     assert asyncio.run(run()) == [1, 2]
     assert caplog.text.count("cannot record 1 True True") == 2
     assert read_texts(path) == {"a", "b"}
-
-
-def test_queued_operations_are_counted(path: Path) -> None:
-    entered, unblock = threading.Event(), threading.Event()
-
-    def block(_: apsw.Connection) -> None:
-        entered.set()
-        unblock.wait(TIMEOUT)
-
-    async def use(writer: Writer) -> None:
-        assert writer.queued == 0
-        blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, TIMEOUT)
-        waiting = [asyncio.ensure_future(writer.run(insert(str(number)))) for number in range(5)]
-        await asyncio.sleep(0)
-        assert writer.queued == 5
-        unblock.set()
-        await asyncio.gather(blocked, *waiting)
-        assert writer.queued == 0
-
-    run_with_writer(path, use)

@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import os
-import shutil
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -16,19 +15,7 @@ from listings.store.sqlite.write_lock import WriteLock
 from listings.store.sqlite.writer import batch_writer
 from listings.store.sqlite.writer.writer import Writer
 from tests.harness import TIMEOUT
-from tests.store.sqlite.writer_runs import (
-    create_notes,
-    insert,
-    insert_and_reject,
-    read_texts,
-    run_in_one_batch,
-    run_with_writer,
-)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return create_notes(tmp_path)
+from tests.store.sqlite.writer_runs import insert, insert_and_reject, read_texts, run_in_one_batch, run_with_writer
 
 
 def test_a_full_database_fails_the_batch_until_there_is_space(path: Path) -> None:
@@ -258,19 +245,6 @@ def test_a_file_removed_while_open_is_unavailable_until_restored(path: Path, suf
 
     run_with_writer(path, use)
     assert read_texts(path) == {"a", "c"}
-
-
-def test_a_file_replaced_while_open_is_unavailable(path: Path) -> None:
-    other = path.with_suffix(".other")
-    shutil.copy(path, other)
-
-    async def use(writer: Writer) -> None:
-        await writer.run(insert("a"))
-        other.replace(path)
-        with pytest.raises(Unavailable, match="removed or replaced"):
-            await writer.run(insert("b"))
-
-    run_with_writer(path, use)
 
 
 def test_the_file_can_be_written_through_a_link(tmp_path: Path, path: Path) -> None:

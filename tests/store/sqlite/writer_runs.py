@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,21 +65,28 @@ def run_concurrently(*operations: Callable[[apsw.Connection], Any]) -> Callable[
     return use
 
 
-def run_in_one_batch(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
+@asynccontextmanager
+async def block(writer: Writer) -> AsyncIterator[None]:
+    """Keep the writer inside one operation, so that the operations queued meanwhile wait."""
     entered, unblock = threading.Event(), threading.Event()
 
-    def block(_: apsw.Connection) -> None:
+    def wait(_: apsw.Connection) -> None:
         entered.set()
         unblock.wait(TIMEOUT)
 
+    blocked = asyncio.ensure_future(writer.run(wait))
+    await asyncio.to_thread(entered.wait, TIMEOUT)
+    yield
+    unblock.set()
+    await blocked
+
+
+def run_in_one_batch(*operations: Callable[[apsw.Connection], Any]) -> Callable[[Writer], Any]:
     async def use(writer: Writer) -> list[Any]:
-        blocked = asyncio.ensure_future(writer.run(block))
-        await asyncio.to_thread(entered.wait, TIMEOUT)
-        waiting: asyncio.Future[list[Any]] = asyncio.ensure_future(run_concurrently(*operations)(writer))
-        while writer.queued < len(operations):  # noqa: ASYNC110 - the writer has no event for it
-            await asyncio.sleep(0)
-        unblock.set()
-        await blocked
+        async with block(writer):
+            waiting: asyncio.Future[list[Any]] = asyncio.ensure_future(run_concurrently(*operations)(writer))
+            while writer.queued < len(operations):  # noqa: ASYNC110 - the writer has no event for it
+                await asyncio.sleep(0)
         return await waiting
 
     return use

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import json
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -25,6 +24,7 @@ from listings.service.mail.messages import BuyerMessage
 from listings.settings import Settings, load
 from tests.cli.commands import PROGRAM
 from tests.http.raw import PATH, AsyncConnection, ConnectionLostError
+from tests.processes import run_program
 from tests.torture.instrument import Instrument, Outcome, Scale
 from tests.torture.services import RestartableService, find_children, start_in_fork
 
@@ -61,9 +61,7 @@ class Session:
     def import_key(self, key: str) -> None:
         """Run the command that reads a key from standard input, which also prints it."""
         arguments = ("key", "create", _EMAIL, "--name", "imported", "--key-file", "-")
-        result = subprocess.run(
-            [PROGRAM, *arguments], env=self._service.environment, input=key, capture_output=True, text=True, check=False
-        )
+        result = run_program([PROGRAM, *arguments], env=self._service.environment, input=key)
         assert result.returncode == 0, result.stderr
         self._record(f"the errors of {arguments[:2]}", result.stderr.encode())
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import uvloop
 
 from tests.harness import TIMEOUT, Person, RunningService, create_person
+from tests.processes import run_program
 from tests.store import databases
 from tests.torture import faults
 from tests.torture.failing_disk import FAILURES, FailingDisk
@@ -107,7 +108,7 @@ def _run_full_disk(folder: Path, rounds: int) -> FullDiskResult:
     mountable = subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode == 0
     program = [sys.executable, "-m", "tests.torture.small_disk", str(small), str(log_folder), str(rounds)]
     command = [*namespace, *program, "disk"] if mountable else [*program, "limit"]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    outcome = run_program(command, cwd=ROOT)
     if outcome.returncode:
         return FullDiskResult(0, 0, 0, 0.0, [f"the small disk: {outcome.stderr[-500:]}"])
     return FullDiskResult(**json.loads(outcome.stdout))
