@@ -230,13 +230,14 @@ def test_show_counts_keys_and_listings(cli: Cli, alice: Data, service: Serving) 
     cli.run_ok("key", "revoke", str(other["id"]))
     ids = [service.create(key) for _ in range(3)]
     cli.run_ok("delete", str(ids[0]))
-    assert cli.data("account", "show", alice["email"]) == {
+    shown = cli.data("account", "show", alice["email"])
+    assert shown.pop("requests") <= len(ids)  # the service may not have stored them yet
+    assert shown == {
         **alice,
         "disabled_at": None,
         "plan_requested_at": None,
         "public_contact": "",
         "usable_keys": 1,
-        "requests": 0,  # not stored yet
         "rejected_requests": 0,
         "active_listings": 2,
         "inactive_listings": 0,

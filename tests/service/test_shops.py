@@ -38,6 +38,13 @@ def test_shopify(shop: Shop) -> None:
     assert [one.is_active for one in (tee, other, kettle)] == [True, True, False]
 
 
+@pytest.mark.parametrize("start", [b"sep=,\n", b"\xef\xbb\xbfsep=,\r\n", b'"sep=,"\n', b"\n\n"])
+def test_what_precedes_the_header_is_not_a_product(shop: Shop, start: bytes) -> None:
+    assert shop.outcomes(start + (FOLDER / "shopify.csv").read_bytes(), "shopify.csv") == ["created"] * 3
+    assert shop.titles() == ["Merino tee – S / Red", "Merino tee – M / Red", "Kettle"]
+    assert len(json.loads(shop.listings()[0].images)) == 3
+
+
 def test_variants_can_be_skipped(shop: Shop) -> None:
     found = import_shop(shop, "shopify.csv", ReadOptions(skip_variants=True))
     assert list(found) == ["Merino tee", "Kettle"]

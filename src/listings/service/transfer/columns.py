@@ -77,10 +77,11 @@ class ReadOptions(NamedTuple):
 
 def detect_delimiter(start: bytes) -> tuple[str, bool]:
     """Return the delimiter of a CSV file, and whether its first line is not the header but says it, like "sep=;"."""
-    line = start.decode("utf-8-sig", "replace").lstrip("\r\n").partition("\n")[0].strip("\r")
-    said = re.fullmatch(r'"?sep=([,;|\t])"?', line, re.IGNORECASE)
+    text = start.decode("utf-8-sig", "replace")
+    said = re.match(r'"?sep=([,;|\t])"?\r*\n', text, re.IGNORECASE)
     if said is not None:
         return said[1], True
+    line = text.lstrip("\r\n").partition("\n")[0].strip("\r")
     outside = re.sub(r'"[^"]*"', "", line)
     known = {one: sum(normalise(cell.strip('"')) in _RANKS for cell in line.split(one)) for one in ",;\t|"}
     return max(known, key=lambda one: (known[one], outside.count(one))), False
@@ -163,14 +164,14 @@ def build_header(cells: Sequence[str], name: str, options: ReadOptions) -> Heade
         is_best = column == "images" or (rank == best[column] and column not in taken)
         unused = IGNORED if column or shop is not None else cell
         columns.append(mapping.get(cell, column if column and is_best else unused))
-    counts = Counter(columns)
+    counts = Counter(columns)  # also a set: a header may have 30,000 columns
     duplicate = next((column for column in COLUMNS if column != "images" and counts[column] > 1), None)
     if duplicate is not None:
         raise Problem("invalid_request", f"The column {duplicate} appears twice in {name}")
     spare = [
         (rank, index, column)
         for index, (column, rank) in enumerate(ranked)
-        if column in columns and columns[index] == IGNORED and names[index] not in mapping and column not in taken
+        if column in counts and columns[index] == IGNORED and names[index] not in mapping and column not in taken
     ]
     used = [(index, one) for index, one in enumerate(columns) if one not in {"", IGNORED}]
     used += [(index, column) for _, index, column in sorted(spare)]

@@ -75,7 +75,7 @@ def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> Binar
 def _merge(
     file: BinaryIO, encoding: str, name: str, options: ReadOptions, make_copy: Callable[[], BinaryIO]
 ) -> Converted:
-    delimiter, header = _read_header(file, name, options)
+    delimiter, is_said, header = _read_header(file, name, options)
     same = Converted(file, encoding == "xlsx", encoding, header)
     if header.shop is None:
         return same
@@ -89,14 +89,15 @@ def _merge(
         )
     except csv.Error:  # its rows are rejected one by one
         return same
-    if not merge_products(header.shop, rows, skip_variants=options.skip_variants):
+    start = next(number for number, row in enumerate(rows, 1) if any(row)) if is_said else 0  # after "sep=;"
+    if not merge_products(header.shop, rows[start:], skip_variants=options.skip_variants):
         return same
     copy = make_copy()
     _write_rows(((number, row) for number, row in enumerate(rows, 1) if row), copy, delimiter)
     return Converted(copy, by_record=True, encoding=encoding, header=header)
 
 
-def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, Header]:
+def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, bool, Header]:
     file.seek(0)
     start = file.read(_HEADER_BYTES)
     delimiter, is_said = detect_delimiter(start)
@@ -106,7 +107,7 @@ def _read_header(file: BinaryIO, name: str, options: ReadOptions) -> tuple[str, 
         cells = next((row for row in rows if any(cell.strip() for cell in row)), [])
     except csv.Error:
         cells = []
-    return delimiter, build_header(cells, name, options)
+    return delimiter, is_said, build_header(cells, name, options)
 
 
 def _detect_encoding(file: BinaryIO) -> str:
