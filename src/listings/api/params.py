@@ -257,6 +257,8 @@ def parse_list(query_string: bytes, restore_id: str, *, strict: bool) -> ListReq
 
 def parse(query_string: bytes, rules: Rules, *, strict: bool) -> dict[str, Any]:
     """Return the values of the given parameters by name. Raises like `parse_list`."""
+    if not query_string:
+        return {}  # most requests: parsing takes 4% of a read of one listing
     return _parse(_split(query_string), rules, strict=strict)
 
 
