@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from listings.domain.account_limits import NO_LIMITS, AccountLimits
@@ -88,7 +88,9 @@ class SqliteStore(SqliteIndexStore, Store):
         idempotency: IdempotencyRecord | None = None,
         actor: Actor | None = None,
     ) -> BatchOutcome | str:
-        async with self._batch_slots.acquire(bucket) if len(batch.steps) > 1 else nullcontext():
+        if len(batch.steps) == 1:
+            return await super().run_batch(bucket, account_id, batch, idempotency, actor)
+        async with self._batch_slots.acquire(bucket):
             return await super().run_batch(bucket, account_id, batch, idempotency, actor)
 
     async def list_listings(self, bucket: int, account_id: int) -> ListResult:
