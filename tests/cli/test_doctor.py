@@ -81,14 +81,18 @@ def get_problem(cli: Cli, check: str, verdict: str, *options: str) -> Data:
     return found[check]
 
 
-def snapshot(folder: Path) -> dict[str, tuple[bytes, int, float]]:
+def snapshot(folder: Path, *, with_index: bool = True) -> dict[str, tuple[bytes, int, float]]:
+    paths = [folder]
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if with_index or not name.endswith(".search")]
+        paths += [Path(parent, name) for name in (*folders, *files)]
     return {
         str(path.relative_to(folder)): (
             path.read_bytes() if path.is_file() else b"",
             path.stat().st_mode,
             path.stat().st_mtime_ns,
         )
-        for path in [folder, *folder.rglob("*")]
+        for path in paths
     }
 
 
@@ -164,14 +168,9 @@ def test_doctor_changes_no_file_while_the_service_runs(cli: Cli, alice: Data, se
     until((cli.folder / "data/listings.db.search").exists)
     service.process.send_signal(signal.SIGSTOP)  # so that only doctor could write
     os.waitid(os.P_PID, service.process.pid, os.WSTOPPED | os.WNOWAIT)
-    before = without_index(cli.folder)
+    before = snapshot(cli.folder, with_index=False)  # its process is still running
     Program(cli.folder).run("doctor", "--full")
-    assert without_index(cli.folder) == before
-
-
-def without_index(folder: Path) -> dict[str, tuple[bytes, int, float]]:
-    """Return the snapshot without the search index, whose process is still running."""
-    return {path: content for path, content in snapshot(folder).items() if ".search" not in path}
+    assert snapshot(cli.folder, with_index=False) == before
 
 
 def test_a_missing_database_is_a_fault_and_not_created(cli: Cli) -> None:
