@@ -171,7 +171,7 @@ async def _list_requests(services: Services) -> list[Data]:
 @click.argument("account")
 @json_option
 def show_account(account: str) -> None:
-    """Show ACCOUNT, its listings, keys, open request for the plan, requests of 24 hours, and what it stores."""
+    """Show ACCOUNT: its listings, keys, plan request, requests of the last 24 hours, and the bytes that it stores."""
 
     async def use(services: Services) -> Data:
         owner = await services.accounts.find(account)

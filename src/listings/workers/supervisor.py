@@ -224,9 +224,8 @@ class Supervisor:
             await _kill(worker)
         is_graceful = True
         for worker in workers:
-            code = (
-                worker.ended.result()
-            )  # SIGTERM ends one that was starting; why others did not start is logged already
+            # SIGTERM ends one that was starting; why others did not start is logged already.
+            code = worker.ended.result()
             if worker.is_ready and code not in {0, _LOG_CLOSED_CODE, -signal.SIGTERM}:
                 _log.error("Worker %d %s during the stop", worker.pid, describe_exit(code))
                 is_graceful = False

@@ -23,7 +23,7 @@ def alice(harness: Harness) -> Tab:
 
 @pytest.fixture
 def signed_up(tmp_path: Path) -> Iterator[tuple[RunningService, bytes]]:
-    """A running service, and the header with the session of Alice, who has a plan."""
+    """Return a running service, and the Cookie header of the session of Alice, who has a plan."""
 
     async def sign_up(services: Services) -> str:
         token = await services.sessions.sign_up("Alice", "alice@shop.example", "wide rivers run", "192.0.2.1")

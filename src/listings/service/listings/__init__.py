@@ -108,8 +108,8 @@ class Listings:
     async def find_unpriced_last(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
         """Return a page of the caller's listings by ascending price, those without a price last (decision G5).
 
-        Without a price, it is 0. A cursor with this price continues among those listings. The listings of a large page
-        have no content.
+        A price of 0 means that none is stated; a cursor with it continues among those listings. The listings of a large
+        page have no content.
         """
         is_unpriced, lowest = query.after is not None and query.after[0] == 0, query.price_min or 0
         found: list[Listing] = []

@@ -118,9 +118,10 @@ class Sessions:
             if account.id in await self._store.list_closed_accounts():
                 raise Problem("account_disabled", "You closed this account. It is being erased")
             raise Problem("account_disabled", "This account is disabled: ask the operator")
-        is_known = self._composer.is_on and is_token(device)
-        is_known = is_known and await self._store.is_known_device(account.email, hash_token(device))
-        notice = None if is_known else self._composer.compose("new_sign_in", account)
+        notice = self._composer.compose("new_sign_in", account)
+        if notice is not None and is_token(device):
+            is_known = await self._store.is_known_device(account.email, hash_token(device))
+            notice = None if is_known else notice
         return await self.start(account, hashed, agent, device=device, notice=notice)
 
     async def _choose_limits(self, email: str, address: str, device: str) -> list[AttemptLimit]:

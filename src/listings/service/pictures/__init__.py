@@ -112,7 +112,7 @@ class Pictures:
     async def _publish(
         self, draft: str, picture: Picture, digest: bytes, limit: int, *, is_new: bool
     ) -> tuple[Picture, bool]:
-        """Publish the files of a picture and store its row. If that fails, leave neither behind."""
+        # If it fails, neither the files nor the row is left.
         try:
             await self._run(self._get_files().publish, draft, picture.name)
             stored = await self._store_row(picture, digest, limit)

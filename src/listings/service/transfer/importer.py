@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import thread_time
@@ -214,9 +215,9 @@ class Import:
     def _build_row(self, row: Row, now: float) -> ImportRow:
         new_ids = self.options.ids == "new"
         external_id = parse_external_id(row, new_ids=new_ids)
+        if row.error is not None:
+            return ImportRow(None, partial(_reject, Problem("invalid_request", row.error)))
         try:
-            if row.error is not None:
-                raise Problem("invalid_request", row.error)  # noqa: TRY301 - rejected like other invalid rows
             listing_id = None if new_ids else _parse_id(row.content, self.account)
             if listing_id is not None:
                 self.scan.ids.require_unique("id", listing_id)
@@ -252,16 +253,16 @@ class Import:
 
     def _build_change(self, row: Row, now: float, listing: Listing) -> ListingChange:
         may_restore = self.options.ids != "new" and parse_exported(row.content, self.origin) is not None
-        try:
-            change = build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
-        except Problem:
-            if not row.cells:
-                raise
-        else:
-            if not (change and row.cells):
-                return change
-        row = drop_stored_cells(row, listing)  # a stored value that a spreadsheet has reformatted changes nothing
-        return build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
+
+        def build(row: Row) -> ListingChange:
+            return build_listing_change(row.content, listing, now, row.cell_errors, may_restore=may_restore)
+
+        if not row.cells:
+            return build(row)
+        with suppress(Problem):
+            if not build(row):
+                return {}
+        return build(drop_stored_cells(row, listing))  # a stored value that a spreadsheet has reformatted is unchanged
 
     async def _advance(
         self, key: ImportKey, done: ImportProgress, batch: ImportBatch, rows: list[Row]

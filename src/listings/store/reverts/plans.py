@@ -112,9 +112,9 @@ class _Link(NamedTuple):
     size: int
 
 
-class _Case(NamedTuple):
-    # A listing with its edits, newest first, and what they mean. The edits that the revert itself has written are left
-    # out. `has_own`: whether there are any.
+class _EditedListing(NamedTuple):
+    # A listing, its edits (newest first) and the history of its fields, without the edits of the revert itself.
+    # `has_own`: whether there are such edits.
     listing: Listing
     edits: Sequence[Edit]
     fields: Mapping[str, FieldHistory]
@@ -201,17 +201,19 @@ class _Planner:
             wanted = [] if self._options.key is None else [(*self._options.key, one) for one in chunk]
             statements = revert_sql.LIST_CONFLICTS_OF_LISTING, revert_sql.LIST_CONFLICTS_OF_LISTINGS
             conflicts = dict(await self._tx.fetch_many(statements[0], wanted, statements[1]))
-            cases = await self._read_cases(chunk) if chunk else []
+            cases = await self._read_listings(chunk) if chunk else []
             values = await self._read_values(cases)
             for case in cases:
                 number = conflicts.get(case.listing.id, 0)
-                plan = self._plan_case(case, values, was_ahead=number < 0) if number <= 0 else None
+                plan = self._plan_listing(case, values, was_ahead=number < 0) if number <= 0 else None
                 if plan is not None:
                     size = case.measure(list_needed(case.fields))
                     planned[case.listing.id] = plan._replace(size=size, was_ahead=number < 0)
         return planned
 
-    def _plan_case(self, case: _Case, values: Mapping[EditKey, ListingChange], *, was_ahead: bool) -> RevertPlan | None:
+    def _plan_listing(
+        self, case: _EditedListing, values: Mapping[EditKey, ListingChange], *, was_ahead: bool
+    ) -> RevertPlan | None:
         scope = self._options.scope
         if len(case.edits) > _MAX_EDITS:
             return RevertPlan(case.listing, {}, [Conflict("too_many_changes", ())])
@@ -222,7 +224,7 @@ class _Planner:
             return None
         return plan_revert(case.listing, case.fields, values, self._options.now, overwrite=scope.overwrite)
 
-    async def _read_cases(self, ids: Sequence[int]) -> list[_Case]:
+    async def _read_listings(self, ids: Sequence[int]) -> list[_EditedListing]:
         keys = [(self._partition[0], one) for one in ids]
         rows = await self._tx.fetch_many(revert_sql.GET_CREATED_LISTING, keys, revert_sql.GET_CREATED_LISTINGS)
         edits, firsts = await self._read_edits(ids)
@@ -250,10 +252,10 @@ class _Planner:
                     source = ChangeSource(edit_revision, moment, author, "created")
                 found.append(Edit(source, 0, CREATION_FIELDS, is_creation=True))
             fields = read_history(found, self._options.scope) if len(found) <= _MAX_EDITS else {}
-            cases.append(_Case(listing, found, fields, has_own))
+            cases.append(_EditedListing(listing, found, fields, has_own))
         return cases
 
-    async def _read_values(self, cases: Sequence[_Case]) -> dict[EditKey, ListingChange]:
+    async def _read_values(self, cases: Sequence[_EditedListing]) -> dict[EditKey, ListingChange]:
         # Those from before the edits that the plans need. Short ones were read with the edits.
         needed = set[EditKey]().union(*(list_needed(case.fields) for case in cases))
         values = {

@@ -20,31 +20,14 @@ from listings.store.sqlite.search import INDEXING
 Key: TypeAlias = tuple[Any, ...]
 
 
-NAMES = (
-    *(
-        "accounts",
-        "api_keys",
-        "account_state",
-        "listing_ids",
-        "listings",
-        "idempotency",
-        "imports",
-        "view_salts",
-        "views",
-    ),
-    *("messages", "listing_reports", "takedowns", "operators", "account_days", "members", "sessions", "invitations"),
-    *("sign_in_attempts", "sign_in_devices", "plan_requests", "mails", "email_tokens", "confirmed_emails"),
-    *(
-        "closed_accounts",
-        "plan_reminders",
-        "periodic_tasks",
-        "pictures",
-        "picture_usage",
-        "blocked_pictures",
-        "payments",
-    ),
-    *("activity", "changes", "lost_changes", "reverts", "revert_conflicts", "change_groups", "usage_hours", "refusals"),
-)
+_NAMES = """
+accounts api_keys account_state listing_ids listings idempotency imports view_salts views messages
+listing_reports takedowns operators account_days members sessions invitations sign_in_attempts sign_in_devices
+plan_requests mails email_tokens confirmed_emails closed_accounts plan_reminders periodic_tasks pictures
+picture_usage blocked_pictures payments activity changes lost_changes reverts revert_conflicts change_groups
+usage_hours refusals
+"""
+NAMES = tuple(_NAMES.split())
 """The tables to copy. Each one comes after the tables that its rows refer to."""
 
 NUMBERED = ("accounts", "api_keys")
