@@ -4,8 +4,8 @@
 stored and shown. Other timestamps are in seconds since 1970 unless a field says otherwise.
 """
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -85,6 +85,10 @@ class ImportedListing(msgspec.Struct, frozen=True, gc=False):
 
 Status: TypeAlias = Literal["active", "inactive", "deleted", "all"]
 SortKey: TypeAlias = Literal["id", "created_at", "updated_at", "price", "title"]
+UnindexedSort: TypeAlias = Literal["views", "name"]
+"""Orders for pages: by views, and by titles without regard to case and accents. All matches are sorted."""
+
+UNINDEXED_SORTS: Collection[str] = get_args(UnindexedSort)
 
 
 class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +109,7 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
     images: str | None = None
     view_count: int | None = None
     unviewed_since: str | None = None  # created before this time, and not viewed since
-    sort: SortKey | Literal["views"] = "id"
+    sort: SortKey | UnindexedSort = "id"
     descending: bool = True
     limit: int | None = None
     after: tuple[str | int, int] | None = None  # the cursor of the last listing on the previous page
@@ -125,13 +129,14 @@ class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
         return value, listing.id
 
 
-SORTED_BY: Mapping[SortKey | Literal["views"], str] = {
+SORTED_BY: Mapping[SortKey | UnindexedSort, str] = {
     "id": "id",
     "created_at": "created_at",
     "updated_at": "updated_at",
     "price": "price_cents",
     "title": "title",
     "views": "view_count",
+    "name": "title",
 }
 """The `Listing` attribute of each sort key."""
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from listings.domain.listings import MAX_COUNTED, ROW_BYTES
-from listings.domain.model import SORTED_BY, ListingQuery, Status, Value
+from listings.domain.model import SORTED_BY, UNINDEXED_SORTS, ListingQuery, Status, Value
 from listings.store.mapping import Partition, Row
 from listings.store.sql import TEXT_BYTES
 
@@ -113,7 +113,7 @@ def find_scan_index(query: ListingQuery) -> str:
     """Return the index to scan in the requested order. A search by external ids keeps its own index."""
     if query.external_ids is not None:
         return BY_EXTERNAL_ID
-    if query.sort not in {"id", "views"}:  # by views, all listings are sorted
+    if query.sort != "id" and query.sort not in UNINDEXED_SORTS:
         return f"listings_by_{query.sort}"
     equal = [name for name in _list_filters(query) if name in _EQUALITIES]
     return _INDEXES[equal[0]] if equal else STATUS_INDEX[query.status]
@@ -151,7 +151,7 @@ def build_cursor_conditions(builder: Builder, query: ListingQuery) -> list[str]:
     sign = "<" if query.descending else ">"
     if query.sort == "id":
         return [f"id {sign} {builder.add(listing_id)}"]
-    return [f"({SORTED_BY[query.sort]}, id) {sign} ({builder.add(value)}, {builder.add(listing_id)})"]
+    return [f"({_build_key(query)}, id) {sign} ({_build_key(query, builder.add(value))}, {builder.add(listing_id)})"]
 
 
 def build_order(builder: Builder, query: ListingQuery) -> str:
@@ -179,7 +179,7 @@ def build_select(query: ListingQuery, index: str, conditions: Sequence[str], col
 
 def build_sorted_columns(query: ListingQuery) -> str:
     """Return the columns by which a search is sorted, the id first."""
-    return ", ".join(dict.fromkeys(["id", SORTED_BY[query.sort]]))
+    return ", ".join(dict.fromkeys(["id", SORTED_BY[query.sort], _build_key(query)]))
 
 
 def build_size_columns(query: ListingQuery) -> str:
@@ -220,5 +220,11 @@ def _get_value(query: ListingQuery, name: str) -> Value:
 
 
 def _build_order_by(query: ListingQuery) -> str:
-    column, direction = SORTED_BY[query.sort], "DESC" if query.descending else "ASC"
-    return f"id {direction}" if query.sort == "id" else f"{column} {direction}, id {direction}"
+    direction = "DESC" if query.descending else "ASC"
+    return f"id {direction}" if query.sort == "id" else f"{_build_key(query)} {direction}, id {direction}"
+
+
+def _build_key(query: ListingQuery, value: str = "") -> str:
+    # SQLite has the function `fold`; PostgreSQL replaces it.
+    value = value or SORTED_BY[query.sort]
+    return f"fold({value})" if query.sort == "name" else value

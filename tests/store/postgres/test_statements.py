@@ -16,7 +16,7 @@ from listings.domain.account_limits import NO_LIMITS
 from listings.domain.history import Actor
 from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.domain.listings import AddStep, IdempotencyRecord
-from listings.domain.model import SORTED_BY, ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
+from listings.domain.model import ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
 from listings.store import change_sql, member_sql, pictures, report, retention, search_sql, sql
 from listings.store.market import stamps
 from listings.store.market import store as market
@@ -418,7 +418,7 @@ def list_queries() -> Iterator[ListingQuery]:
     """
     some = [names for size in range(3) for names in combinations(FILTERS, size)]
     for status, names, sort, (descending, has_cursor) in product(
-        ("active", "inactive", "deleted", "all"), some, SORTED_BY.keys() - {"views"}, ((True, False), (False, True))
+        ("active", "inactive", "deleted", "all"), some, get_args(SortKey), ((True, False), (False, True))
     ):
         yield ListingQuery(
             status=status,  # type: ignore[arg-type]  # one of them

@@ -5,18 +5,21 @@ import re
 from collections.abc import Generator, Iterator
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import apsw
 import pytest
 
+from listings.domain.errors import Unavailable
 from listings.domain.listings import AddStep
-from listings.domain.model import SORTED_BY, ListingQuery, NewListing
+from listings.domain.model import SORTED_BY, UNINDEXED_SORTS, ListingQuery, NewListing, SortKey
 from listings.store import search_sql, sql
 from listings.store.sqlite import search as sqlite_search
+from listings.store.sqlite import snapshot_reads
 from listings.store.sqlite.connections import open_reader
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.search import Plan
+from listings.store.sqlite.snapshot_reads import SnapshotReads
 from listings.store.sqlite.store import SqliteStore
 
 FILTERS: dict[str, Any] = {
@@ -28,7 +31,7 @@ FILTERS: dict[str, Any] = {
     "type": "job",
 }
 ALL_PAIRS = ((True, True, True), (True, False, False), (False, True, False), (False, False, True))
-ORDERS = [sort for sort in SORTED_BY if sort != "views"]  # by views, all matches are sorted
+ORDERS: tuple[SortKey, ...] = get_args(SortKey)
 COUNT = 10_000
 READ_ROWS = "; SCAN found; SEARCH listings USING INTEGER PRIMARY KEY (rowid=?)"
 SHARES = {"second": 2, "third": 3, "eleventh": 11}  # one in n listings has the word
@@ -224,3 +227,28 @@ def test_a_page_takes_few_steps_with_any_filter_and_order(reader: apsw.Connectio
         steps, found = Steps(reader).count(query)
         assert steps <= (120 if "words" in filters else 90 if query.is_counted_exactly else 60), query
         assert found in {5, 6, 100}, query
+
+
+def test_frequent_words_are_found_by_the_index_if_all_matches_are_sorted(reader: apsw.Connection) -> None:
+    for sort in UNINDEXED_SORTS:
+        query = ListingQuery(status="all", sort=sort, descending=False, words=("bike",), limit=3)  # type: ignore[arg-type]  # one of them
+        steps, found = Steps(reader).count(query)
+        assert steps <= 1_500
+        assert found == 3
+
+
+def test_a_sort_by_names_pauses_for_the_event_loop(reader: apsw.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+    monkeypatch.setattr(snapshot_reads, "sleep", pauses.append)
+
+    async def read(query: ListingQuery) -> None:
+        reads = SnapshotReads(Path(reader.filename), lambda error: Unavailable(str(error)))
+        async with reads.read((1, 1), query) as found:
+            assert [one.title async for piece in found.pieces for one in piece] == ["Common bike 10"]
+        await reads.close()
+
+    asyncio.run(read(ListingQuery(sort="title", descending=False, limit=1)))
+    assert pauses == []
+    asyncio.run(read(ListingQuery(sort="name", descending=False, limit=1)))
+    assert len(pauses) > COUNT / 100
+    assert max(pauses) <= 0.001

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from listings.domain import timestamps, tokenizer
+from listings.domain import timestamps
 from listings.domain.account_limits import AccountLimits, AccountSize
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Actor
@@ -121,18 +121,6 @@ class Listings:
             unpriced = msgspec.structs.replace(query, price_max=0, after=after, limit=missing)
             found = found + (await self._find_of_any_size(caller, unpriced)).listings
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
-
-    async def find_by_title(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
-        """Return a page of the caller's listings by title, without regard to case and accents.
-
-        It reads all that match, so it is for accounts of at most some thousand listings.
-        """
-        every = msgspec.structs.replace(query, sort="id", after=None, limit=None)
-        found = (await self._find_of_any_size(caller, every)).listings
-        after = _title_key(*query.after) if query.after is not None else None
-        keys = sorted((_title_key(it.title, it.id), number) for number, it in enumerate(found))
-        shown = [found[number] for key, number in keys if after is None or key > after][: limit + 1]
-        return Page(shown[:limit], (shown[limit - 1].title, shown[limit - 1].id) if len(shown) > limit else None)
 
     async def find_page_of_any_size(self, caller: Caller, query: ListingQuery) -> Page:
         """Like `find`, for a page of any size. The listings of a large page have no content."""
@@ -274,10 +262,6 @@ class Listings:
         with suppress(Unavailable):
             while await self._store.purge_idempotency_records(oldest, PURGE_BATCH_SIZE) == PURGE_BATCH_SIZE:
                 pass  # other writes run between the batches
-
-
-def _title_key(title: str | int, listing_id: int) -> tuple[str, str, int]:
-    return tokenizer.fold(str(title)), str(title), listing_id
 
 
 async def find_of_any_size(

@@ -5,6 +5,7 @@ switched off in the sessions of searches, and rows to be sorted are collected in
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -49,6 +50,15 @@ _UNINDEXED_STATUS = {
 }
 _FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_COLLECTED}"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+# Returns a text without capitals and accents. Most titles are ASCII, which takes a tenth of the time.
+_FOLD = r"""(CASE WHEN octet_length(CAST(\1 AS text)) = length(\1) THEN lower(\1 COLLATE "C") ELSE
+lower(regexp_replace(normalize(\1, NFKD), '[\\u0300-\\u036f]', '', 'g') COLLATE "default") COLLATE "C" END)"""
+
+
+def _fold(statement: str) -> str:
+    return re.sub(r"fold\((title|\$\d+)\)", _FOLD, statement)
 
 
 def _build_lookups(ids: str, columns: str, conditions: Iterable[str]) -> str:
@@ -114,10 +124,10 @@ async def find(session: Session, partition: Partition, query: ListingQuery) -> L
 async def _find(session: Session, partition: Partition, query: ListingQuery) -> ListRows:
     plan = await _plan(session, partition, query)
     found, values = plan.build(search_sql.build_size_columns(query))
-    if (await session.fetch_one(build_size(found), *values))[0] > MAX_LIST_BYTES:
+    if (await session.fetch_one(_fold(build_size(found)), *values))[0] > MAX_LIST_BYTES:
         return ListRows(None)
     statement, values = plan.build(LISTING_COLUMNS)
-    rows = await session.fetch(add_revisions(statement), *values)
+    rows = await session.fetch(_fold(add_revisions(statement)), *values)
     if not rows:
         return ListRows([])
     revisions = Revisions(*rows[0][:2])
@@ -177,7 +187,7 @@ async def find_pieces(session: Session, partition: Partition, query: ListingQuer
     if plan.must_scan:
         adapted = msgspec.structs.replace(adapted, words=(), limit=None)
     found, values = plan.build(search_sql.build_size_columns(adapted))
-    rows = await session.fetch(search_sql.build_pieces(found, adapted, "array_agg"), *values)
+    rows = await session.fetch(_fold(search_sql.build_pieces(found, adapted, "array_agg")), *values)
     return ListingPieces([ids for (ids,) in rows], query.words if plan.must_scan else ())
 
 
@@ -274,6 +284,8 @@ def build_account_scan(partition: Partition, query: ListingQuery, columns: str) 
     """Return the statement that filters all listings of an account that is not indexed."""
     builder = Builder(partition)
     conditions = search_sql.build_filters(builder, query) + search_sql.build_cursor_conditions(builder, query)
+    if query.sort == "name":  # the rows of a UNION can't be sorted by an expression
+        return _sort(builder, query, search_sql.build_select(query, "", conditions, LISTING_COLUMNS), columns)
     found = search_sql.build_select(query, "", conditions, columns)
     return builder.finish(f"{found} {search_sql.build_order(builder, query)}")
 

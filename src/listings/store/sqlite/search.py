@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from apsw import Connection
 from msgspec.structs import replace
 
 from listings.domain import tokenizer
-from listings.domain.model import ListingQuery
+from listings.domain.model import UNINDEXED_SORTS, ListingQuery
 from listings.store import search_sql, sql
 from listings.store.mapping import Partition, Row
 from listings.store.scripts.engine import ListingText
@@ -45,8 +46,10 @@ _FIND_WORDS = "SELECT rowid FROM listings_words WHERE listings_words MATCH ? LIM
 
 
 def prepare(connection: Connection) -> None:
-    """Register the SQL function that searches use."""
+    """Register the SQL functions that searches use."""
     connection.create_scalar_function("has_words", _has_words, 3, deterministic=True)
+    fold = lru_cache(maxsize=1)(tokenizer.fold)  # after a cursor, each row needs it twice
+    connection.create_scalar_function("fold", fold, 1, deterministic=True)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -158,6 +161,8 @@ def plan_search(read: Read, partition: Partition, query: ListingQuery) -> Plan:
             if len(found) < _MAX_MATCHES:
                 index = _choose_index(read, partition, query) if len(found) >= _MAX_SORTED else plan.index
                 return Plan(index, [listing_id for (listing_id,) in found])
+            if query.sort in UNINDEXED_SORTS:
+                return Plan(search_sql.find_scan_index(query), match=_build_match(partition, query.words))
         plan = Plan(_choose_index(read, partition, query))
     return replace(plan, scans_texts=bool(query.words))
 

@@ -11,7 +11,7 @@ from starlette.datastructures import FormData, QueryParams
 from listings.domain import tokenizer
 from listings.domain.faults import FieldError
 from listings.domain.fields import FIELDS
-from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery, SortKey
+from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery, SortKey, UnindexedSort
 from listings.domain.timestamps import DAY_SECONDS, format_timestamp
 from listings.site.console.guards import LISTINGS_PATH
 
@@ -125,5 +125,5 @@ def _parse_cursor(text: str, sort: str) -> tuple[str | int, int] | None:
     return (value, number) if is_valid and isinstance(value, str) is is_text and 0 < number <= MAX_ID else None
 
 
-def _parse_sort_key(text: str) -> SortKey | Literal["views"]:
-    return next((key for key in SORTED_BY if key == text), "id")
+def _parse_sort_key(text: str) -> SortKey | UnindexedSort:
+    return "name" if text == "title" else next((key for key in SORTED_BY if key == text), "id")

@@ -41,7 +41,6 @@ from listings.site.context import site_of
 from listings.site.pictures import sources
 
 _PREVIEWED = 10
-_MAX_SORTED = 1_000  # listings; in larger accounts, titles are in the order of the API
 
 
 @costly("lists")
@@ -177,8 +176,6 @@ async def _listings_page(
     counts = await site_of(request).counts.get(services, member)
     if search.sort == "price":
         page = await services.listings.find_unpriced_last(member.caller, query, PAGE_SIZE)
-    elif search.sort == "title" and counts.active + counts.inactive + counts.deleted <= _MAX_SORTED:
-        page = await services.listings.find_by_title(member.caller, query, PAGE_SIZE)
     else:
         page = await services.listings.find_page_of_any_size(member.caller, query)
     exact = await bulk.find_by_external_id(services, member, search)
