@@ -87,6 +87,13 @@ def test_an_invalid_file_is_explained(lst: Lst, text: str, message: str) -> None
     assert lst("plan", lst.write(text)).code == 1
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_files_may_begin_with_a_byte_order_mark(tmp_path: Path, encoding: str) -> None:
+    for name, text in (("a.csv", "sku,title\na,Ōtaki\n"), ("a.jsonl", '{"sku":"a","title":"Ōtaki"}\r\n')):
+        (tmp_path / name).write_bytes(text.encode(encoding))
+        assert read_table(tmp_path / name, {})[0]["a"].fields["title"] == "Ōtaki"
+
+
 def test_invalid_json_and_encodings_are_explained(tmp_path: Path) -> None:
     for text, message in (("{]", "Line 1 .* is not JSON"), ("[]", "Line 1 .* is not a JSON object")):
         with pytest.raises(FileError, match=message):

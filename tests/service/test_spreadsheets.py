@@ -183,6 +183,17 @@ def test_delimiters_and_encodings_are_recognised(shop: Shop, content: bytes) -> 
     assert (shop.titles(), shop.listings()[0].price_cents) == (["Kōwhai"], 500)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_json_lines_with_a_byte_order_mark_keep_their_line_numbers(shop: Shop, encoding: str) -> None:
+    text = '\ufeff{"title":"Kōwhai 🚲","content":"c"}\r\n\r\n{"title":"Lamp"}\r\n{"title":"Ōtaki","content":"c"}\r\n'
+    assert [one[:2] for one in shop.run(text.encode(encoding), "a.jsonl")] == [
+        (1, "created"),
+        (3, "content is required"),
+        (4, "created"),
+    ]
+    assert shop.titles() == ["Kōwhai 🚲", "Ōtaki"]
+
+
 def test_windows_1252_is_read_unless_the_file_is_broken_utf_8(shop: Shop) -> None:
     assert shop.outcomes("title,content\nCafé – “new”,c\n".encode("cp1252")) == ["created"]
     assert shop.titles() == ["Café – “new”"]

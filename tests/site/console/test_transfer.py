@@ -101,6 +101,10 @@ def test_the_rejected_rows_can_be_downloaded(alice: Tab) -> None:
     assert download_rejected(preview(alice, lines, "bikes.jsonl")) == (
         b'{"title":"Lamp", "reason": "Enter a description."}\n'
     )
+    alone = '\ufeff{"title":"Ōtaki"}\r\n'.encode("utf-16-le")
+    assert download_rejected(preview(alice, alone, "bikes.jsonl")).decode() == (
+        '{"title":"Ōtaki", "reason": "Enter a description."}\n'
+    )
 
 
 def test_an_import_with_rejected_rows_needs_attention(harness: Harness, alice: Tab) -> None:
@@ -278,14 +282,14 @@ class Stopped(Exception):
 LAMPS = b"title,content\n" + b"".join(b"Lamp %d,A lamp.\n" % number for number in range(300))
 
 
-def interrupt_import(harness: Harness, content: bytes = LAMPS) -> bytes:
+def interrupt_import(harness: Harness, content: bytes = LAMPS, name: str = "stock.csv") -> bytes:
     """Import the first 200 rows of a file, and return it."""
     account = harness.run(harness.services.accounts.find("alice@example.com"))
 
     def stop(_: int) -> None:
         raise Stopped
 
-    arguments = upload.Upload("stock.csv", content), ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
+    arguments = upload.Upload(name, content), ImportReport(stop), importer.ImportOptions(actor=CONSOLE)
     with pytest.raises(Stopped):
         harness.run(harness.services.transfer.run_import(account, *arguments))
     return content
@@ -298,6 +302,14 @@ def test_an_interrupted_import_continues(harness: Harness, alice: Tab) -> None:
     assert "An earlier import of this file stopped after line 201. This one continues from there." in alice.text
     assert "Remaining rows" in alice.text
     assert rows(alice)[0][:3] == ("202", "will be created", "Lamp 200")
+    assert "Done: 300 created" in run_import(alice).text
+    assert len(export(alice).splitlines()) == 301
+
+
+def test_an_interrupted_import_of_utf_16_continues(harness: Harness, alice: Tab) -> None:
+    text = "\ufeff" + "".join(f'{{"title":"Kōwhai {number}","content":"c"}}\r\n' for number in range(300))
+    preview(alice, interrupt_import(harness, text.encode("utf-16-be"), "a.jsonl"), "a.jsonl")
+    assert rows(alice)[0][:3] == ("201", "will be created", "Kōwhai 200")
     assert "Done: 300 created" in run_import(alice).text
     assert len(export(alice).splitlines()) == 301
 

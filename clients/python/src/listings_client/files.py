@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from importlib.resources import files
@@ -37,7 +38,8 @@ def read_table(path: Path, mapping: Mapping[str, str]) -> tuple[Rows, list[str]]
     `mapping` has the field of each column that it names, or "-" to ignore it.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        data = path.read_bytes()
+        text = data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
     except OSError as error:
         raise FileError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:

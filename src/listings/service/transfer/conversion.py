@@ -49,15 +49,27 @@ def convert(file: BinaryIO, name: str, options: ReadOptions, make_copy: Callable
         raise Problem("invalid_request", f"{name} is not an Excel workbook (.xlsx)")
     else:
         encoding = _UTF_16.get(start[:2]) or _detect_encoding(file)
-        if encoding != "utf-8":
-            text = make_copy()
-            file.seek(2 if encoding in _UTF_16.values() else 0)
-            reader = codecs.getreader(encoding)(file, "replace")
-            while piece := reader.read(_PIECE):
-                text.write(piece.encode())
+        text = _decode(file, encoding, make_copy)
     if encoding != "xlsx":
         text = _unify_line_ends(text, make_copy)
     return _merge(text, encoding[:6], name, options, make_copy)
+
+
+def decode_utf_16(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> BinaryIO:
+    """Return a file in UTF-8: a copy if it begins with a byte-order mark of UTF-16, otherwise the same file."""
+    file.seek(0)
+    return _decode(file, _UTF_16.get(file.read(2), "utf-8"), make_copy)
+
+
+def _decode(file: BinaryIO, encoding: str, make_copy: Callable[[], BinaryIO]) -> BinaryIO:
+    if encoding == "utf-8":
+        return file
+    copy = make_copy()
+    file.seek(2 if encoding in _UTF_16.values() else 0)
+    reader = codecs.getreader(encoding)(file, "replace")
+    while piece := reader.read(_PIECE):
+        copy.write(piece.encode())
+    return copy
 
 
 def _unify_line_ends(file: BinaryIO, make_copy: Callable[[], BinaryIO]) -> BinaryIO:

@@ -24,7 +24,7 @@ from listings.domain.listing_json import BYTE_ORDER_MARK, OPTIONAL_LISTING_FIELD
 from listings.domain.model import Listing
 from listings.service.transfer.cells import CELLS, convert_cells
 from listings.service.transfer.columns import Header, ReadOptions, build_header, detect_delimiter
-from listings.service.transfer.conversion import convert
+from listings.service.transfer.conversion import convert, decode_utf_16
 from listings.service.transfer.escaping import escape_formula
 from listings.service.transfer.rows import COLUMNS, SCANNED, Row
 from listings.service.transfer.xlsx import ERROR, WorkbookWriter
@@ -84,11 +84,16 @@ class ImportFile:
         self._state = self._read_state()
         if not self._state[0]:
             raise Problem("invalid_request", f"{file.name} is empty")
-        self._text: BinaryIO = file
         self._by_record, self.encoding = False, "utf-8"
         with ExitStack() as copies:
-            if file_format.read_rows is read_csv_rows:
-                converted = convert(file, file.name, options, lambda: copies.enter_context(tempfile.TemporaryFile()))
+
+            def make_copy() -> BinaryIO:
+                return copies.enter_context(tempfile.TemporaryFile())
+
+            if file_format.name == "jsonl":
+                self._text = decode_utf_16(file, make_copy)
+            else:
+                converted = convert(file, file.name, options, make_copy)
                 converted.header.require_title(file.name)
                 self._text, self._by_record, self.encoding = converted[:3]
             self.close = copies.pop_all().close  # deletes temporary copies

@@ -68,7 +68,8 @@ async def _preview_import(request: Request, member: Member) -> Response:
     context: dict[str, Any] = {"name": upload.name, "packed": packed, "choices": choices, "labels": COLUMN_LABELS}
     context["rejected"] = ""
     try:
-        table = await run_in_thread(lambda: upload.table)
+        await run_in_thread(lambda: upload.text)  # converts the file
+        table = upload.table
         context |= {"columns": describe_columns(upload), "shop": table.header.shop if table is not None else None}
         context["encoding"] = table.encoding if table is not None else ""
         report, result, imported_at = await _dry_run(request, member.account, upload, choices)
@@ -102,6 +103,7 @@ async def _run_import(request: Request, member: Member) -> Response:
     try:
         require_plan(request, member)
         upload = await _unpack(request, form, "packed", choices)
+        await run_in_thread(lambda: upload.text)
         options = _build_options(request, choices, upload)
         again = await _may_repeat(services, member.account, upload, get_text(form, "again"), options)
     except Problem as problem:

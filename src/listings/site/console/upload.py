@@ -18,7 +18,7 @@ from markupsafe import Markup
 from listings.domain.errors import Problem
 from listings.domain.imports import Position
 from listings.service.transfer.columns import ReadOptions, detect_delimiter
-from listings.service.transfer.conversion import Converted, convert
+from listings.service.transfer.conversion import Converted, convert, decode_utf_16
 from listings.service.transfer.file_formats import detect_format, extend_digest
 from listings.service.transfer.rows import Row
 from listings.site.console.import_report import Span
@@ -63,10 +63,9 @@ class Upload:
     @cached_property
     def text(self) -> bytes:
         """The text whose rows are read."""
-        if self.table is None:
-            return self.content
-        self.table.file.seek(0)
-        return self.table.file.read()
+        file = decode_utf_16(io.BytesIO(self.content), _BoundedBytes) if self.table is None else self.table.file
+        file.seek(0)
+        return file.read()
 
     def digest(self) -> bytes:
         return extend_digest(hashlib.sha256(self.content).digest(), self.options)
