@@ -11,7 +11,7 @@ import pytest
 from listings.domain.errors import Unavailable
 from listings.http import large_bodies
 from listings.http.body_files import REQUESTS, BodyFolder, Usage
-from listings.http.large_bodies import LARGE_BODY_BYTES, LargeBodies, ReceivedBody
+from listings.http.large_bodies import LARGE_BODY_BYTES, LargeBodies, ReceivedBody, Upload
 from tests.harness import TIMEOUT
 from tests.processes import list_open_files
 
@@ -119,6 +119,18 @@ def test_what_has_arrived_of_a_body_can_count_for_another_owner(bodies: LargeBod
             bodies.folder.reserve(1, 0, 1)
         bodies.folder.release(1, 0, 63)
         body.release()
+
+    asyncio.run(work())
+
+
+def test_an_upload_counts_as_one_file_from_its_beginning(bodies: LargeBodies) -> None:
+    async def work() -> None:
+        upload = Upload(bodies, 1, (b"", True))
+        assert bodies.folder.total == Usage(0, 1)
+        upload.add((PIECE, False))
+        await upload.finish_upload()
+        assert bodies.folder.total == Usage(len(PIECE), 1)
+        upload.release()
 
     asyncio.run(work())
 
