@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from listings.site.console import overview
 from listings.store.sqlite import database
 from listings.store.sqlite.store import SqliteStore
 from tests.harness import Harness, fetch
@@ -98,6 +99,16 @@ def test_drafts_are_published_by_the_seller_when_the_plan_starts(harness: Harnes
     assert "3 listings resumed" in tab.follow().text
     assert all(get(harness, f"/listings/{one}").status == 200 for one in ids)
     assert "drafts" not in tab.get("/console").text
+
+
+def test_the_number_of_many_drafts_is_not_stated(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def count(*_: object) -> int:
+        return 1_001
+
+    monkeypatch.setattr(overview, "_count", count)
+    text = open_console(harness).get("/console").text
+    assert "More than 1,000 drafts not on the market" in text
+    assert "Publish more than 1,000 drafts" in text
 
 
 def test_the_mail_about_the_plan_offers_to_publish_drafts(tmp_path: Path) -> None:
