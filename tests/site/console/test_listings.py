@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from listings.domain import fields
-from listings.domain.model import Caller, bucket_of
+from listings.domain import fields, tokenizer
+from listings.domain.listings import AddStep, Batch
+from listings.domain.model import Caller, NewListing, bucket_of
 from tests.harness import MONTH, Harness
 from tests.site.tab import Tab, create, form_values, list_titles, load_listing, open_console
 
@@ -55,6 +56,19 @@ def test_titles_are_sorted_as_people_expect(harness: Harness, alice: Tab) -> Non
     for title in titles[::-1]:
         create(harness, title=title)
     assert list_titles(alice.get(f"{PATH}?sort=title")) == titles
+
+
+def test_titles_of_a_large_account_are_sorted_over_all_pages(harness: Harness, alice: Tab) -> None:
+    account = harness.run(harness.services.accounts.find("alice@example.com"))
+    words = ("apple", "Banana", "Ōtaki", "otago", "Zebra", "9 plates", "10 plates", "😀")
+    titles = [f"{words[number % len(words)]} {number}" for number in range(1_050)]
+    steps = [AddStep(NewListing(title=title, content="c"), "2026-11-21 10:00:00") for title in titles]
+    batch = Batch(steps, atomic=True, dry_run=False, encode=str)
+    harness.run(harness.store.run_batch(bucket_of(account.id), account.id, batch))
+    shown = list_titles(alice.get(f"{PATH}?sort=title"))
+    while following := alice.page.values("a", "href", rel="next"):
+        shown += list_titles(alice.get(following[0] or ""))
+    assert shown == sorted(titles, key=tokenizer.fold)
 
 
 def test_the_most_viewed_listings_come_first(harness: Harness, alice: Tab) -> None:
