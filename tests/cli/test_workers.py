@@ -17,11 +17,12 @@ import httpx2
 import pytest
 
 from tests.cli.commands import DEADLINE, PROGRAM, Outcome, Program, Serving, clean_environment, demo_environment
-from tests.cli.crowds import PATH, ClientGroup, Worker, connections_to_each, list_workers, until
+from tests.cli.crowds import PATH, ClientGroup, Worker, connections_to_each, list_workers
 from tests.cli.test_memory_tuning import MAX_RESERVED, read_reserved_bytes
 from tests.cli.test_stop import READINESS, attempts, stored_ids, wait_until_refused
 from tests.http.raw import Connection, request
 from tests.telemetry.test_metrics import Scrape, find_metrics_url
+from tests.waiting import until
 
 pytestmark = pytest.mark.covers_programs
 
