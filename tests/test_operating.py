@@ -14,10 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.commands import PROGRAM, Program, clean_environment
-from tests.cli.crowds import until
 from tests.harness import RunningService
 from tests.postgres_server import USER, PostgresServer, find_programs
 from tests.processes import run_program
+from tests.waiting import until
 
 PROJECT_FOLDER = Path(__file__).parent.parent
 NAMES = ("operating", "install", "accounts", "backups", "upgrading", "workers", "postgresql", "troubleshooting")

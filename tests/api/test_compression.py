@@ -13,8 +13,9 @@ from listings.api import compression
 from listings.api.codec import Response
 from listings.http.accept_encoding import parse_accept_encoding
 from tests.api.helpers import LISTINGS
-from tests.api.test_large_lists import count_files, create_lamps, wait_for_closed_files
+from tests.api.test_large_lists import count_files, create_lamps
 from tests.harness import Harness, Person, Reply, fetch
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.decision("G41")
 
@@ -250,5 +251,5 @@ def test_a_large_list_is_compressed_into_a_file_of_its_own(harness: Harness, tmp
     head = harness.fetch("HEAD", LISTINGS, key=alice.key, headers=GZIP)
     assert (head.body, head.headers["content-length"]) == (b"", str(len(packed[0].body)))
     harness.application._lists.clear()  # noqa: SLF001 - instead of waiting
-    harness.run(wait_for_closed_files(tmp_path))
+    harness.run(until_async(lambda: count_files(tmp_path) == 0))
     assert folder.total == (0, 0)

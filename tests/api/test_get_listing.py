@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.api.helpers import RECORD_FIELDS, assert_not_found, assert_not_owner, get_state
+from tests.api.helpers import RECORD_FIELDS, assert_not_owner, get_state
 from tests.conftest import Client
 
 
@@ -34,8 +34,3 @@ def test_another_account_learns_and_changes_nothing(
     for listing in (existing, deleted):
         assert_not_owner(bob.request(method, f"/{listing}{end}", content=body))
     assert get_state(alice) == before
-
-
-@pytest.mark.parametrize("segment", ["1", "9223372036854775807", "1048575"])
-def test_an_unknown_id_does_not_exist(alice: Client, segment: str) -> None:
-    assert_not_found(alice.get(f"/{segment}"))

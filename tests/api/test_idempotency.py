@@ -1,15 +1,11 @@
 """Idempotency-Key: a repeated create or batch is carried out once (decision G36)."""
 
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from typing import Any
 
 import httpx2
 import pytest
 
 from tests.api.helpers import LISTINGS, assert_error, get_ids, with_key
-from tests.cli.commands import DEADLINE
 from tests.conftest import Client
 from tests.harness import Harness, Reply
 
@@ -108,33 +104,6 @@ def test_idempotent_writes_ignore_the_key(alice: Client, key: str) -> None:
     assert alice.delete(path, headers=with_key(key)).status_code == 200
     assert alice.delete(path, headers=with_key(key)).status_code == 404
     assert [alice.post(f"{path}/restore", headers=with_key(key)).status_code for _ in range(2)] == [200, 200]
-
-
-def test_a_listing_deleted_since_is_not_created_again(alice: Client) -> None:
-    first = create(alice, "k1")
-    alice.delete(f"/{first.json()['id']}")
-    assert create(alice, "k1").content == first.content
-    assert alice.get().json() == {"listings": []}
-
-
-@pytest.mark.every_engine
-@pytest.mark.parametrize("clients", [2, 20])
-def test_concurrent_equal_requests_create_one_listing(alice: Client, clients: int) -> None:
-    start = Barrier(clients)
-
-    def send(_: int) -> httpx2.Response:
-        start.wait(DEADLINE)
-        return create(alice, "k1")
-
-    with ThreadPoolExecutor(clients) as pool:
-        responses = list(pool.map(send, range(clients)))
-    assert {response.status_code for response in responses} == {201}
-    assert len({response.content for response in responses}) == 1
-    assert Counter("Idempotent-Replayed" in response.headers for response in responses) == {
-        False: 1,
-        True: clients - 1,
-    }
-    assert count(alice) == 1
 
 
 @pytest.mark.every_engine

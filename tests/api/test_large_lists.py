@@ -20,6 +20,7 @@ from listings.store.sqlite import database, store
 from tests.api.helpers import LISTINGS
 from tests.harness import Harness, Person, Reply, fetch
 from tests.processes import list_open_files
+from tests.waiting import until_async
 
 LONG = "Brass. " * 10_000 + "\x01💡"  # 70 kB
 CHANGES = "/api/v1/changes"
@@ -49,13 +50,6 @@ def list_listings(harness: Harness, person: Person) -> list[Listing]:
 def count_files(folder: Path) -> int:
     files = list_open_files(os.getpid()).values()
     return sum(file.startswith(f"{folder}/") and file.endswith("(deleted)") for file in files)
-
-
-async def wait_for_closed_files(folder: Path) -> None:
-    """Wait until a folder has no unlinked files: a thread closes them. Raises TimeoutError after 10 s."""
-    async with asyncio.timeout(10):
-        while count_files(folder):  # noqa: ASYNC110 - the thread sends no event
-            await asyncio.sleep(0.001)
 
 
 @ENGINES
@@ -105,7 +99,7 @@ def test_clients_that_request_the_same_list_share_a_file(
         while not all(reply.done() for reply in replies):
             await asyncio.sleep(0)
             most = max(most, count_files(tmp_path))
-        await wait_for_closed_files(tmp_path)
+        await until_async(lambda: count_files(tmp_path) == 0)
         return [reply.result() for reply in replies], most
 
     replies, most = harness.run(read())

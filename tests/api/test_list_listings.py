@@ -13,22 +13,6 @@ from tests.conftest import Client
 from tests.harness import RunningService
 
 
-def test_an_account_without_listings_gets_an_empty_list(alice: Client) -> None:
-    response = alice.get()
-    assert (response.status_code, response.json()) == (200, {"listings": []})
-
-
-def test_each_record_equals_that_of_the_single_listing(alice: Client) -> None:
-    listings = [alice.create(price=19.99, images=["https://a.example/1.jpg"]), alice.create(type="job")]
-    assert alice.get().json()["listings"] == [alice.read(listing) for listing in reversed(listings)]
-
-
-@pytest.mark.decision("G16")
-def test_the_newest_listing_comes_first(alice: Client) -> None:
-    listings = [alice.create() for _ in range(5)]
-    assert get_ids(alice.get()) == sorted(listings, reverse=True) == listings[::-1]
-
-
 @pytest.mark.decision("G16")
 def test_there_is_no_hidden_page_size(alice: Client, running: RunningService) -> None:
     account = alice.person.account.id
@@ -43,16 +27,6 @@ def test_there_is_no_hidden_page_size(alice: Client, running: RunningService) ->
     response = alice.get()
     assert get_ids(response) == sorted(added, reverse=True)
     assert "Link" not in response.headers
-
-
-@pytest.mark.decision("G16")
-def test_inactive_listings_are_excluded_until_they_are_activated(alice: Client) -> None:
-    draft, active, paused = alice.create(is_active=False), alice.create(), alice.create()
-    alice.patch(f"/{paused}", json={"is_active": False})
-    assert get_ids(alice.get()) == [active]
-    for listing in (draft, paused):
-        alice.patch(f"/{listing}", json={"is_active": True})
-    assert get_ids(alice.get()) == [paused, active, draft]
 
 
 @pytest.mark.parametrize("body", [b"{not json", b"\xff", b"[" * 100_000, b"x" * 3_000_000])

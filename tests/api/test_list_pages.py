@@ -129,16 +129,6 @@ def test_concurrent_writes_cause_no_gaps_or_repeats(alice: Client, running: Runn
     assert assert_complete(alice, writer, 7, sort) >= 7
 
 
-@in_every_order
-def test_the_pages_together_are_the_whole_list(alice: Client, running: RunningService, sort: str) -> None:
-    add_listings(running, alice, 23)
-    whole = alice.get(f"?sort={sort}").json()["listings"]
-    pages = get_pages(alice, f"?limit=5&sort={sort}")
-    assert [len(page) for page in pages] == [5, 5, 5, 5, 3]
-    assert [record for page in pages for record in page] == whole
-    assert [record["id"] for record in whole] == sort_ids(whole, sort)
-
-
 def test_a_full_last_page_has_no_link(alice: Client) -> None:
     for _ in range(4):
         alice.create()

@@ -262,6 +262,7 @@ def compare(reply: Reply, expected: Expected) -> None:
         assert json.dumps(reply.json()) == json.dumps(expected.content)  # compares order and types of numbers too
 
 
+@pytest.mark.decision("G10", "G13")
 @pytest.mark.every_engine
 @pytest.mark.slow
 @pytest.mark.uncovered

@@ -10,9 +10,9 @@ import pytest
 from listings.domain.errors import Unavailable
 from listings.domain.timestamps import format_timestamp
 from listings.store.market import stamps
-from tests.cli.crowds import until
 from tests.harness import Harness
 from tests.postgres_server import PostgresServer
+from tests.waiting import until
 
 
 @pytest.mark.parametrize(("path", "content"), [("/healthz", {"status": "ok"}), ("/readyz", {"status": "ready"})])

@@ -48,13 +48,3 @@ def test_a_listing_that_is_not_deleted_is_unchanged(alice: Client, running: Runn
     before = get_row(running, listing)
     assert alice.post(f"/{listing}/restore").status_code == 200
     assert get_row(running, listing) == before
-
-
-@pytest.mark.every_engine
-def test_a_listing_can_be_deleted_and_restored_repeatedly(alice: Client) -> None:
-    listing = alice.create()
-    for _ in range(3):
-        assert alice.delete(f"/{listing}").status_code == 200
-        assert alice.get(f"/{listing}").status_code == 404
-        assert [alice.post(f"/{listing}/restore").status_code for _ in range(2)] == [200, 200]
-        assert alice.read(listing)["is_active"] is False

@@ -1,6 +1,5 @@
 """The rate limit that several machines share through Redis, as clients and operators see it."""
 
-import asyncio
 import json
 import os
 import re
@@ -12,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import hiredis
 import httpx2
@@ -26,6 +26,7 @@ from tests.harness import Harness, RunningService
 from tests.processes import run_program
 from tests.redis_server import RedisServer
 from tests.telemetry.test_metrics import Scrape
+from tests.waiting import until_async
 
 READY = "/readyz"
 ALL = "all machines that use this Redis"
@@ -78,16 +79,9 @@ def test_a_required_redis_that_is_down_returns_503(tmp_path: Path, server: Redis
             assert (rejected.status, rejected.headers["retry-after"]) == (503, "1")
             assert rejected.json() == {"error": "The rate limit can't be counted: Redis is unavailable"}
         server.start()
-        harness.run(wait_for_redis(harness))
+        limiter: Any = harness.services.limiter
+        harness.run(until_async(lambda: limiter.scope == ALL))
         assert harness.fetch("GET", LISTINGS, key=key).status == 200
-
-
-async def wait_for_redis(harness: Harness) -> None:
-    limiter = harness.services.limiter
-    assert limiter is not None
-    async with asyncio.timeout(DEADLINE):
-        while limiter.scope != ALL:  # noqa: ASYNC110 - depends on another process
-            await asyncio.sleep(0.01)
 
 
 def test_metrics_report_an_outage_and_the_requests_counted_locally(tmp_path: Path, server: RedisServer) -> None:

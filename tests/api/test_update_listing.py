@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from listings.domain.model import Listing
-from tests.api.helpers import ALL_FIELDS, HIDDEN_FIELDS, LISTINGS, STRICT, VISIBLE_FIELDS, assert_error, get_row
+from tests.api.helpers import ALL_FIELDS, HIDDEN_FIELDS, LISTINGS, STRICT, assert_error, get_row
 from tests.conftest import Client
 from tests.harness import Harness, RunningService
 
@@ -18,13 +18,6 @@ pytestmark = pytest.mark.uncovered
 
 CLEARED = {"category": "", "images": [], "price": 0, "price_type": "fixed", "location": "", "region": ""}
 by_both_methods = pytest.mark.parametrize("method", ["PUT", "PATCH"])
-
-
-@pytest.mark.decision("G14", "G15")
-@by_both_methods
-def test_an_update_returns_200_and_a_message(alice: Client, method: str) -> None:
-    response = alice.request(method, f"/{alice.create()}", json={"price": 5})
-    assert (response.status_code, response.json()) == (200, {"message": "listing updated"})
 
 
 @pytest.mark.decision("G18")
@@ -41,25 +34,6 @@ def test_each_field_can_be_changed_alone(alice: Client, running: RunningService)
         assert changed - {"updated_at"} == {"version", "price_cents" if name == "price" else name}
 
 
-@by_both_methods
-def test_all_fields_can_be_changed_together(alice: Client, running: RunningService, method: str) -> None:
-    listing = alice.create()
-    alice.request(method, f"/{listing}", json=ALL_FIELDS)
-    record, row = alice.read(listing), get_row(running, listing)
-    assert {name: record[name] for name in VISIBLE_FIELDS} == VISIBLE_FIELDS
-    assert (row.district, row.latitude, row.longitude) == ("Te Aro", -41.29, 174.78)
-
-
-@pytest.mark.decision("G10")
-@pytest.mark.parametrize("flag", [True, False])
-@pytest.mark.parametrize("before", [True, False])
-def test_is_active_can_be_set_repeatedly(alice: Client, *, flag: bool, before: bool) -> None:
-    listing = alice.create(is_active=before)
-    for _ in range(2):
-        assert alice.patch(f"/{listing}", json={"is_active": flag}).status_code == 200
-        assert alice.read(listing)["is_active"] is flag
-
-
 @pytest.mark.decision("G5")
 @pytest.mark.parametrize(("name", "empty"), CLEARED.items())
 def test_null_clears_an_optional_field(alice: Client, name: str, empty: object) -> None:
@@ -67,16 +41,6 @@ def test_null_clears_an_optional_field(alice: Client, name: str, empty: object) 
     before = alice.read(listing)
     assert alice.patch(f"/{listing}", json={name: None}).status_code == 200
     assert {**alice.read(listing), "updated_at": None} == {**before, name: empty, "updated_at": None}
-
-
-@pytest.mark.decision("G11")
-def test_an_update_cannot_restore_a_listing(alice: Client, running: RunningService) -> None:
-    listing = alice.create()
-    alice.delete(f"/{listing}")
-    before = get_row(running, listing)
-    response = alice.patch(f"/{listing}", json={"is_active": True, "deleted_at": None})
-    assert response.status_code == 404
-    assert get_row(running, listing) == before
 
 
 @pytest.mark.decision("G6")
@@ -141,25 +105,11 @@ def editor(harness: Harness) -> Editor:
 
 
 @pytest.mark.decision("G7")
-def test_a_change_moves_updated_at_and_not_created_at(editor: Editor) -> None:
-    editor.clock.advance(100)
-    record = editor.edit(price=20)
-    assert (record["created_at"], record["updated_at"]) == ("2026-09-21 14:13:20", "2026-09-21 14:15:00")
-
-
-@pytest.mark.decision("G7")
 def test_the_same_value_again_changes_nothing(editor: Editor) -> None:
     before = editor.read()
     for name, value in ALL_FIELDS.items():
         editor.clock.advance(100)
         assert editor.edit(**{name: value}) == before, name
-
-
-@pytest.mark.decision("G18")
-def test_an_empty_object_changes_nothing(editor: Editor) -> None:
-    before = editor.read()
-    editor.clock.advance(100)
-    assert editor.edit() == before
 
 
 @pytest.mark.parametrize(
@@ -172,14 +122,3 @@ def test_a_record_that_is_sent_back_changes_nothing(harness: Harness, given: Map
     before = editor.read()
     editor.clock.advance(100)
     assert editor.edit(**before) == before
-
-
-@pytest.mark.decision("G7")
-def test_updated_at_never_goes_back_when_the_clock_does(editor: Editor) -> None:
-    editor.clock.advance(100)
-    editor.edit(title="Later")
-    editor.clock.advance(-3600)
-    record = editor.edit(title="Earlier")
-    assert (record["title"], record["updated_at"]) == ("Earlier", "2026-09-21 14:15:00")
-    editor.clock.advance(7200)
-    assert editor.edit(title="Last")["updated_at"] == "2026-09-21 15:15:00"

@@ -4,7 +4,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
@@ -12,6 +12,7 @@ from typing import NamedTuple, Self, TypeVar
 from tests.cli.commands import DEADLINE, Serving
 from tests.http.raw import Connection, request
 from tests.processes import has_ended, is_indexer
+from tests.waiting import until
 
 T = TypeVar("T")
 
@@ -131,15 +132,6 @@ def _children(task: Path) -> list[str]:
         return (task / "children").read_text("ascii").split()
     except (FileNotFoundError, ProcessLookupError):
         return []
-
-
-def until(condition: Callable[[], T]) -> T:
-    """Wait until the condition is true, and return its value. Fails after DEADLINE."""
-    deadline = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value
 
 
 @contextmanager

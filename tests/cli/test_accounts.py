@@ -218,11 +218,11 @@ def test_the_table_of_accounts_truncates_no_email(cli: Cli, alice: Data, bob: Da
     assert [row.split()[:3] for row in rows] == [["1", "alice", alice["email"]], ["2", "bob", bob["email"]]]
 
 
-def test_more_than_one_page_of_accounts_is_listed(tmp_path: Path, cli: Cli) -> None:
-    accounts = [{"name": "N", "email": f"n{number}@example.com"} for number in range(501)]
-    (tmp_path / "seed.json").write_text(json.dumps({"accounts": accounts}))
-    with Program(tmp_path).serve("--seed", "seed.json"):
-        assert len(cli.run_ok("account", "list", "--json").out.splitlines()) == 501
+def test_more_than_one_page_of_accounts_is_listed(cli: Cli, database: Path) -> None:
+    numbers = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 501)"
+    accounts = "INSERT INTO accounts (id, bucket, name, email, created_at) SELECT n, n, 'N', 'n' || n, 0 FROM numbers"
+    change(database, f"{numbers} {accounts}")
+    assert len(cli.run_ok("account", "list", "--json").out.splitlines()) == 501
 
 
 def test_show_counts_keys_and_listings(cli: Cli, alice: Data, service: Serving) -> None:

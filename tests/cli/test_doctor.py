@@ -23,11 +23,11 @@ from listings.store.sqlite.connections import open_writer
 from listings.store.sqlite.maintenance import migrate
 from tests.cli import terminal
 from tests.cli.commands import DEADLINE, PROGRAM, Cli, Data, Program, Serving
-from tests.cli.crowds import until
 from tests.cli.fixed_response import responding
 from tests.processes import run_program
 from tests.store import databases
 from tests.store.databases import change
+from tests.waiting import until
 
 CHECKS = [
     "settings",

@@ -104,12 +104,6 @@ def test_ids_are_positive_integers(cli: Cli, text: str) -> None:
     assert "<=x<=" not in cli.run_ok("account", "undo", "--help").out
 
 
-def test_a_value_that_is_not_given_is_a_hyphen(cli: Cli, alice: Data) -> None:
-    lines = cli.run_ok("account", "show", str(alice["id"])).out.splitlines()
-    shown = dict(line.split(maxsplit=1) for line in lines)
-    assert (shown["public_contact"], shown["disabled_at"]) == ("-", "-")
-
-
 @pytest.mark.parametrize("command", NEED_A_DATABASE)
 def test_a_missing_database_is_named_and_not_created(cli: Cli, command: list[str]) -> None:
     error = cli.get_error(*command)

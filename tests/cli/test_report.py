@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.commands import Cli, Data, Serving
-from tests.cli.crowds import until
+from tests.waiting import until
 
 
 @pytest.mark.usefixtures("charlie")

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 import httpx2
@@ -130,10 +130,10 @@ def test_a_verbose_demo_logs_every_request(tmp_path: Path) -> None:
     assert any("/healthz" in line for line in after)
 
 
-def test_a_rehearsing_demo_prints_a_curl_command_that_fails_once(tmp_path: Path) -> None:
-    with Program(tmp_path).serve("--demo", "--rehearse") as serving:
+def test_a_rehearsing_demo_prints_a_curl_command_that_fails_once(demo_program: Program) -> None:
+    with demo_program.serve("--demo", "--rehearse") as serving:
         command = find_curl_commands(serving)[-1]
-        assert [bash(command, tmp_path).split()[-1] for _ in range(2)] == ["503", "200"]
+        assert [bash(command, demo_program.folder).split()[-1] for _ in range(2)] == ["503", "200"]
 
 
 def test_a_plain_demo_does_not_rehearse(demo: Serving) -> None:
@@ -164,17 +164,25 @@ def test_all_files_of_the_demo_are_private(demo: Serving) -> None:
     assert [file.name for file in folder.iterdir() if file.stat().st_mode & 0o077] == []
 
 
+class StoppedDemo(NamedTuple):
+    """The folder of a demo, its URL and what it printed."""
+
+    folder: Path
+    base_url: str
+    output: str
+
+
 @pytest.fixture(scope="module")
-def stopped_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped_demo(tmp_path_factory: pytest.TempPathFactory) -> StoppedDemo:
     folder = tmp_path_factory.mktemp("stopped-demo")
     with Program(folder).serve("--demo") as serving:
         serving.stop()
-    return folder
+    return StoppedDemo(folder, serving.base_url, "\n".join(serving.lines))
 
 
 @pytest.fixture
-def demo_program(program: Program, stopped_demo: Path) -> Program:
-    shutil.copytree(stopped_demo / "data", program.folder / "data")
+def demo_program(program: Program, stopped_demo: StoppedDemo) -> Program:
+    shutil.copytree(stopped_demo.folder / "data", program.folder / "data")
     return program
 
 
@@ -187,18 +195,14 @@ def test_the_demo_has_twelve_listings_of_all_types(demo_program: Program) -> Non
     assert types.keys() == {"product", "service", "rental", "job"}
 
 
-def test_a_second_demo_has_the_same_data_and_output(program: Program) -> None:
-    with program.serve("--demo") as first:
-        key = demo_environment(program.folder)["API_KEY"]
-        created = first.create(key, "Old")
-        listed = first.http.get("/api/v1/listings", headers={"X-API-Key": key}).json()
-        first.stop()
-    with program.serve("--demo") as second:
-        assert second.read(key, created).json()["title"] == "Old"
-        assert second.http.get("/api/v1/listings", headers={"X-API-Key": key}).json() == listed
-        printed = [line.replace(second.base_url, first.base_url) for line in second.lines]
-        assert printed == first.lines
-        assert demo_environment(program.folder)["BASE_URL"] == second.base_url
+def test_a_second_demo_has_the_same_data_and_output(stopped_demo: StoppedDemo, demo_program: Program) -> None:
+    key = demo_environment(demo_program.folder)["API_KEY"]
+    listed = list_listings(demo_program.folder, key)
+    with demo_program.serve("--demo") as second:
+        printed = "\n".join(second.lines).replace(second.base_url, stopped_demo.base_url)
+        assert printed.replace(str(demo_program.folder), str(stopped_demo.folder)) == stopped_demo.output
+        assert demo_environment(demo_program.folder)["BASE_URL"] == second.base_url
+    assert list_listings(demo_program.folder, key) == listed
 
 
 def test_a_demo_does_not_create_paused_and_deleted_listings_again(demo_program: Program) -> None:
@@ -283,17 +287,13 @@ def test_the_address_can_be_set(tmp_path: Path, environment: str, flags: list[st
         assert serving.http.get("/healthz").status_code == 200
 
 
-def test_a_service_on_all_addresses_prints_a_usable_url(program: Program) -> None:
-    with program.serve("--demo", "--host", "0.0.0.0") as serving:  # noqa: S104 - tested here
-        assert serving.base_url.startswith("http://127.0.0.1:")
-        assert demo_environment(program.folder)["BASE_URL"] == serving.base_url
-
-
-def test_the_announced_url_has_the_path_of_the_base_url(tmp_path: Path) -> None:
-    program = Program(tmp_path, LISTINGS_BASE_URL="https://example.com/shop")
-    with program.serve("--demo") as serving:
+def test_the_announced_url_is_usable_and_has_the_path_of_the_base_url(demo_program: Program) -> None:
+    demo_program.environment["LISTINGS_BASE_URL"] = "https://example.com/shop"
+    with demo_program.serve("--demo", "--host", "0.0.0.0") as serving:  # noqa: S104 - tested here
         assert re.fullmatch("http://127.0.0.1:[0-9]+/shop", serving.base_url)
-        assert [bash(line, tmp_path).splitlines()[-1] for line in find_curl_commands(serving)] == ["200", "201", "200"]
+        assert demo_environment(demo_program.folder)["BASE_URL"] == serving.base_url
+        outputs = [bash(line, demo_program.folder) for line in find_curl_commands(serving)]
+        assert [output.splitlines()[-1] for output in outputs] == ["200", "201", "200"]
 
 
 def test_a_port_in_use_is_a_one_line_error(program: Program, service: Serving) -> None:

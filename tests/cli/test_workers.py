@@ -17,11 +17,12 @@ import httpx2
 import pytest
 
 from tests.cli.commands import DEADLINE, PROGRAM, Outcome, Program, Serving, clean_environment, demo_environment
-from tests.cli.crowds import PATH, ClientGroup, Worker, connections_to_each, list_workers, until
+from tests.cli.crowds import PATH, ClientGroup, Worker, connections_to_each, list_workers
 from tests.cli.test_memory_tuning import MAX_RESERVED, read_reserved_bytes
 from tests.cli.test_stop import READINESS, attempts, stored_ids, wait_until_refused
 from tests.http.raw import Connection, request
 from tests.telemetry.test_metrics import Scrape, find_metrics_url
+from tests.waiting import until
 
 pytestmark = pytest.mark.covers_programs
 
@@ -231,8 +232,8 @@ def test_a_worker_that_cannot_start_is_retried_once_a_second(many: Many) -> None
     many.url_file.write_text("invalid", "utf-8")
     started = time.monotonic()
     os.kill(min(many.workers).pid, signal.SIGKILL)
-    lines = many.log.until("A worker could not start; trying again: LISTINGS_DATABASE_URL_FILE must be", 4)
-    assert len(lines) <= 4 + (time.monotonic() - started)
+    lines = many.log.until("A worker could not start; trying again: LISTINGS_DATABASE_URL_FILE must be", 3)
+    assert len(lines) <= 3 + (time.monotonic() - started)
     assert many.serving.http.get("/healthz").status_code == 200
     many.url_file.write_text(DATABASE_URL, "utf-8")
     with connections_to_each(many.serving):

@@ -173,9 +173,34 @@ def test_a_batch_does_what_its_steps_do_one_by_one(
         actions = [choose_action(random, len(listings.all)) for _ in range(15)]
         ids, other_ids = listings.ids, others.ids
         together = listings.run(*(action(ids) for action in actions))
-        alone = [others.run_alone(action(other_ids)) for action in actions]
+        alone = [run_and_check_external_id(others, action(other_ids)) for action in actions]
         assert [outline(result) for result in together] == [outline(result) for result in alone]
         assert [outline(listing) for listing in listings.all] == [outline(listing) for listing in others.all]
+
+
+def run_and_check_external_id(account: AccountListings, step: Step) -> Any:
+    """Run a step alone. It fails if another listing that is not deleted has its external id, which the error names."""
+    holder = find_holder(account.all, step)
+    result = account.run_alone(step)
+    if isinstance(result, Problem) and result.code == "external_id_taken":
+        assert holder is not None
+        assert f"belongs to listing {holder}:" in result.message
+    else:
+        assert holder is None or isinstance(result, Problem)
+    return result
+
+
+def find_holder(listings: list[Listing], step: Step) -> int | None:
+    """Return the id of the listing that has the external id which a step would give to another one."""
+    wanted, own = None, None
+    if isinstance(step, AddStep):
+        wanted = step.new.external_id
+    elif isinstance(step, ChangeStep):
+        (before,) = (one for one in listings if one.id == step.listing_id)
+        after = msgspec.structs.replace(before, **step.decide(before))
+        wanted, own = after.external_id if after.deleted_at is None else None, before.id
+    held = (one.id for one in listings if one.deleted_at is None and one.external_id == wanted and one.id != own)
+    return next(held, None) if wanted is not None else None
 
 
 Action: TypeAlias = Callable[[list[int]], Step]

@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -344,68 +343,6 @@ def test_a_put_and_an_update_to_its_external_id_do_not_both_win(shop: Shop, run:
         assert not [result for (result,) in both[::2] if isinstance(result, Problem)]
         assert sum(not isinstance(result, Problem) for (result,) in both[1::2]) <= 1
         assert len(await shop.holders()) == 1
-
-    run(check())
-
-
-class Model:
-    """What the listings of an account should be: external id, price, and whether each is deleted."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, list[Any]] = {}
-
-    def holder(self, external_id: str | None) -> int | None:
-        found = (key for key, row in self.rows.items() if external_id and row[0] == external_id and not row[2])
-        return next(found, None)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_any_sequence_of_writes_equals_the_model(shop: Shop, run: Run, seed: int) -> None:
-    """Writes one after another, with few external ids, so that many clash."""
-    chance, model = random.Random(seed), Model()
-
-    async def step() -> None:
-        external_id, price = chance.choice(["A", "B", "C", None]), chance.randrange(100)
-        target = chance.choice([*model.rows]) if model.rows else None
-        kind = chance.choice(["add", "change", "delete", "restore", "put"])
-        holder = model.holder(external_id)
-        work: Any
-        if kind == "add" or target is None:
-            kind, work, taken = "add", partial(shop.add, external_id), holder
-        elif kind == "put" and external_id:
-            (result,) = await shop.run_batch(put(external_id, price_cents=price))
-            key = result if isinstance(result, int) else result.id
-            assert key == holder or (holder is None and key not in model.rows)
-            model.rows[key] = [external_id, price, False]
-            return
-        elif kind == "put":
-            return
-        else:
-            row = model.rows[target]
-            edits: dict[str, dict[str, Any]] = {"delete": DELETED, "restore": RESTORED}
-            values = edits.get(kind, {"external_id": external_id})
-            is_deleted = kind == "delete" or (kind == "change" and row[2])
-            claimed = external_id if kind == "change" else row[0]
-            taken = None if is_deleted or claimed is None else model.holder(claimed)
-            taken = None if taken == target else taken
-            work = partial(shop.change, target, **values)
-        if taken is not None:
-            assert str(taken) in await get_error(work())
-            return
-        result = await work()
-        if target is None or kind == "add":
-            model.rows[result] = [external_id, 0, False]
-        elif kind == "change":
-            model.rows[target][0] = external_id
-        else:
-            model.rows[target][2] = kind == "delete"
-
-    async def check() -> None:
-        for _ in range(120):
-            await step()
-        listings = await find_all(shop.store, shop.partition[1], ListingQuery(status="all"))
-        stored = {each.id: [each.external_id, each.price_cents, each.deleted_at is not None] for each in listings}
-        assert stored == model.rows
 
     run(check())
 

@@ -17,11 +17,11 @@ import pytest
 
 from listings.http.limits import ConnectionLimits
 from tests.cli.commands import DEADLINE
-from tests.cli.crowds import until
 from tests.harness import Cast, RunningService, cheap_passwords, unused_port
 from tests.processes import run_program
 from tests.site.tab import FORM_HEADERS, PASSWORD
 from tests.telemetry.test_metrics import Scrape
+from tests.waiting import until
 
 pytestmark = pytest.mark.uncovered
 

@@ -21,8 +21,8 @@ from tests.http.raw import Connection, assert_rejected, request
 LISTINGS = "/api/v1/listings"
 
 
-@pytest.fixture
-def failing(tmp_path: Path) -> Iterator[RunningService]:
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     class Failing:
         async def serve(self, exchange: Any) -> None:
             if exchange.path in {"/half", "/ended"}:
@@ -37,7 +37,7 @@ def failing(tmp_path: Path) -> Iterator[RunningService]:
                 await exchange.respond(200, b"content-length: 0\r\n", b"")
             raise RuntimeError("not handled by the application")
 
-    with RunningService(tmp_path) as service:
+    with RunningService(tmp_path_factory.mktemp("failing")) as service:
         service.replace_application(Failing())
         yield service
 

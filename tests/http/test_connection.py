@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,13 @@ class HostEcho:
         await exchange.respond(200, b"content-length: %d\r\n" % len(body), body)
 
 
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    with RunningService(tmp_path_factory.mktemp("echo")) as service:
+        service.replace_application(HostEcho())
+        yield service
+
+
 @pytest.mark.parametrize(
     ("line", "host"),
     [
@@ -256,18 +264,14 @@ class HostEcho:
         (b"GET //other/#a HTTP/1.1", b"localhost"),
     ],
 )
-def test_the_host_in_the_target_replaces_the_host_header(tmp_path: Path, line: bytes, host: bytes) -> None:
-    with RunningService(tmp_path) as service:
-        service.replace_application(HostEcho())
-        with Connection(service).send(line + b"\r\n" + HEAD + b"\r\n") as connection:
-            assert connection.read_response().body == host
+def test_the_host_in_the_target_replaces_the_host_header(echo: RunningService, line: bytes, host: bytes) -> None:
+    with Connection(echo).send(line + b"\r\n" + HEAD + b"\r\n") as connection:
+        assert connection.read_response().body == host
 
 
-def test_the_host_in_the_target_of_http_1_0_needs_no_host_header(tmp_path: Path) -> None:
-    with RunningService(tmp_path) as service:
-        service.replace_application(HostEcho())
-        with Connection(service).send(b"GET http://other/ HTTP/1.0\r\n\r\n") as connection:
-            assert connection.read_response().body == b"other"
+def test_the_host_in_the_target_of_http_1_0_needs_no_host_header(echo: RunningService) -> None:
+    with Connection(echo).send(b"GET http://other/ HTTP/1.0\r\n\r\n") as connection:
+        assert connection.read_response().body == b"other"
 
 
 def test_the_target_of_options_may_be_an_asterisk(running: RunningService) -> None:

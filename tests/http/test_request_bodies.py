@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from listings.domain.errors import Unavailable
 from listings.http import large_bodies
 from listings.http.body_files import REQUESTS, BodyFolder, Usage
 from listings.http.large_bodies import LARGE_BODY_BYTES, LargeBodies, ReceivedBody, Upload
-from tests.harness import TIMEOUT
 from tests.processes import list_open_files
+from tests.waiting import until_async
 
 PIECE = bytes(range(256)) * 64  # 16 KiB
 MIB = 1 << 20
@@ -170,9 +170,9 @@ def test_complete_bodies_wait_in_files_until_there_is_memory(bodies: LargeBodies
     async def work() -> None:
         done = asyncio.Event()
         tasks = [asyncio.create_task(process(1, done)) for _ in range(5)]
-        await wait_until(lambda: count_files(tmp_path) == 3)
+        await until_async(lambda: count_files(tmp_path) == 3)
         tasks += [asyncio.create_task(process(owner, done)) for owner in range(2, 20)]
-        await wait_until(lambda: len(finished) == 12 and count_files(tmp_path) == 11)
+        await until_async(lambda: len(finished) == 12 and count_files(tmp_path) == 11)
         assert finished == [1, 1, *range(2, 12)]  # 12 MiB, as each of the others has its first body
         done.set()
         await asyncio.gather(*tasks)
@@ -187,7 +187,7 @@ def test_a_body_that_is_cancelled_while_it_waits_takes_no_memory(bodies: LargeBo
             await bodies.wait_for_room(owner, 2 * MIB)
         body = await receive(bodies, 2, 10)
         waiting = asyncio.create_task(body.finish_receiving())
-        await wait_until(lambda: bodies.folder.total.files == 1)
+        await until_async(lambda: bodies.folder.total.files == 1)
         await asyncio.sleep(0)
         assert waiting.cancel()
         with suppress(asyncio.CancelledError):
@@ -209,9 +209,3 @@ def test_more_memory_for_a_request_is_refused_rather_than_awaited(bodies: LargeB
         body.release()
 
     asyncio.run(work())
-
-
-async def wait_until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not is_true():  # noqa: ASYNC110 - no event says so
-            await asyncio.sleep(0.005)

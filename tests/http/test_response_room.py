@@ -2,7 +2,6 @@
 
 import select
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,8 +13,9 @@ from listings.domain.errors import Unavailable
 from listings.http import byte_budget
 from listings.http.asgi import SHARED
 from listings.http.connection import unsent
-from tests.harness import TIMEOUT, RunningService
+from tests.harness import RunningService
 from tests.http.raw import Connection, request
+from tests.waiting import until
 
 MIB = 1024 * 1024
 PIECE = 64 * 1024
@@ -134,7 +134,7 @@ def test_room_returns_when_the_client_leaves(service: RunningService) -> None:
     with ExitStack() as stack:
         assert Unread(service, stack).get(f"/api/7/whole/200/{5 * MIB}", 2) == [200, 503]
     with ExitStack() as stack:
-        wait_until(lambda: Unread(service, stack).get(f"/api/7/whole/200/{5 * MIB}") == [200])
+        until(lambda: Unread(service, stack).get(f"/api/7/whole/200/{5 * MIB}") == [200])
 
 
 @pytest.mark.as_written
@@ -148,7 +148,7 @@ def test_only_owners_with_the_average_or_more_are_hurried(
         connections = [stack.enter_context(Connection(service, receive_buffer=4096)) for _ in range(3)]
         for connection, path in zip(connections, (f"/api/1/whole/200/{7 * MIB}", *LATE), strict=True):
             connection.send(request("GET", path))
-        wait_until(lambda: is_reset(connections[0]))
+        until(lambda: is_reset(connections[0]))
         assert [len(connection.read_response().body) for connection in connections[1:]] == [MIB, 2 * MIB]
 
 
@@ -162,10 +162,3 @@ def is_reset(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(connection.socket, select.POLLHUP)
     return bool(poll.poll(0))
-
-
-def wait_until(condition: Any) -> None:
-    end = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -15,9 +15,10 @@ from listings.http import byte_budget, throttle
 from listings.http.byte_budget import ByteBudget
 from listings.http.connection import protocol, unsent
 from listings.http.limits import ConnectionLimits
-from tests.api.test_large_lists import count_files, wait_for_closed_files
+from tests.api.test_large_lists import count_files
 from tests.harness import Cast, Person, RunningService
 from tests.http.raw import Connection, request
+from tests.waiting import until, until_async
 
 PATH = "/api/v1/listings"
 SMALL_BUFFER = 4096
@@ -206,7 +207,7 @@ def test_unread_bytes_of_an_account_are_limited(
             assert get_status(service, cast.alice, "/healthz")[0] == 200
             assert get_status(service, cast.alice, f"{PATH}?limit=1&type=job")[0] == 200
             assert get_status(service, cast.bob)[0] == 200
-        wait_until_ok(service, cast.alice)
+        until(lambda: get_status(service, cast.alice)[0] == 200)
 
 
 def test_beyond_the_limit_clients_that_do_not_read_are_dropped_soon(
@@ -221,7 +222,7 @@ def test_beyond_the_limit_clients_that_do_not_read_are_dropped_soon(
             fill(service, person)
         with request_without_reading(service, alice):
             assert get_status(service, bob) == (503, "1")
-            wait_until_ok(service, bob)
+            until(lambda: get_status(service, bob)[0] == 200)
 
 
 def test_a_client_that_leaves_during_a_large_list_releases_its_file(
@@ -233,17 +234,10 @@ def test_a_client_that_leaves_during_a_large_list_releases_its_file(
         fill(service, alice)
         with request_without_reading(service, alice):
             assert count_files(tmp_path) == 1
-        asyncio.run(wait_for_closed_files(tmp_path))
+        asyncio.run(until_async(lambda: count_files(tmp_path) == 0))
         assert service.connection_count == 0
 
 
 def count_responses(service: RunningService, person: Person) -> int:
     usage = service.run(lambda services: services.usage.get(person.account))
     return sum(usage.total.by_status.values())
-
-
-def wait_until_ok(service: RunningService, person: Person) -> None:
-    end = time.monotonic() + 10
-    while get_status(service, person)[0] != 200:
-        assert time.monotonic() < end
-        time.sleep(0.05)

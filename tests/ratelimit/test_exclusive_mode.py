@@ -16,10 +16,10 @@ from listings.ratelimit import mapped, mapped_file
 from listings.ratelimit.mapped import MappedLimiter
 from listings.ratelimit.mapped_file import MachineClock
 from listings.ratelimit.memory import MemoryLimiter
-from tests.harness import TIMEOUT
 from tests.ratelimit.conftest import Machine, Run
 from tests.ratelimit.locks import USERS, Lock, find_lock, first_log_file, is_exclusively_locked
 from tests.ratelimit.test_mapped import poll
+from tests.waiting import until_async
 
 DATABASE_ID = "d" * 32
 KEY = 5
@@ -40,19 +40,11 @@ async def maintained_limiter(
         await limiter.close()
 
 
-async def wait_for_exclusive_mode(database: Path) -> None:
-    for _ in range(TIMEOUT * 100):
-        if is_exclusively_locked(database):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("no process entered exclusive mode")
-
-
 async def start_maintenance(limiter: MappedLimiter, database: Path) -> "asyncio.Task[None]":
     """Start the maintenance and wait for exclusive mode. The maintenance runs only while the event loop does."""
     await limiter.check()
     maintenance = asyncio.create_task(limiter.run_maintenance())
-    await wait_for_exclusive_mode(database)
+    await until_async(lambda: is_exclusively_locked(database))
     return maintenance
 
 
@@ -67,7 +59,7 @@ def test_exclusive_mode_locks_no_key(run: Run, database: Path, machine: Machine)
     async def work() -> None:
         async with maintained_limiter(database, machine.clock()._replace(since_boot=since_boot)) as limiter:
             await limiter.hit(KEY)
-            await wait_for_exclusive_mode(database)
+            await until_async(lambda: is_exclusively_locked(database))
             await limiter.hit(KEY)
 
     run(work())
@@ -78,7 +70,7 @@ def test_a_newcomer_joins_and_both_count_together(run: Run, database: Path, mach
     async def work() -> list[RateLimitDecision]:
         async with maintained_limiter(database, machine.clock(), limit=3) as first:
             await first.check()
-            await wait_for_exclusive_mode(database)
+            await until_async(lambda: is_exclusively_locked(database))
             assert (await first.hit(KEY)).remaining == 2
             second = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
             decisions = [await second.hit(KEY), await first.hit(KEY), await second.hit(KEY), await first.hit(KEY)]
@@ -131,7 +123,7 @@ def test_the_remaining_process_returns_to_exclusive_mode(run: Run, database: Pat
             async with maintained_limiter(database, machine.clock()) as second:
                 await second.check()
                 assert find_lock(first_log_file(database), USERS) == SHARED
-            await wait_for_exclusive_mode(database)
+            await until_async(lambda: is_exclusively_locked(database))
             assert (await first.hit(KEY)).accepted
         assert find_lock(first_log_file(database), USERS) is None
 
@@ -146,10 +138,11 @@ def test_a_replaced_file_is_not_used_exclusively(
     async def work() -> tuple[RateLimitDecision, RateLimitDecision]:
         async with maintained_limiter(database, machine.clock(), limit=3) as small:
             await small.hit(KEY)
-            await wait_for_exclusive_mode(database)
+            await until_async(lambda: is_exclusively_locked(database))
             async with maintained_limiter(database, machine.clock(), limit=5_000) as large:
                 await large.hit(KEY)
-                await wait_for_exclusive_mode(database)  # of the new file; the old one is checked as often
+                # The lock is that of the new file; the old one is checked as often.
+                await until_async(lambda: is_exclusively_locked(database))
                 return await small.hit(KEY), await large.hit(KEY)
 
     assert [decision.remaining for decision in run(work())] == [0, 5_000 - 4]
@@ -160,7 +153,7 @@ def test_exclusive_mode_ends_with_its_maintenance(run: Run, database: Path, mach
         limiter = MappedLimiter(database, DATABASE_ID, 3, 60, machine.clock())
         await limiter.check()
         maintenance = asyncio.create_task(limiter.run_maintenance())
-        await wait_for_exclusive_mode(database)
+        await until_async(lambda: is_exclusively_locked(database))
         maintenance.cancel()
         await asyncio.wait([maintenance])
         assert find_lock(first_log_file(database), USERS) == SHARED
@@ -173,12 +166,12 @@ def test_a_newcomer_killed_while_joining_has_no_effect(run: Run, database: Path,
     async def work() -> None:
         async with maintained_limiter(database, machine.clock(), limit=2) as limiter:
             await limiter.check()
-            await wait_for_exclusive_mode(database)
+            await until_async(lambda: is_exclusively_locked(database))
             with first_log_file(database).open("r+b") as file:
                 os.pwrite(file.fileno(), struct.pack("Q", 2), 16)
             assert (await limiter.hit(KEY)).remaining == 1
             assert find_lock(first_log_file(database), USERS) == SHARED
-            await wait_for_exclusive_mode(database)
+            await until_async(lambda: is_exclusively_locked(database))
             assert struct.unpack_from("Q", first_log_file(database).read_bytes(), 16) == (0,)
             assert (await limiter.hit(KEY)).remaining == 0
 

@@ -29,17 +29,12 @@ from tests.ratelimit.conftest import Run
 from tests.ratelimit.locks import USERS, first_log_file
 from tests.redis_server import RedisServer
 from tests.tcp_proxy import run_fixed_responder, run_tcp_proxy
+from tests.waiting import until_async
 
 WORKERS_PAGE = Path(__file__).parents[2] / "docs" / "workers.md"
 KEY = 7
 LOCAL = "this machine, because Redis is unavailable"
 SHARED = "all machines that use this Redis"
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not condition():  # noqa: ASYNC110 - depends on another process
-            await asyncio.sleep(0.01)
 
 
 class Machine:
@@ -56,7 +51,7 @@ class Machine:
         return sum(decision.accepted for decision in decisions)
 
     async def wait_for_scope(self, scope: str) -> None:
-        await wait_until(lambda: self.limiter.scope == scope)
+        await until_async(lambda: self.limiter.scope == scope)
 
 
 StartMachine: TypeAlias = Callable[..., AbstractAsyncContextManager[Machine]]
@@ -110,7 +105,7 @@ def test_no_request_fails_while_redis_restarts(
                 await one.limiter.hit(KEY)
 
             clients = [asyncio.create_task(fetch()) for _ in range(64)]
-            await wait_until(lambda: responses >= 500)
+            await until_async(lambda: responses >= 500)
             server.kill()
             async with asyncio.timeout(TIMEOUT):
                 await asyncio.gather(*clients)
@@ -268,7 +263,7 @@ def test_a_hit_without_a_reply_is_counted_locally(
             wire.withholds_responses = True
             pending = asyncio.gather(*(one.limiter.hit(KEY) for _ in range(20)))
             await wire.withheld.wait()
-            await wait_until(lambda: count_in_redis(server, database_id) == 25)
+            await until_async(lambda: count_in_redis(server, database_id) == 25)
             wire.close()
             assert all(decision.accepted for decision in await pending)
             assert (one.local_count, count_in_redis(server, database_id)) == (20, 25)

@@ -1,6 +1,5 @@
 """The limiter in Redis: exactness across processes, stored keys, clock steps and changed limits."""
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -71,18 +70,6 @@ def test_processes_and_connections_get_exactly_the_limit(
     command = [sys.executable, "-m", "tests.ratelimit.redis_rush", redis_server.socket, uuid4().hex, *numbers]
     rushes = [subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) for _ in range(processes)]
     assert sum(int(process.communicate(timeout=TIMEOUT)[0]) for process in rushes) == 1_000
-
-
-def test_a_request_is_accepted_after_the_reported_reset(make_limiter: MakeLimiter, run: Run) -> None:
-    limiter = make_limiter(3, 1, real=True)
-    while (rejected := limiter.hit()).accepted:
-        pass  # until three hits fit into one second
-    assert rejected.remaining == 0
-    assert 0 < rejected.reset < 1
-    while not (decision := limiter.peek()).accepted:
-        assert decision.reset > 0
-        run(asyncio.sleep(decision.reset / 2 + 0.001))
-    assert limiter.hit().accepted
 
 
 def test_a_key_in_redis_is_bounded_and_expires(

@@ -19,9 +19,9 @@ from listings.service.mail import smtp
 from listings.service.mail.html import write_html
 from listings.wiring import build_mail_server
 from tests.certificates import create_certificate
-from tests.cli.crowds import until
 from tests.harness import Harness, RunningService, cheap_passwords, load_test_settings, unused_port
 from tests.mail_server import Mailbox, deliver, mail_flags, read_text, run_mail_server
+from tests.waiting import until
 
 HOUR, DAY = 3600, 24 * 3600
 PASSWORD = "wide rivers run 7"

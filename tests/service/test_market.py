@@ -1,7 +1,7 @@
 """The market: public listings, view counts, and background indexing."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -36,12 +36,6 @@ BOTS = (
     "Mozilla/5.0 HeadlessChrome/120.0",
     "Apache-HttpClient/4.5",
 )
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[Harness]:
-    with Harness(tmp_path) as harness:
-        yield harness
 
 
 def authenticate(harness: Harness, name: str = "alice") -> Caller:

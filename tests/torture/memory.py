@@ -1,4 +1,4 @@
-"""Measures the memory in use from within the process: the resident set changes only in steps of a mebibyte."""
+"""Measures memory: the resident set, and the bytes in use from within the process, which changes in smaller steps."""
 
 import ctypes
 import os
@@ -44,3 +44,17 @@ def start_measuring(file: Path) -> None:
 def read_used_bytes(file: Path) -> int:
     """Return the bytes that were last in use; 0 before the first measurement."""
     return int(file.read_bytes() or b"0") if file.exists() else 0
+
+
+def read_status_mib(pid: int, name: str) -> float:
+    """Return a value of the process's status in MiB; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name)), 0.0)
+
+
+def reset_peak(pid: int) -> None:
+    """Let the peak of a process's resident set, VmHWM, begin with its present size."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import run
-from time import monotonic, process_time, sleep
+from time import process_time
 
 import pytest
 from PIL import Image
@@ -17,9 +17,9 @@ from PIL import Image
 from listings.domain.errors import Problem, Unavailable
 from listings.service.pictures import processor as module
 from listings.service.pictures.processor import Processor
-from tests.harness import TIMEOUT
 from tests.pictures import draw, encode, noise, photo
 from tests.processes import has_ended
+from tests.waiting import until, until_async
 
 NAME = "0123456789abcdef0123456789abcdef"
 
@@ -43,13 +43,6 @@ def find_pid(processor: Processor) -> int:
     child = processor._process  # noqa: SLF001 - its life is tested
     assert child is not None
     return child.pid
-
-
-def wait_for_end(pid: int) -> None:
-    end = monotonic() + TIMEOUT
-    while not has_ended(pid):
-        assert monotonic() < end
-        sleep(0.01)
 
 
 def test_one_process_converts_many_pictures(processor: Processor, tmp_path: Path) -> None:
@@ -97,7 +90,7 @@ os.kill(os.getpid(), 9)
     (tmp_path / "upload").write_bytes(photo())
     done = run([sys.executable, "-c", program, str(tmp_path / "upload")], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL
-    wait_for_end(int(done.stdout))
+    until(lambda: has_ended(int(done.stdout)))
 
 
 def test_an_idle_process_ends(processor: Processor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +99,7 @@ def test_an_idle_process_ends(processor: Processor, tmp_path: Path, monkeypatch:
     async def convert() -> int:
         await process(processor, photo(), tmp_path)
         pid = find_pid(processor)
-        await asyncio.to_thread(wait_for_end, pid)
+        await until_async(lambda: has_ended(pid))
         await process(processor, photo(1), tmp_path, name="1" * 32)
         return pid
 

@@ -13,9 +13,9 @@ from listings.service.transfer.file_formats import Format
 from listings.site.console import costly
 from listings.site.console.transfer import encode as encode_pages
 from listings.site.context import CostlyPages
-from tests.cli.crowds import until
 from tests.harness import TIMEOUT, RunningService
 from tests.http.raw import Connection, request
+from tests.waiting import until
 
 PATH = "/api/v1/listings"
 SMALL_BUFFER = 4096

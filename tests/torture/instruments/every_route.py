@@ -22,7 +22,8 @@ from tests.http import timeouts
 from tests.http.raw import PATH, Connection, request
 from tests.http.test_deadlines import Timing, busy_neighbour, steady_client
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.instruments.expensive_requests import read_status_mib, run_when_idle
+from tests.torture.instruments.expensive_requests import run_when_idle
+from tests.torture.memory import read_status_mib, reset_peak
 from tests.torture.route_data import Data, Owner, prepare
 from tests.torture.routes import SMALL_BYTES, TABLE, Caller, Request, Route
 from tests.torture.services import ROOT, RestartableService
@@ -270,7 +271,7 @@ class Trial:
         with busy_neighbour() if self._is_timed else nullcontext():  # only latencies depend on it
             alone = self._measure(service, time_alone)
             start = read_status_mib(pid, "VmRSS")
-            Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
+            reset_peak(pid)
             during, peaks = [], [start]
             with self._attack(service, attack) as clients:
                 began = time.monotonic()

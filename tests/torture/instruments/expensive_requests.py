@@ -24,6 +24,7 @@ from tests.http.raw import PATH, AsyncConnection
 from tests.http.test_deadlines import Timing, busy_neighbour, steady_client
 from tests.postgres_server import PostgresServer
 from tests.torture.instrument import Instrument, Outcome, Scale
+from tests.torture.memory import read_status_mib, reset_peak
 from tests.torture.services import ROOT, RestartableService, create_people
 
 _LISTINGS, _TEXT = 60_000, "A lamp of brass. " * 300  # 5 kB each
@@ -128,15 +129,6 @@ async def index(folder: Path, url: str, person: Person) -> None:
             pass
 
 
-def read_status_mib(pid: int, name: str) -> float:
-    """Return a value of the process's status in MiB; 0 if it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name)), 0.0)
-
-
 def build_request(method: str, path: str, header: str, body: str = "") -> str:
     """Return a request of a client that closes its connection afterwards."""
     lines = (f"{method} {path} HTTP/1.1", "Host: localhost", header, f"Content-Length: {len(body)}")
@@ -228,7 +220,7 @@ class _Trial:
         """Measure the neighbour alone and during an attack."""
         pid = self.process.pid
         rest = read_status_mib(pid, "VmRSS")
-        Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
+        reset_peak(pid)
         neighbour = busy_neighbour() if self.is_timed else nullcontext()  # only latencies depend on it
         with neighbour, ThreadPoolExecutor(1) as thread:
             alone = self.measure(seconds.alone)

@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import repeat
-from pathlib import Path
 from typing import NamedTuple
 
 import uvloop
@@ -15,6 +14,7 @@ from tests.harness import TIMEOUT
 from tests.http import timeouts
 from tests.http.raw import PATH, AsyncConnection, ConnectionLostError, read_response
 from tests.torture.instrument import Instrument, Outcome, Scale
+from tests.torture.memory import read_status_mib, reset_peak
 from tests.torture.services import RestartableService, create_people
 
 _MEBIBYTE = 1024 * 1024
@@ -132,15 +132,6 @@ async def _yielding(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         await asyncio.sleep(0)
 
 
-def _read_status_mib(pid: int, name: str) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
-
-
-def _reset_peak(pid: int) -> None:
-    Path(f"/proc/{pid}/clear_refs").write_text("5", "ascii")
-
-
 async def _work(
     service: RestartableService, key: str, kinds: Sequence[OversizedRequest], repetitions: int, concurrent: int
 ) -> tuple[str, list[str]]:
@@ -149,10 +140,10 @@ async def _work(
     pid, connection = service.process.pid, AsyncConnection(service.port, key)
     for _ in range(20):  # load the code first, so that its memory does not count
         await connection.fetch("POST", PATH, {"title": "Lamp", "content": "Bright."})
-    before, failures, sent = _read_status_mib(pid, "VmRSS"), [], 0
+    before, failures, sent = read_status_mib(pid, "VmRSS"), [], 0
     peaks: dict[str, float] = {}
     for request in kinds:
-        _reset_peak(pid)
+        reset_peak(pid)
         for _ in range(repetitions):
             found = await asyncio.gather(
                 *(_send(service, key, request) for _ in range(concurrent)), return_exceptions=True
@@ -161,7 +152,7 @@ async def _work(
             sent += concurrent
             if service.process.has_ended:
                 return f"{sent:,} requests", [*failures, f"{request.name}: the process has ended: {service.read_log()}"]
-        peaks[request.name] = _read_status_mib(pid, "VmHWM") - before
+        peaks[request.name] = read_status_mib(pid, "VmHWM") - before
         if peaks[request.name] > _MAX_GROWTH_MIB:
             failures.append(f"{request.name}: the process grew by {peaks[request.name]:.0f} MiB")
     worst = max(peaks, key=peaks.__getitem__)

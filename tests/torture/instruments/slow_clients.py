@@ -12,13 +12,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.http import timeouts
 from tests.http.raw import PATH, AsyncConnection
 from tests.http.test_deadlines import GRACE, Timing, busy_neighbour, steady_client
 from tests.torture.instrument import Instrument, Outcome, Scale
+from tests.torture.memory import read_status_mib
 from tests.torture.services import ROOT, RestartableService, create_people
 
 CLIENTS_PER_KIND = 1000
@@ -97,7 +97,7 @@ def _run_good_clients(service: RestartableService, key: str, seconds: float) -> 
 
 def _run_round(service: RestartableService, key: str, clients: int) -> Round:
     assert service.process is not None
-    status = Path(f"/proc/{service.process.pid}/status")
+    pid = service.process.pid
     command = [
         sys.executable,
         "-m",
@@ -109,13 +109,13 @@ def _run_round(service: RestartableService, key: str, clients: int) -> Round:
         str(_TIMEOUT_SECONDS),
         str(_ARRIVAL_SECONDS),
     ]
-    before = _read_status_mib(status, "VmRSS")
+    before = read_status_mib(pid, "VmRSS")
     with busy_neighbour():
         alone = _find_slowest(_run_good_clients(service, key, _ROUND_SECONDS / 3))
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as slow:
             with_slow = _find_slowest(_run_good_clients(service, key, _ROUND_SECONDS))
             out, _ = slow.communicate(timeout=120)
-    return Round(alone, with_slow, json.loads(out), _read_status_mib(status, "VmHWM") - before)
+    return Round(alone, with_slow, json.loads(out), read_status_mib(pid, "VmHWM") - before)
 
 
 def _run_storm(service: RestartableService, key: str) -> Storm:
@@ -126,11 +126,6 @@ def _run_storm(service: RestartableService, key: str) -> Storm:
         during = _run_good_clients(service, key, _STORM_SECONDS)
         out, _ = storm.communicate(timeout=120)
     return Storm(alone, during, json.loads(out))
-
-
-def _read_status_mib(status: Path, name: str) -> float:
-    lines = status.read_text("ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
 async def _prepare(service: RestartableService, key: str) -> None:
