@@ -254,7 +254,10 @@ def plan_revert(
     for name, field in fields.items():
         if field.origin is None:
             continue
-        value = _get_value(name, field.origin, values, now)
+        if field.origin.is_creation:
+            value: Value = int(now) if name == "deleted_at" else False
+        else:
+            value = values[field.origin.key][name]
         is_deleted = field.origin.is_creation and name == "deleted_at" and listing.deleted_at is not None
         if is_deleted or getattr(listing, name) == value:
             continue
@@ -275,12 +278,6 @@ def plan_revert(
     last = max((edit.source.edit_revision for edit in kept.values()), default=0)
     conflicts = [Conflict("changed_later", sorted(kept), last)] if kept else []
     return RevertPlan(listing, _complete(listing, changes, now), conflicts)
-
-
-def _get_value(name: str, origin: Edit, values: Mapping[EditKey, ListingChange], now: float) -> Value:
-    if origin.is_creation:
-        return int(now) if name == "deleted_at" else False
-    return values[origin.key][name]
 
 
 def _complete(listing: Listing, changes: dict[str, Value], now: float) -> ListingChange:
@@ -330,19 +327,13 @@ class RevertPosition(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A listing that a revert may change, and the newest change of it that is undone: its change set and number.
+    """A listing that a revert may change. Its position is that of the newest change of it that is undone.
 
     The number of a create is the negative id of the listing.
     """
 
-    edit_revision: int
-    number: int
+    position: RevertPosition
     listing_id: int
-
-    @property
-    def position(self) -> RevertPosition:
-        """The position after this listing."""
-        return RevertPosition(self.edit_revision, self.number)
 
 
 class RevertStep(NamedTuple):
@@ -451,19 +442,16 @@ class RevertPreview(msgspec.Struct):
                 self.freed.add(listing.id)
             if claimed is not None:
                 self.taken[claimed] = listing.id
-            if not plan.is_ahead:
-                self.handled.add(listing.id)
-                self._show(plan, now)
-
-    def _show(self, plan: RevertPlan, now: int) -> None:
-        listing = plan.listing
-        after = {name: value for name, value in plan.changes.items() if name != "updated_at"}
-        if after and len(self.changes) < _MAX_SHOWN:
-            before = {name: getattr(listing, name) for name in after}
-            self.characters += sum(len(str(value)) for values in (before, after) for value in values.values())
-            if self.characters <= _MAX_SHOWN_CHARACTERS:
-                source = (now, 0, "reverted", None, None)
-                self.changes.append(Change(0, 0, listing.id, *source, listing.external_id, before, after))
-        for conflict in plan.conflicts[: _MAX_SHOWN - len(self.conflicts)]:
-            number = len(self.conflicts) + 1
-            self.conflicts.append(RevertConflict(number, listing.id, listing.external_id, *conflict))
+            if plan.is_ahead:
+                continue
+            self.handled.add(listing.id)
+            after = {name: value for name, value in plan.changes.items() if name != "updated_at"}
+            if after and len(self.changes) < _MAX_SHOWN:
+                before = {name: getattr(listing, name) for name in after}
+                self.characters += sum(len(str(value)) for values in (before, after) for value in values.values())
+                if self.characters <= _MAX_SHOWN_CHARACTERS:
+                    source = (now, 0, "reverted", None, None)
+                    self.changes.append(Change(0, 0, listing.id, *source, listing.external_id, before, after))
+            for conflict in plan.conflicts[: _MAX_SHOWN - len(self.conflicts)]:
+                number = len(self.conflicts) + 1
+                self.conflicts.append(RevertConflict(number, listing.id, listing.external_id, *conflict))

@@ -19,7 +19,6 @@ from listings.domain.reverts import (
     RevertPosition,
     RevertPreview,
     RevertRequest,
-    RevertScope,
     RevertStep,
 )
 from listings.domain.timestamps import DAY_SECONDS
@@ -102,7 +101,12 @@ class Reverts:
             return Started(earlier, replayed=True)
         record = build_idempotency_record(options, now)
         scope, _ = await self._find_scope(account_id, request)
-        found = await self._scan_first(partition, scope)
+        found = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
+        for _ in range(_MAX_FIRST_SCANS - 1):
+            if found.is_last or len(found.candidates) > MAX_FIRST_LISTINGS:
+                break
+            following = await self._store.scan_revert(*partition, scope, found.end)
+            found = following._replace(start=found.start, candidates=[*found.candidates, *following.candidates])
         step = found.cut(found.start, MAX_FIRST_LISTINGS)
         begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
         if isinstance(begun, Revert):
@@ -195,25 +199,12 @@ class Reverts:
 
     async def _find_scope(self, account_id: int, request: RevertRequest) -> FoundScope:
         if request.kind == "key":
-            await self._require_key(account_id, request)
+            keys = {key.id for key in await self._store.list_keys(account_id)}
+            if request.subject not in keys | {CONSOLE, OPERATOR}:
+                raise Problem("change_not_found", f"There is no key with the id {request.subject}")
+            if request.since > self._clock() + _CLOCK_SECONDS:
+                raise Problem("invalid_request", "since must not be in the future. Times are in UTC")
+            if request.since < self._clock() - self._days * DAY_SECONDS:
+                stored = f"the last {self._days} days, for which changes are stored"
+                raise Problem("changes_gone", f"since must be within {stored}")
         return await self._store.find_revert_scope(bucket_of(account_id), account_id, request)
-
-    async def _require_key(self, account_id: int, request: RevertRequest) -> None:
-        keys = {key.id for key in await self._store.list_keys(account_id)}
-        if request.subject not in keys | {CONSOLE, OPERATOR}:
-            raise Problem("change_not_found", f"There is no key with the id {request.subject}")
-        if request.since > self._clock() + _CLOCK_SECONDS:
-            raise Problem("invalid_request", "since must not be in the future. Times are in UTC")
-        if request.since < self._clock() - self._days * DAY_SECONDS:
-            raise Problem(
-                "changes_gone", f"since must be within the last {self._days} days, for which changes are stored"
-            )
-
-    async def _scan_first(self, partition: tuple[int, int], scope: RevertScope) -> RevertStep:
-        scan = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
-        for _ in range(_MAX_FIRST_SCANS - 1):
-            if scan.is_last or len(scan.candidates) > MAX_FIRST_LISTINGS:
-                break
-            following = await self._store.scan_revert(*partition, scope, scan.end)
-            scan = following._replace(start=scan.start, candidates=[*scan.candidates, *following.candidates])
-        return scan

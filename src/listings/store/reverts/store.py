@@ -29,10 +29,10 @@ from listings.domain.reverts import (
     RevertStep,
 )
 from listings.store import change_sql, member_sql, sql
-from listings.store.mapping import Partition
+from listings.store.mapping import ChangeState, Partition
 from listings.store.reverts import scan
 from listings.store.reverts import sql as revert_sql
-from listings.store.reverts.plans import HoldersChangedError, PlanOptions, Plans, build_scope, plan_step
+from listings.store.reverts.plans import HoldersChangedError, Planner, Plans, build_scope
 from listings.store.scripts import audit, listings
 from listings.store.scripts.bulk import update_many
 from listings.store.scripts.changes import ChangeSet, measure_change
@@ -70,8 +70,10 @@ class ScriptedRevertStore(ScriptedStore):
 
         It ends early if the values are large.
         """
-        options = PlanOptions(scope, self.engine.limits, now, preview=preview)
-        plans = await self._run_reads(lambda tx: plan_step(tx, (bucket, account_id), step, options))
+        limits = self.engine.limits
+        plans = await self._run_reads(
+            lambda tx: Planner(tx, (bucket, account_id), scope, limits, now, preview=preview).plan_step(step)
+        )
         preview.add(plans.planned, plans.growth, now)
         return plans.done
 
@@ -107,14 +109,13 @@ class ScriptedRevertStore(ScriptedStore):
                 if earlier is not None:
                     return int(earlier)
             unfinished = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
-            if unfinished:
-                running = f"Revert {unfinished[0][0]} is still running"
-                raise Problem(
-                    "revert_running", f"{running}, and an account can have only one at a time: try again later"
-                )
-            await scan.require_stored(tx, partition, scope.first)
-            options = PlanOptions(scope, self.engine.limits, actor.moment)
-            plans = await plan_step(tx, partition, step, options, partial(self._lock_step, tx, partition))
+            for revert_id, _ in unfinished:
+                advice = "an account can have only one at a time: try again later"
+                raise Problem("revert_running", f"Revert {revert_id} is still running, and {advice}")
+            state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+            scan.require_retained(scope.first, state.purged_revision, [])
+            planner = Planner(tx, partition, scope, self.engine.limits, actor.moment)
+            plans = await planner.plan_step(step, partial(self._lock_step, tx, partition))
             key = RevertKey(*partition, await tx.get(int, revert_sql.RAISE_LAST_REVERT, partition))
             begun = Revert(key, scope, actor.key_id, actor.moment, step.start, RevertCounts(), None)
             await tx.fetch(revert_sql.ADD_REVERT, (*key, *astuple(scope), actor.key_id, actor.moment, *step.start))
@@ -149,8 +150,8 @@ class ScriptedRevertStore(ScriptedStore):
             revert = _build_revert(*columns)
             if revert.position != step.start:
                 return None
-            options = PlanOptions(revert.scope, self.engine.limits, now, key, revert.group_id)
-            plans = await plan_step(tx, key[:2], step, options, partial(self._lock_step, tx, key[:2]))
+            planner = Planner(tx, key[:2], revert.scope, self.engine.limits, now, key, revert.group_id)
+            plans = await planner.plan_step(step, partial(self._lock_step, tx, key[:2]))
             return await self._write_step(tx, revert, step, plans, now, revision)
 
         return await self._run_step(advance)
@@ -171,11 +172,10 @@ class ScriptedRevertStore(ScriptedStore):
 
     async def page_revert_conflicts(self, key: RevertKey, after: int, count: int) -> list[RevertConflict]:
         """Return at most `count` conflicts of a revert with numbers above `after`, in their order."""
+        found = await self._fetch(revert_sql.PAGE_CONFLICTS, *key, after, count)
         return [
             RevertConflict(number, listing_id, external_id, reason, _decode_names(fields), subject)
-            for number, listing_id, external_id, reason, fields, subject in await self._fetch(
-                revert_sql.PAGE_CONFLICTS, *key, after, count
-            )
+            for number, listing_id, external_id, reason, fields, subject in found
         ]
 
     async def list_running_reverts(self, worker: bytes, now: int) -> list[Revert]:
@@ -236,8 +236,8 @@ class ScriptedRevertStore(ScriptedStore):
 
 
 def _build_revert(*row: Any) -> Revert:  # noqa: ANN401 - REVERT_COLUMNS
-    bucket, account_id, revert_id, *scope, actor, started_at, edit_revision, number = row[:-5]
-    reverted, unchanged, conflicts, finished_at, group_id = row[-5:]
+    *head, edit_revision, number, reverted, unchanged, conflicts, finished_at, group_id = row
+    bucket, account_id, revert_id, *scope, actor, started_at = head
     key, position = RevertKey(bucket, account_id, revert_id), RevertPosition(edit_revision, number)
     counts = RevertCounts(reverted, unchanged, conflicts)
     return Revert(key, build_scope(scope), actor, started_at, position, counts, finished_at, group_id)
