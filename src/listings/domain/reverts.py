@@ -76,10 +76,7 @@ class RevertScope(msgspec.Struct, frozen=True):
 
 
 class Edit(NamedTuple):
-    """A change of a listing. A create has the `CREATION_FIELDS`, and the number 0.
-
-    `undoes`: what the earlier revert undoes that wrote it, if a revert did.
-    """
+    """A change of a listing, or its create, with the number 0. `undoes`: what the revert undoes that wrote it."""
 
     source: ChangeSource
     number: int
@@ -111,10 +108,7 @@ class FieldHistory(msgspec.Struct):
 
 
 class Conflict(NamedTuple):
-    """Fields that a revert leaves as they are, and the reason.
-
-    `subject` is the change set that changed them later, or the listing that has the external id.
-    """
+    """Fields that a revert leaves as they are, and why. `subject`: the later change set, or the holder of the id."""
 
     reason: ConflictReason
     fields: Sequence[str]
@@ -317,20 +311,14 @@ class RevertKey(NamedTuple):
 
 
 class RevertPosition(NamedTuple):
-    """How far a revert has come: it continues with the changes of a change set that have lower numbers.
-
-    It goes from the newest change to the oldest, so what remains is less than the position.
-    """
+    """How far a revert has come, from the newest change to the oldest: the rest is less than the position."""
 
     edit_revision: int
     number: int = MAX_ID
 
 
 class Candidate(NamedTuple):
-    """A listing that a revert may change. Its position is that of the newest change of it that is undone.
-
-    The number of a create is the negative id of the listing.
-    """
+    """A listing to revert, at its newest change. The number of a create is the negative id of the listing."""
 
     position: RevertPosition
     listing_id: int
@@ -360,10 +348,7 @@ class RevertStep(NamedTuple):
 
 
 class RevertCounts(msgspec.Struct, frozen=True):
-    """The number of listings that were reverted completely, the number that needed no change, and that of conflicts.
-
-    Every other listing of the revert has a conflict.
-    """
+    """The listings that were reverted completely, those without a change, and the conflicts, which all others have."""
 
     reverted: int = 0
     unchanged: int = 0

@@ -110,10 +110,7 @@ DEFAULTS = Options()
 
 
 class Services:
-    """All use cases, by subject, over one store, one rate limiter and one clock.
-
-    `limiter` is None if there is no rate limit, and `clock` returns seconds since 1970.
-    """
+    """All use cases, by subject. `limiter` is None without a rate limit, and `clock` returns seconds since 1970."""
 
     def __init__(
         self,

@@ -83,10 +83,7 @@ class Accounts:
             page = await self._store.page_accounts(page[-1].id, _PAGE_SIZE)
 
     async def disable(self, reference: str) -> Account:
-        """Disable an account: reject its keys until it is enabled, and end its sessions permanently.
-
-        Disabling it again does not change `disabled_at`.
-        """
+        """Disable an account, unless it is: reject its keys until it is enabled, and end its sessions permanently."""
         now = int(self._clock())
         # Sessions end before and after the change: if the process stops after the change, without the second call, the
         # sessions must not be valid again when the account is enabled.
@@ -107,10 +104,7 @@ class Accounts:
         return account
 
     async def set_plan(self, reference: str, plan_expires_at: int | None) -> Account:
-        """Set the end of the Business plan, which may be in the past. None removes the plan.
-
-        A seller whose plan is started or extended gets an email.
-        """
+        """Set the end of the plan, past or not, or remove it with None. A start or extension sends an email."""
         compose = partial(self._composer.compose_plan_started, amount="")
         return await self._change(reference, lambda _: {"plan_expires_at": plan_expires_at}, compose)
 
@@ -148,10 +142,7 @@ class Accounts:
         return await self._change(reference, lambda _: {"name": name})
 
     async def set_public_contact(self, account: Account, contact: str) -> None:
-        """Set the email address, phone number or URL that buyers see; "" shows none.
-
-        Raises Problem: invalid_request, account_disabled.
-        """
+        """Set the email, phone number or URL that buyers see. Raises Problem: invalid_request, account_disabled."""
         contact = contact.strip()
         if contact and not (contact.isprintable() and _PUBLIC_CONTACT.fullmatch(contact)):
             message = "Enter an email address, a phone number, or a URL like https://shop.example"

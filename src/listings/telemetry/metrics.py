@@ -1,7 +1,4 @@
-"""All metrics of the service, for Prometheus (documented in docs/metrics.md).
-
-No label has a value that a client can choose: routes are patterns, and unknown methods are "other".
-"""
+"""All metrics of the service, for Prometheus (docs/metrics.md). Clients can choose no value of a label."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -91,10 +88,7 @@ class _FamilyCollector(Collector):
 
 
 class Metrics:
-    """All metrics of one process.
-
-    A scrape runs in a separate thread, so the functions that it calls must only read.
-    """
+    """All metrics of one process. Scrapes run in threads of their own, so what they call must only read."""
 
     def __init__(self, database: Path, get_last_backup: Callable[[], int | None] | None = None) -> None:
         """`database` is the file whose size is reported, along with that of its WAL, and the free space of its disk.

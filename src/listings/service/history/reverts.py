@@ -115,10 +115,7 @@ class Reverts:
         return Started(await self.get(account_id, begun), replayed=True)
 
     async def find_earlier(self, account_id: int, options: WriteOptions) -> Revert | None:
-        """Return the revert that was started with the idempotency key, or None.
-
-        Raises Problem("idempotency_key_reused") if the key was used for a different request.
-        """
+        """Return the revert started with the idempotency key, or None. Raises Problem("idempotency_key_reused")."""
         record = build_idempotency_record(options, int(self._clock()))
         if record is None:
             return None
@@ -141,10 +138,7 @@ class Reverts:
         return await self._store.page_revert_conflicts(revert.key, after, count)
 
     async def run(self) -> None:
-        """Continue all enabled accounts' unfinished reverts in turn, except those that another process works on.
-
-        About once a second, it looks for reverts that were started meanwhile.
-        """
+        """Continue all enabled accounts' unfinished reverts in turn, also those started meanwhile."""
         running = await self._list_new([])
         while running:
             second = int(self._clock())

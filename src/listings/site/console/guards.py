@@ -184,10 +184,7 @@ def body_of(request: Request) -> ReceivedBody:
 
 
 def parse_form(body: bytes) -> FormData:
-    """Return the fields of a URL-encoded form.
-
-    Raises Problem("malformed_request") if there are too many, or a large one has an invalid escape such as "%zz".
-    """
+    """Return the fields of a URL-encoded form. Raises Problem("malformed_request")."""
     if body.count(b"&") >= MAX_FIELDS:
         raise Problem("malformed_request", f"A form must have at most {MAX_FIELDS} fields")
     pairs = [field.partition(b"=") for field in body.split(b"&") if field]
@@ -209,10 +206,7 @@ def _unquote(value: bytes) -> str:
 
 
 def get_text(form: FormData, name: str) -> str:
-    """Return the value of a field, or "" if it is missing or a file.
-
-    A value that is longer than any may be is cut, so that the page of its error is not large.
-    """
+    """Return the value of a field, or "" if it is missing or a file. One that is much too long is cut."""
     value = form.get(name, "")
     return value[:_MAX_TEXT_LENGTH] if isinstance(value, str) else ""
 
@@ -258,10 +252,7 @@ def redirect(path: str, **parameters: str) -> Response:
 
 
 def redirect_with_notice(request: Request, path: str, notice: str, change: int | None = None) -> Response:
-    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0".
-
-    The notice offers to undo a change set, or the bulk change with this first change set.
-    """
+    """Redirect to a page that shows a notice or bulk change ("pause.3.0") once, and offers to undo its change set."""
     return cookies.set_flash(request, redirect(path), notice, change)
 
 

@@ -43,10 +43,7 @@ class HoldersChangedError(Exception):
 
 
 class Plans(NamedTuple):
-    """The plans of a step, of which the first `done` candidates are planned, and the growth of the account by them.
-
-    `edit_revision` is that of the account before the step.
-    """
+    """The plans of the first `done` candidates of a step, with the growth of the account and its revision before."""
 
     planned: list[RevertPlan]
     done: int

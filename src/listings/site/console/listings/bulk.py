@@ -32,10 +32,7 @@ _ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
 
 class BulkForm(NamedTuple):
-    """An action on the listings with `ids`, or on all that match the search and have lower ids than `below`.
-
-    A form with the same `form_id` and `digest` takes effect once.
-    """
+    """An action on `ids`, or on all that match, with ids less than `below`. A form with the same id acts once."""
 
     search: Search
     ids: list[int]
