@@ -239,18 +239,16 @@ def plan_revert(
 ) -> RevertPlan:
     """Return what to write to a listing.
 
-    `fields` is what `read_history` returns for its edits since the first one that is reverted, and `values` has the
-    values from before each edit in `list_needed`. Unless `overwrite` is set, a field that another edit changed later is
-    a conflict. So is a later edit of any field, if this revert would delete the listing.
+    `fields` is from `read_history`, and `values` from before each edit in `list_needed`. Without `overwrite`, a field
+    with a later edit is a conflict, and so is a later edit of any field if this revert would delete the listing.
     """
     changes: dict[str, Value] = {}
     kept: dict[str, Edit] = {}
     for name, field in fields.items():
         if field.origin is None:
             continue
-        if field.origin.is_creation:
-            value: Value = int(now) if name == "deleted_at" else False
-        else:
+        value: Value = int(now) if name == "deleted_at" else False
+        if not field.origin.is_creation:
             value = values[field.origin.key][name]
         is_deleted = field.origin.is_creation and name == "deleted_at" and listing.deleted_at is not None
         if is_deleted or getattr(listing, name) == value:
@@ -266,8 +264,7 @@ def plan_revert(
             kept[name] = later
     if "deleted_at" in kept:
         if any(edit.is_creation for edit in fields["deleted_at"].undone):
-            changes.clear()
-            kept = {"deleted_at": kept["deleted_at"]}
+            changes, kept = {}, {"deleted_at": kept["deleted_at"]}
         changes.pop("is_active", None)
     last = max((edit.source.edit_revision for edit in kept.values()), default=0)
     conflicts = [Conflict("changed_later", sorted(kept), last)] if kept else []

@@ -204,9 +204,6 @@ class Services:
 
     async def run_background_tasks(self) -> None:
         """Run the background tasks until cancelled."""
-        await run_tasks(self._list_tasks(), self._options.pause)
-
-    def _list_tasks(self) -> list[Task]:
         purges = (
             self.listings.purge_idempotency_records,
             self.market.purge_views,
@@ -240,7 +237,7 @@ class Services:
         if self._options.market_open:
             tasks.append(Task(background_tasks.STAMP_SECONDS, [self.market.stamp]))
             tasks.append(Task(background_tasks.STATE_SECONDS, [self.market.watch_index]))
-        return tasks
+        await run_tasks(tasks, self._options.pause)
 
     async def write_pending(self) -> None:
         """Store the counts and times that are still in memory."""

@@ -57,10 +57,11 @@ def _omit_unknown(data: dict[str, T]) -> dict[str, T]:
 
 def _job(listing: Listing) -> dict[str, Any]:
     address = _postal_address(listing)
+    paragraphs = presentation.split_paragraphs(listing.content[:_MAX_DESCRIPTION])
     return {
         "@type": "JobPosting",
         "title": listing.title,
-        "description": _write_html(listing.content[:_MAX_DESCRIPTION]),
+        "description": "".join(f"<p>{'<br>'.join(map(escape, lines))}</p>" for lines in paragraphs),
         "datePosted": presentation.timestamp_to_iso(listing.created_at),
         "occupationalCategory": listing.category,
         "jobLocation": _omit_unknown({"@type": "Place", "address": address, "geo": _coordinates(listing)})
@@ -80,10 +81,6 @@ def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
     if unit is not None:
         offer["priceSpecification"] = {"@type": "UnitPriceSpecification", **price, "unitCode": unit}
     return offer
-
-
-def _write_html(text: str) -> str:
-    return "".join(f"<p>{'<br>'.join(map(escape, lines))}</p>" for lines in presentation.split_paragraphs(text))
 
 
 def _salary(listing: Listing) -> dict[str, Any] | None:

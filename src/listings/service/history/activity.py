@@ -59,7 +59,15 @@ class Activity:
         page = merged[:count]
         if len(merged) <= count and creates.is_complete:
             return ActivityPage(page)
-        return ActivityPage(page, _build_cursor(page, merged, start, creates))
+        revision, number, last_id = start
+        for event in page:
+            if event.kind == "created":
+                last_id = event.subject
+            else:
+                revision, number = event.revision, event.number
+        if len(page) == len(merged):  # the page has all events found, so the next scan starts where this one ended
+            last_id = creates.last_id
+        return ActivityPage(page, ActivityCursor(revision, number, last_id))
 
     async def _find_creates(self, partition: tuple[int, int], before_id: int, count: int, oldest: int) -> "_Creates":
         # Creates that were not part of a batch or an import have no stored events.
@@ -220,12 +228,3 @@ def _build_event(creation: Creation) -> Event:
         detail="",
         change=creation.change or 0,
     )
-
-
-def _build_cursor(page: list[Event], merged: list[Event], start: ActivityCursor, creates: _Creates) -> ActivityCursor:
-    stored = [event for event in page if event.kind != "created"]
-    created = [event for event in page if event.kind == "created"]
-    revision, number = (stored[-1].revision, stored[-1].number) if stored else (start.revision, start.number)
-    if len(page) == len(merged):  # the page has all events found, so the next scan starts where this one ended
-        return ActivityCursor(revision, number, creates.last_id)
-    return ActivityCursor(revision, number, created[-1].subject if created else start.listing_id)

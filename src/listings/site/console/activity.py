@@ -67,7 +67,8 @@ class _HistoryEntry(NamedTuple):
 @costly("pages of changes")
 async def _show_activity(request: Request, member: Member) -> Response:
     services = site_of(request).services
-    before = _parse_cursor(request.query_params.get("before", ""))
+    found = _CURSOR.fullmatch(request.query_params.get("before", ""))
+    before = ActivityCursor(*(min(int(part), _MAX_CURSOR_VALUE) for part in found.groups())) if found else None
     page = await services.activity.list_page(member.account, before, _PAGE_SIZE)
     cursor = page.next_cursor
     return console_page(
@@ -142,17 +143,14 @@ def _add_changes(
         what, rest = (text.replace(_PAUSED_OR_RESUMED, state) for text in (entry.what, entry.rest))
         entry = entry._replace(what=what, rest=rest)
     changes = [change._replace(title=titles.get(change.listing_id) or change.title) for change in first]
-    total = _count_listings(event) if event.detail.startswith("{") else 1
+    total = 1
+    if event.detail.startswith("{"):
+        detail: dict[str, Any] = msgspec.json.decode(event.detail)
+        counts = {"updated": int(detail["listings"])} if event.kind == "bulk" else _counts(detail)
+        total = sum(count for outcome, count in counts.items() if outcome in _CHANGING)
     if not entry.listing_id or any(change.fields for change in changes):
         entry = entry._replace(changes=changes, more=max(0, total - len(changes)))
     return entry
-
-
-def _count_listings(event: Event) -> int:
-    detail: dict[str, Any] = msgspec.json.decode(event.detail)
-    if event.kind == "bulk":
-        return int(detail["listings"])
-    return sum(count for outcome, count in _counts(detail).items() if outcome in _CHANGING)
 
 
 def describe_actor(key_id: int, keys: Mapping[int, ApiKey]) -> str:
@@ -263,10 +261,3 @@ _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "listing_lifted": "lifted the takedown of",
 }
 """Texts by kind of event, or functions of the event's details."""
-
-
-def _parse_cursor(text: str) -> ActivityCursor | None:
-    match = _CURSOR.fullmatch(text)
-    if match is None:
-        return None
-    return ActivityCursor(*(min(int(part), _MAX_CURSOR_VALUE) for part in match.groups()))

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from listings.domain.errors import Unavailable
 from listings.http.asgi import Exchange
@@ -88,9 +88,5 @@ class _Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - see below
         # Only one task may wait for the disconnect, and that of the work does. An import stops earlier.
-        await self._work.run(self._response(scope, _wait_forever, send), 2 * _FINISH_SECONDS)
-
-
-async def _wait_forever() -> Message:
-    waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    return await waiting
+        never = asyncio.get_running_loop().create_future
+        await self._work.run(self._response(scope, never, send), 2 * _FINISH_SECONDS)

@@ -139,10 +139,13 @@ async def read_form(request: Request) -> FormData:
 
     Raises Problem("malformed_request") for a multipart form with a charset: some codecs of Python take minutes.
     """
-    if not hasattr(request.state, "form"):
-        request.state.form = await _parse_body(request, request.headers.get("Content-Type", "").lower())
-        _reserve_texts(request, request.state.form)
-    form: FormData = request.state.form
+    if hasattr(request.state, "form"):
+        form: FormData = request.state.form
+        return form
+    form = request.state.form = await _parse_body(request, request.headers.get("Content-Type", "").lower())
+    size = sum(getsizeof(value) for _, value in form.multi_items() if isinstance(value, str))
+    if hasattr(request.state, "body") and LARGE_BODY_BYTES < body_of(request).length < size:
+        body_of(request).reserve(size - body_of(request).length)  # one emoji makes a text four times as large
     return form
 
 
@@ -168,13 +171,6 @@ async def _decode_body(request: Request, content_type: str, max_files: int) -> F
     if len(body) <= LARGE_BODY_BYTES:
         return parse_form(body)
     return await asyncio.to_thread(parse_form, body)
-
-
-def _reserve_texts(request: Request, form: FormData) -> None:
-    # One emoji makes a text four times as large.
-    size = sum(getsizeof(value) for _, value in form.multi_items() if isinstance(value, str))
-    if hasattr(request.state, "body") and LARGE_BODY_BYTES < body_of(request).length < size:
-        body_of(request).reserve(size - body_of(request).length)
 
 
 def body_of(request: Request) -> ReceivedBody:

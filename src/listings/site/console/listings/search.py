@@ -11,7 +11,7 @@ from starlette.datastructures import FormData, QueryParams
 from listings.domain import tokenizer
 from listings.domain.faults import FieldError
 from listings.domain.fields import FIELDS
-from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery, SortKey
+from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery
 from listings.domain.timestamps import DAY_SECONDS, format_timestamp
 from listings.site.console.guards import LISTINGS_PATH
 
@@ -78,7 +78,7 @@ class Search(NamedTuple):
             view_count=0 if self.show == "drafts" else None,
             unviewed_since=format_timestamp(now - _UNVIEWED_DAYS * DAY_SECONDS) if self.show == "no-views" else None,
             words=terms,
-            sort=_parse_sort_key(self.sort.removeprefix("-")),
+            sort=next((key for key in SORTED_BY if key == self.sort.removeprefix("-")), "id"),
             descending=not self.sort or self.sort.startswith("-"),
             limit=PAGE_SIZE,
             after=self.after,
@@ -123,7 +123,3 @@ def _parse_cursor(text: str, sort: str) -> tuple[str | int, int] | None:
     is_text = sort in {"title", "updated_at"}
     is_valid = "\0" not in value if isinstance(value, str) else abs(value) <= MAX_ID
     return (value, number) if is_valid and isinstance(value, str) is is_text and 0 < number <= MAX_ID else None
-
-
-def _parse_sort_key(text: str) -> SortKey | Literal["views"]:
-    return next((key for key in SORTED_BY if key == text), "id")
