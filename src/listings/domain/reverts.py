@@ -372,10 +372,7 @@ class RevertConflict(msgspec.Struct, frozen=True):
 
 
 class Revert(msgspec.Struct, frozen=True):
-    """A revert, and how far it has come. `actor` is the `key_id` of an `Actor`; times are in seconds since 1970.
-
-    `group_id` is the id of its first change set, or None if it has changed nothing.
-    """
+    """A revert, and how far it has come. `group_id`: its first change set, or None if it has changed nothing."""
 
     key: RevertKey
     scope: RevertScope

@@ -1,7 +1,4 @@
-"""UTC timestamps: seconds since 1970, or `YYYY-MM-DD HH:MM:SS` in listings and outside the program (decision G7).
-
-Pages and mail show the time in New Zealand.
-"""
+"""UTC timestamps: seconds since 1970, or `YYYY-MM-DD HH:MM:SS` in listings and outside the program (G7)."""
 
 import calendar
 import re

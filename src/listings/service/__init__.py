@@ -1,8 +1,4 @@
-"""The use cases of Listings and their rules. The rules of single fields are in `listings.domain.fields`.
-
-The HTTP API, the pages and the command line all call this package. It depends on none of them, nor on a database
-engine.
-"""
+"""The use cases of Listings and their rules, for the HTTP API, the pages and the command line."""
 
 import asyncio
 import time

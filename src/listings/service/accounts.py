@@ -41,7 +41,7 @@ _MAX_ID_DIGITS = 18  # below 2**63
 _DELETE_BATCH_SIZE = 100
 _ERASE_BATCH_SIZE = 1_000
 _ERASED_VALUES = {**asdict(NewListing(title="", content="")), "is_active": False}
-_BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # UAX 9, 2
+_BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # UAX 9, 2: they can reverse our text
 _PUBLIC_CONTACT = re.compile(
     r"[^@\s/<>]{1,64}@[^@\s/<>]{1,189}|\+?\(?[0-9][0-9 ()-]{5,24}|https?://[^\s/<>\"][^\s<>\"]{0,245}"
 )
@@ -209,11 +209,9 @@ class Accounts:
         return await self.find(str(account.id))
 
     async def delete_listings(self, account: Account) -> bool:
-        """Delete the listings and the values of their fields in batches. Return whether there were any to delete.
+        """Delete the listings and their values in batches. Return whether there were any.
 
-        Stop early if the account is disabled or enabled meanwhile.
-
-        No actor is passed, because the caller deletes the audit events or the changes anyway.
+        Stop early if the account is disabled or enabled meanwhile. The caller deletes the history, and needs no actor.
         """
         partition = (bucket_of(account.id), account.id)
         now = int(self._clock())
@@ -293,9 +291,6 @@ def validate_email(email: str) -> str:
 
 
 def remove_controls(text: str) -> str:
-    """Remove unpaired surrogates, which UTF-8 can't encode, and control characters except line breaks and tabs.
-
-    Bidirectional controls are removed, too: they can reverse our own text on the same line.
-    """
+    """Remove unpaired surrogates, bidirectional controls, and control characters except line breaks and tabs."""
     text = _BIDI_CONTROLS.sub("", text)
     return "".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in {"Cc", "Cs"})

@@ -49,10 +49,7 @@ class Keys:
         *,
         access: KeyAccess = "write",
     ) -> IssuedKey:
-        """Create a key, or add an existing one if `secret` is given, such as a key of an older system.
-
-        Raises Problem: account_not_found, plan_expired, account_disabled, invalid_request, key_taken.
-        """
+        """Create a key, or add an existing `secret`. Raises Problem like `add`, or account_not_found, plan_expired."""
         account = await self._accounts.find(reference)
         _require_key_allowed(account, self._clock())
         require_future(expires_at, self._clock())

@@ -1,7 +1,4 @@
-"""The report about all accounts, in one snapshot. See `sql` for the conventions of its statements.
-
-Usage and rejections are read bucket by bucket, along the indexes of their times.
-"""
+"""The report about all accounts, in one snapshot, read bucket by bucket along indexes. See `sql`."""
 
 from collections import Counter
 from http import HTTPStatus

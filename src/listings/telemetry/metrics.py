@@ -91,10 +91,7 @@ class Metrics:
     """All metrics of one process. Scrapes run in threads of their own, so what they call must only read."""
 
     def __init__(self, database: Path, get_last_backup: Callable[[], int | None] | None = None) -> None:
-        """`database` is the file whose size is reported, along with that of its WAL, and the free space of its disk.
-
-        `get_last_backup` returns the Unix time of its last backup. None: there is no such file.
-        """
+        """`database`: the file to measure, with its WAL and disk. `get_last_backup`: its Unix time, or None."""
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # omits the _created series
         self.registry = registry = CollectorRegistry()
         self._gauge = partial(Gauge, registry=registry)

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def run_companion(command: Sequence[str], first_line: bytes) -> AsyncIterator[Callable[[], None]]:
-    """Yield a function that starts the process, sends it the line, and ends it by closing its standard input."""
+    """Yield a function that starts the process, with a line on its standard input, which stops it when it is closed."""
     started = asyncio.Event()
     task = asyncio.create_task(_supervise(command, first_line, started))
     try:

@@ -64,11 +64,7 @@ class Reverts:
     async def preview(
         self, account_id: int, request: RevertRequest, has_left: Callable[[], bool] = lambda: False
     ) -> RevertPreview:
-        """Return what a revert would do. Raises Unavailable once `has_left` returns True: the client.
-
-        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo is
-        unfinished).
-        """
+        """Return what a revert would do. Raises Problem like `start`, and Unavailable once `has_left` returns True."""
         async with self._previews.acquire(account_id):
             scope, times = await self._find_scope(account_id, request)
             partition, now = (bucket_of(account_id), account_id), int(self._clock())
@@ -88,9 +84,7 @@ class Reverts:
     async def start(
         self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
     ) -> Started:
-        """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
-
-        It uses only the idempotency key and the digest in the options.
+        """Revert the first listings now, on behalf of an actor; `run` reverts the others.
 
         Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
         account_disabled.

@@ -123,10 +123,7 @@ class Listings:
         return Page(found[:limit], query.cursor_of(found[limit - 1]) if len(found) > limit else None)
 
     async def find_by_title(self, caller: Caller, query: ListingQuery, limit: int) -> Page:
-        """Return a page of the caller's listings by title, without regard to case and accents.
-
-        It reads all that match, so it is for accounts of at most some thousand listings.
-        """
+        """Return a page of the caller's listings by title, regardless of case and accents. It reads all that match."""
         every = msgspec.structs.replace(query, sort="id", after=None, limit=None)
         found = (await self._find_of_any_size(caller, every)).listings
         after = _title_key(*query.after) if query.after is not None else None

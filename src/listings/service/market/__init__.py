@@ -188,11 +188,7 @@ class Market:
         return Seller(account, await count_listings, await self._store.page_seller_listings(account_id, MAX_ID, count))
 
     async def list_facets(self) -> MarketFacets:
-        """Return the largest regions and categories with their numbers of listings, cached for a minute.
-
-        Spellings of a category are counted together, under the most frequent one. While there is no index, the newest
-        listings are counted.
-        """
+        """Return the largest regions and categories, each in its most frequent spelling. Cached for a minute."""
         return await self._facets.get(self._count_facets)
 
     async def _count_facets(self) -> MarketFacets:

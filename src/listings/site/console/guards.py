@@ -135,10 +135,7 @@ def require_current_session(member: Member, form: FormData) -> None:
 
 
 async def read_form(request: Request) -> FormData:
-    """Return the submitted form, limited in size. It is parsed only once.
-
-    Raises Problem("malformed_request") for a multipart form with a charset: some codecs of Python take minutes.
-    """
+    """Return the submitted form, which is parsed only once. Raises Problem: malformed_request, body_too_large."""
     if hasattr(request.state, "form"):
         form: FormData = request.state.form
         return form
@@ -150,7 +147,7 @@ async def read_form(request: Request) -> FormData:
 
 
 async def _parse_body(request: Request, content_type: str) -> FormData:
-    if content_type.startswith("multipart/") and "charset" in content_type:
+    if content_type.startswith("multipart/") and "charset" in content_type:  # some codecs of Python take minutes
         raise Problem("malformed_request", "A multipart form must be UTF-8: remove the charset from its Content-Type")
     is_upload = uploads.is_upload(request)
     if is_upload and getattr(request.state, "member", None) is not None:  # forms of visitors are small

@@ -61,10 +61,7 @@ def new_body(sent: FormValues) -> dict[str, object]:
 
 
 def changed_body(sent: FormValues, listing: Listing) -> dict[str, object]:
-    """Return the body of an update request with the fields that the seller edited.
-
-    Submitted values are compared with the form's texts, because a text may not show all of a stored value.
-    """
+    """Return the body of an update with the fields that the seller edited: those with another text in the form."""
     return {name: FIELDS[name].rule.from_text(sent[name]) for name in _changed_names(sent, form_values(listing))}
 
 
