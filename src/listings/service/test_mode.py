@@ -55,7 +55,7 @@ class TestMode:
         *,
         access: KeyAccess = "write",
     ) -> IssuedKey:
-        """Create a key, with the first one the account. Raises Problem: plan_expired, account_disabled, invalid_request."""
+        """Create a test key, and its account. Raises Problem: plan_expired, account_disabled, invalid_request."""
         require_not_erased(account)
         require_enabled(account)
         if not is_plan_active(await self.find_plan_end(account), self._clock()):

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from listings.domain.errors import Unavailable
 from listings.http.asgi import Exchange
 from listings.service.members.sessions import Member
+from listings.service.pictures.processor import finish
 from listings.site.console.guards import MemberPage, Page, for_member
 from listings.site.context import Kind, held_of, site_of
 
@@ -53,11 +54,7 @@ class Work:
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in a thread. A cancelled caller waits for its end: it uses the reserved memory until then."""
-    thread = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    try:
-        return await asyncio.shield(thread)
-    finally:
-        await asyncio.gather(thread, return_exceptions=True)
+    return await finish(asyncio.to_thread(function, *args, **kwargs))
 
 
 def costly(kind: Kind) -> Callable[[MemberPage], Page]:
