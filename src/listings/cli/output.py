@@ -71,10 +71,6 @@ def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str,
         for row in rows:
             click.echo(msgspec.json.encode(row))
         return
-    _print_table(names, rows, styles or {})
-
-
-def _print_table(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str, str]) -> None:
     from rich.console import Console  # noqa: PLC0415 - rich takes a fifth of the start of a command without a table
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -84,7 +80,7 @@ def _print_table(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[s
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
         cells = [_format(name, row[name]) for name in names]
-        table.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in cells))
+        table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in cells))
     if sys.stdout.isatty():
         Console(file=sys.stdout).print(table)
         return
