@@ -230,11 +230,6 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
     return "changed the email of the account" if "email" in changes else "updated the account"
 
 
-def _describe_decline(detail: Mapping[str, Any]) -> str:
-    reason = detail.get("reason")
-    return f"declined the request for the Business plan{f': {reason}' if reason else ''}"
-
-
 _IS_ACTIVE = "is_active"
 _LISTING = "{listing}"  # is replaced by the event's listing, which otherwise comes last
 _PAUSED_OR_RESUMED = "paused or resumed"  # until the change set says which of the two
@@ -256,7 +251,9 @@ _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "signed_out": "signed out",
     "password_changed": "changed the password",
     "plan_paid": lambda detail: f"paid for {format_count(detail.get('months', 1), 'month')} of the Business plan",
-    "plan_declined": _describe_decline,
+    "plan_declined": lambda detail: ": ".join(
+        filter(None, ("declined the request for the Business plan", detail.get("reason")))
+    ),
     "listing_taken_down": lambda detail: f"took down{_LISTING}: {detail['reason']}",
     "listing_lifted": "lifted the takedown of",
 }
