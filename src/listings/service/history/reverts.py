@@ -37,13 +37,6 @@ _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 _RETRY_SECONDS = 60  # after an unexpected error
 
 
-class Started(NamedTuple):
-    """A revert, and whether an earlier request with the same idempotency key started it."""
-
-    revert: Revert
-    replayed: bool
-
-
 class _RunningRevert(NamedTuple):
     revert: Revert
     scan: RevertStep | None = None  # the page of changes at its position, if it has been read
@@ -83,8 +76,8 @@ class Reverts:
 
     async def start(
         self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
-    ) -> Started:
-        """Revert the first listings now, on behalf of an actor; `run` reverts the others.
+    ) -> tuple[Revert, bool]:
+        """Revert the first listings now, and the others in `run`. Return whether an earlier request started it, too.
 
         Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
         account_disabled.
@@ -92,7 +85,7 @@ class Reverts:
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
         earlier = await self.find_earlier(account_id, options)
         if earlier is not None:  # even if the change sets to revert are no longer stored
-            return Started(earlier, replayed=True)
+            return earlier, True
         record = build_idempotency_record(options, now)
         scope, _ = await self._find_scope(account_id, request)
         found = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
@@ -105,8 +98,8 @@ class Reverts:
         begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
         if isinstance(begun, Revert):
             _log.info("Started the revert %d of account %d", begun.key.id, account_id)
-            return Started(begun, replayed=False)
-        return Started(await self.get(account_id, begun), replayed=True)
+            return begun, False
+        return await self.get(account_id, begun), True
 
     async def find_earlier(self, account_id: int, options: WriteOptions) -> Revert | None:
         """Return the revert started with the idempotency key, or None. Raises Problem("idempotency_key_reused")."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, AccountLimits, AccountSize, measure_growth
@@ -51,9 +51,6 @@ class Plans(NamedTuple):
     edit_revision: int
 
 
-Lock: TypeAlias = Callable[[Sequence[int]], Awaitable[None]]
-
-
 def build_scope(columns: Sequence[Any]) -> RevertScope:
     """Return the scope in the columns of a revert."""
     kind, subject, first, last, since, until, overwrite = columns
@@ -98,7 +95,9 @@ class Planner:
     _holders: dict[str, int] = field(default_factory=dict, init=False)
     _keep: set[int] = field(default_factory=set, init=False)  # other holders, which keep their external ids
 
-    async def plan_step(self, step: RevertStep, lock: Lock | None = None) -> Plans:
+    async def plan_step(
+        self, step: RevertStep, lock: Callable[[Sequence[int]], Awaitable[None]] | None = None
+    ) -> Plans:
         """Plan a step, after its listings and the account are locked with `lock`, if it is to be written.
 
         It ends early if it has too many long texts, or listings that pass on external ids. Raises HoldersChangedError.

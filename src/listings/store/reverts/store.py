@@ -121,15 +121,11 @@ class ScriptedRevertStore(ScriptedStore):
         return MAX_STEP_LISTINGS
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
-        """Take the next step of a revert and store its progress.
-
-        A step ends early if its values are large, or if too many listings pass on external ids.
+        """Take the next step of a revert, which may end early as a preview does, and store its progress.
 
         `worker` identifies the calling process, which then holds a lease on the revert for a few seconds. Return None
         and write nothing if another process holds it. Return None and only renew the lease if the revert is not at the
-        start of the step.
-
-        Raises Problem("account_disabled"). The account is not erased during a step.
+        start of the step. Raises Problem("account_disabled"). The account is not erased during a step.
         """
 
         async def advance(tx: Transaction) -> Revert | None:
@@ -214,7 +210,15 @@ class ScriptedRevertStore(ScriptedStore):
         changed = [one for one in plans.planned if one.changes]
         edited = [(replace(one.listing, **dict(one.changes)), one.changes) for one in changed if one.claimed is None]
         await update_many(tx, self.engine, partition, edited)
-        await _free_claimed(tx, partition, plans.planned)
+        # Other listings of the step take these external ids: a unique index is checked after each row.
+        takers = {one.claimed: one.listing.id for one in plans.planned if one.claimed is not None}
+        passed_on = [
+            (partition[0], one.listing.id)
+            for one in plans.planned
+            if one.changes.get("deleted_at") is None  # a deleted listing keeps it, and conflicts with no other one
+            and takers.get(one.held or "", one.listing.id) != one.listing.id
+        ]
+        await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, passed_on)
         for one in changed:
             if one.claimed is not None:
                 await listings.update(tx, self.engine, one.listing.id, one.changes)
@@ -234,19 +238,6 @@ def _build_revert(*row: Any) -> Revert:  # noqa: ANN401 - REVERT_COLUMNS
 async def _lock_account(tx: Transaction, partition: Partition) -> None:
     # So that it is not erased meanwhile.
     require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (partition[1],), locks=True))
-
-
-async def _free_claimed(tx: Transaction, partition: Partition, planned: Sequence[RevertPlan]) -> None:
-    # Other listings of the step take these external ids: a unique index is checked after each row.
-    takers = {one.claimed: one.listing.id for one in planned if one.claimed is not None}
-    passed_on = [
-        one.listing.id
-        for one in planned
-        if one.changes.get("deleted_at") is None  # a deleted listing keeps it, and conflicts with no other one
-        and takers.get(one.held or "", one.listing.id) != one.listing.id
-    ]
-    if passed_on:
-        await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
 
 
 async def _store_conflicts(tx: Transaction, key: RevertKey, planned: Sequence[RevertPlan], stored: int) -> None:
