@@ -57,7 +57,7 @@ class Reverts(Edits):
         now: int = NOW,
     ) -> Any:
         if count is not None:
-            end = RevertPosition(*step.candidates[count - 1][:2])
+            end = step.candidates[count - 1].position
             step = step._replace(candidates=step.candidates[:count], end=end, is_last=False)
         actor = Actor(9, now)
         revert: Revert = self.run(self.store.begin_revert(*self.partition, scope, step, actor, idempotency))

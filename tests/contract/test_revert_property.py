@@ -231,7 +231,7 @@ class Shop(Reverts):
         """Return the revert after its first step and at its end."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(use_cases, "MAX_FIRST_LISTINGS", undo.step_size)
-            begun = self.run(service.start(self.partition[1], request, self.actors[undo.author].key_id)).revert
+            begun, _ = self.run(service.start(self.partition[1], request, self.actors[undo.author].key_id))
         return begun, self.run(service.finish(begun))
 
     def read_state(self) -> dict[int, dict[str, Any]]:
@@ -325,14 +325,14 @@ def test_cycles_of_external_ids_that_are_longer_than_a_step_are_undone(
             request = RevertRequest("key", BOT.key_id)
             planned = run(service.preview(shop.partition[1], request)).counts
             patch.setattr(use_cases, "MAX_FIRST_LISTINGS", step_size)
-            done = run(service.finish(run(service.start(shop.partition[1], request, OWNER.key_id)).revert))
+            done = run(service.finish(run(service.start(shop.partition[1], request, OWNER.key_id))[0]))
             found = {one.id: one.external_id for one in run(store.page_listings(*shop.partition, 0, 1000))}
             assert [found[one] for one in ids] == names
             assert done.counts == planned
             assert (done.counts.reverted + done.counts.unchanged, done.counts.conflicts) == (11, 0)
             assert max(missing) <= 1
             redo = RevertRequest("revert", done.key.id)
-            run(service.finish(run(service.start(shop.partition[1], redo, 0)).revert))
+            run(service.finish(run(service.start(shop.partition[1], redo, 0))[0]))
             found = {one.id: one.external_id for one in run(store.page_listings(*shop.partition, 0, 1000))}
             assert [found[one] for one in ids] == [names[k] for k in order]
 

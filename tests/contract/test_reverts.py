@@ -319,7 +319,7 @@ def test_one_worker_at_a_time_takes_steps_and_none_twice(reverts: Reverts) -> No
         reverts.add(BOT)
     revert = reverts.begin(count=2)
     scan = reverts.run(reverts.store.scan_revert(*reverts.partition, revert.scope, revert.position))
-    half = RevertStep(revert.position, scan.candidates[:2], RevertPosition(*scan.candidates[1][:2]), is_last=False)
+    half = RevertStep(revert.position, scan.candidates[:2], scan.candidates[1].position, is_last=False)
     advanced = reverts.run(reverts.store.advance_revert(revert.key, half, WORKER, NOW))
     assert advanced.counts == RevertCounts(reverted=4)
     assert reverts.run(reverts.store.advance_revert(revert.key, half, WORKER, NOW)) is None
@@ -360,7 +360,7 @@ def test_simultaneous_reverts_of_an_account_start_only_one(reverts: Reverts, run
     scope, (start, candidates, *_) = reverts.scan(ALL_OF_BOT)
 
     async def begin(candidate: Candidate) -> Any:
-        step = RevertStep(start, [candidate], RevertPosition(*candidate[:2]), is_last=False)
+        step = RevertStep(start, [candidate], candidate.position, is_last=False)
         return await reverts.store.begin_revert(*reverts.partition, scope, step, Actor(9, NOW))
 
     async def begin_all() -> list[Any]:
@@ -559,13 +559,13 @@ def test_a_revert_overwrites_nothing_that_is_written_at_the_same_time(reverts: R
         scope, _ = await store.find_revert_scope(*partition, ALL_OF_BOT)
         position = RevertPosition(scope.last)
         found = await store.scan_revert(*partition, scope, position)
-        step = RevertStep(position, found.candidates[:5], RevertPosition(*found.candidates[4][:2]), is_last=False)
+        step = RevertStep(position, found.candidates[:5], found.candidates[4].position, is_last=False)
         begun = await store.begin_revert(*partition, scope, step, Actor(9, NOW))
         assert isinstance(begun, Revert)
         current = begun
         for start in range(5, 40, 5):
             part = found.candidates[start : start + 5]
-            step = RevertStep(current.position, part, RevertPosition(*part[-1][:2]), is_last=False)
+            step = RevertStep(current.position, part, part[-1].position, is_last=False)
             advanced = await store.advance_revert(current.key, step, WORKER, NOW)
             assert advanced is not None
             current = advanced

@@ -64,7 +64,7 @@ def store(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 async def start(harness: Harness, person: Person) -> Revert:
     request = RevertRequest("key", person.key_id, int(harness.clock()) - 60)
-    return (await harness.services.reverts.start(person.account.id, request, OPERATOR)).revert
+    return (await harness.services.reverts.start(person.account.id, request, OPERATOR))[0]
 
 
 def create(harness: Harness, person: Person, count: int) -> None:
@@ -250,6 +250,6 @@ def test_a_running_revert_is_not_reverted_even_if_it_finishes_meanwhile(harness:
         harness.run(undo)
     store.after_scope = None
     harness.run(reverts.run())
-    undone = harness.run(reverts.start(alice.account.id, RevertRequest("revert", revert.key.id), OPERATOR))
-    harness.run(reverts.finish(undone.revert))
+    undone, _ = harness.run(reverts.start(alice.account.id, RevertRequest("revert", revert.key.id), OPERATOR))
+    harness.run(reverts.finish(undone))
     assert count_listings(harness, alice) == 4

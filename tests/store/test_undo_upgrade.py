@@ -112,7 +112,7 @@ def test_an_unfinished_revert_continues_after_an_upgrade(open_upgraded: Open) ->
         assert (event.subject, event.change, event.detail) == (10, 10, '{"reverted":3,"unchanged":0,"conflicts":1}')
         (group,) = (await store.page_change_groups(*PARTITION, 10**9, 10)).groups
         assert (group.id, group.last_id, group.sets, group.changes, group.revert) == (10, 11, 2, 3, 10)
-        redone = (await service.start(5, RevertRequest("revert", 10), 8)).revert
+        redone = (await service.start(5, RevertRequest("revert", 10), 8))[0]
         assert isinstance(redone, Revert)
         assert (redone.key.id, redone.group_id, redone.counts.reverted) == (11, 12, 3)
         assert await list_prices(store) == [7, 7, 7, 9]

@@ -29,7 +29,7 @@ from listings.service.members.passwords import Passwords
 from listings.site.context import CostlyPages
 from listings.store import migrations
 from listings.store.postgres import writes
-from listings.store.reverts.plans import PlanOptions, plan_step
+from listings.store.reverts.plans import Planner
 from listings.store.reverts.store import ScriptedRevertStore
 from listings.store.scripts import batches, listings
 from listings.store.scripts.changes import ChangeSet
@@ -137,8 +137,8 @@ def store_progress_before_changes() -> None:
 
 
 async def _write_late(store: ScriptedRevertStore, tx: Transaction, revert: Revert, step: RevertStep, now: int) -> None:
-    partition, options = revert.key[:2], PlanOptions(revert.scope, store.engine.limits, now)
-    plans = await plan_step(tx, partition, step, options)
+    partition = revert.key[:2]
+    plans = await Planner(tx, partition, revert.scope, store.engine.limits, now).plan_step(step)
     change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=plans.edit_revision + 1)
     await store._write_plans(tx, partition, plans, change_set)
 

@@ -60,7 +60,7 @@ def _divide(scope: RevertScope, scan: RevertStep) -> list[RevertStep]:
     for first in range(0, len(scan.candidates), _STEP):
         part = scan.candidates[first : first + _STEP]
         is_last = first + _STEP >= len(scan.candidates)
-        end = scan.end if is_last else RevertPosition(*part[-1][:2])
+        end = scan.end if is_last else part[-1].position
         steps.append(RevertStep(position, part, end, is_last))
         position = end
     return steps

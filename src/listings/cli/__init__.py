@@ -86,7 +86,12 @@ def listings(context: click.Context, database: str | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code: 0 on success, 1 on failure, 2 on wrong usage."""
-    _prepare_streams()
+    if sys.stdout is None:  # it was closed before the program started: writing then fails
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):  # PYTHONUNBUFFERED: `_describe` needs a buffer
+        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     code = _run(arguments)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -117,15 +122,6 @@ def _run(arguments: Sequence[str] | None) -> int:
 def describe_output_error(error: OSError) -> str:
     """Return the message for an error while writing to standard output."""
     return f"Can't write the output: {error.strerror}"
-
-
-def _prepare_streams() -> None:
-    if sys.stdout is None:  # it was closed before the program started: writing then fails
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):  # PYTHONUNBUFFERED: `_describe` needs a buffer
-        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)
-    if sys.stderr is None:
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _describe(error: Exception) -> str:

@@ -1,7 +1,4 @@
-"""`listings account`: create, list, show, disable and enable accounts, and set their plans.
-
-The modules `members` and `changes` have its other commands.
-"""
+"""`listings account`: create, list, show, disable and enable accounts, and set their plans."""
 
 from functools import partial
 

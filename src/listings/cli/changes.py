@@ -117,9 +117,9 @@ def undo(
 
 
 async def _undo(services: Services, account_id: int, request: RevertRequest) -> tuple[Revert, list[RevertConflict]]:
-    started = await services.reverts.start(account_id, request, OPERATOR)
+    started, _ = await services.reverts.start(account_id, request, OPERATOR)
     with show_progress("Undoing"):
-        done = await services.reverts.finish(started.revert)
+        done = await services.reverts.finish(started)
     return done, await services.reverts.list_conflicts(done, 0, _MAX_SHOWN)
 
 

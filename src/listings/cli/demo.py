@@ -81,22 +81,13 @@ async def prepare(services: Services, folder: Path) -> Demo:
     start = services.clock() - (demo_history.USAGE_DAYS + 1) * DAY_SECONDS  # before the first request and listing
     with closing(Services(services.revisions, None, _stop_clock(start))) as earlier:
         for seller, role in zip(sellers, _ROLES, strict=False):
-            then = await _choose_time(services, earlier, seller)
-            account = await seed.ensure_account(then, SeedAccount(seller.name, seller.email, role.plan_end))
-            await _ensure_contact(then, account, seller)
+            then, account = await _ensure_account(services, earlier, seller, role.plan_end)
             await _ensure_password(then, account, password)
             keys[role.variable], caller = await _ensure_key(then, account, saved.get(role.variable))
             first.append(await _ensure_listings(services, caller, seller.listings))
         await asyncio.gather(*(_ensure_seller(services, earlier, seller) for seller in sellers[len(_ROLES) :]))
     await services.market.stamp()  # so that the first visitor of the market sees them
     return Demo(keys, password, sellers[0].email, first[0])
-
-
-async def _choose_time(services: Services, earlier: Services, seller: DemoSeller) -> Services:
-    with suppress(Problem):
-        await services.accounts.find(seller.email)
-        return services
-    return earlier
 
 
 def write_environment(demo: Demo, base_url: str, folder: Path) -> Path:
@@ -144,6 +135,20 @@ def banner(demo: Demo, base_url: str, database: str, environment: Path) -> str:
     return "\n".join(lines)
 
 
+async def _ensure_account(
+    services: Services, earlier: Services, seller: DemoSeller, plan_end: str
+) -> tuple[Services, Account]:
+    # Returns the service for its keys, too: for a new account, the one whose clock is some weeks behind.
+    then = earlier
+    with suppress(Problem):
+        await services.accounts.find(seller.email)
+        then = services
+    account = await seed.ensure_account(then, SeedAccount(seller.name, seller.email, plan_end))
+    if seller.contact and not account.public_contact:
+        await then.accounts.set_public_contact(account, seller.contact)
+    return then, account
+
+
 async def _ensure_password(services: Services, account: Account, password: str) -> None:
     if account.disabled_at is not None:
         return
@@ -169,16 +174,9 @@ async def _ensure_key(services: Services, account: Account, saved: str | None) -
 
 
 async def _ensure_seller(services: Services, earlier: Services, seller: DemoSeller) -> None:
-    then = await _choose_time(services, earlier, seller)
-    account = await seed.ensure_account(then, SeedAccount(seller.name, seller.email, _FUTURE))
-    await _ensure_contact(then, account, seller)
+    _, account = await _ensure_account(services, earlier, seller, _FUTURE)
     caller = Caller(OPERATOR, account.id, bucket_of(account.id), account.plan_expires_at, None, None, None, "write")
     await _ensure_listings(services, caller, seller.listings)
-
-
-async def _ensure_contact(services: Services, account: Account, seller: DemoSeller) -> None:
-    if seller.contact and not account.public_contact:
-        await services.accounts.set_public_contact(account, seller.contact)
 
 
 async def _ensure_listings(services: Services, caller: Caller, listings: Sequence[dict[str, Any]]) -> int | None:

@@ -1,7 +1,4 @@
-"""`listings doctor`: check the installation and suggest fixes.
-
-A check changes nothing and always returns a result, even after an error.
-"""
+"""`listings doctor`: check the installation and suggest fixes. A check changes nothing, and returns even an error."""
 
 import http.client
 import json
@@ -9,7 +6,7 @@ import os
 import pwd
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -82,10 +79,7 @@ def doctor(*, full: bool, offline: bool) -> int:
 def run_checks(
     given: list[ResolvedSetting], *, is_full: bool = False, is_offline: bool = False
 ) -> Iterator[CheckResult]:
-    """Run all checks, those that take longest last.
-
-    `is_full` also checks all pages of a SQLite database. With `is_offline` the service may be stopped.
-    """
+    """Run all checks, those that take longest last. `is_full` and `is_offline`: see the command's options."""
     settings = build_settings(given)
     yield "settings", _check_settings(settings, given)
     yield "clock", _check_clock()
@@ -130,28 +124,21 @@ def _check_sqlite_database(settings: Settings, *, is_full: bool) -> Iterator[Che
     yield "database", catch_os_error(lambda: _check_database_file(settings))
     if not _has_database(settings):
         return
-    checks: dict[str, Callable[[], Finding]] = {
-        "file permissions": lambda: _check_file_permissions(database),
-        "folder permissions": lambda: _check_folder_permissions(database),
-        "owner": lambda: _check_owner(database),
-        "disk": lambda: _check_disk(settings),
-        "WAL": lambda: _check_wal(settings),
-        "unfinished backups": lambda: _check_unfinished_backups(settings),
-        "copies": lambda: _check_copies(settings),
-    }
-    for name, check in checks.items():
-        yield name, catch_os_error(check)
-    inspection, problem = None, None
+    yield "file permissions", catch_os_error(lambda: _check_file_permissions(database))
+    yield "folder permissions", catch_os_error(lambda: _check_folder_permissions(database))
+    yield "owner", catch_os_error(lambda: _check_owner(database))
+    yield "disk", catch_os_error(lambda: _check_disk(settings))
+    yield "WAL", catch_os_error(lambda: _check_wal(settings))
+    yield "unfinished backups", catch_os_error(lambda: _check_unfinished_backups(settings))
+    yield "copies", catch_os_error(lambda: _check_copies(settings))
     try:
         inspection = inspect(settings.file, is_full=is_full)
-    except Problem as error:
-        problem = error
-    database_id = inspection.database_id if inspection is not None else None
-    yield "rate limit files", catch_os_error(lambda: _check_rate_limit_files(settings, database_id))
-    if problem is not None:
+    except Problem as problem:
+        yield "rate limit files", catch_os_error(lambda: _check_rate_limit_files(settings, None))
         yield "integrity", _unreadable(problem, database)
-    if inspection is not None:
-        yield from _report_inspection(inspection, settings, is_full=is_full)
+        return
+    yield "rate limit files", catch_os_error(lambda: _check_rate_limit_files(settings, inspection.database_id))
+    yield from _report_inspection(inspection, settings, is_full=is_full)
 
 
 def _report_inspection(inspection: Inspection, settings: Settings, *, is_full: bool) -> Iterator[CheckResult]:

@@ -25,17 +25,14 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
-            suggestion = self._suggest(ctx, name)
+            from difflib import get_close_matches  # noqa: PLC0415 - needed only after an error
+
+            is_replacing = name.startswith(_REPLACING)
+            names = [one for one in self.list_commands(ctx) if is_replacing or not one.startswith(_REPLACING)]
+            suggestion = self._synonyms.get(name) or next(iter(get_close_matches(name, names, n=1)), None)
             if suggestion is not None:
                 ctx.fail(f"No such command {name!r}. Did you mean {suggestion!r}?")
         return super().resolve_command(ctx, args)
-
-    def _suggest(self, ctx: click.Context, name: str) -> str | None:
-        from difflib import get_close_matches  # noqa: PLC0415 - needed only after an error
-
-        is_replacing = name.startswith(_REPLACING)
-        names = [one for one in self.list_commands(ctx) if is_replacing or not one.startswith(_REPLACING)]
-        return self._synonyms.get(name) or next(iter(get_close_matches(name, names, n=1)), None)
 
 
 class LazyGroup(SuggestingGroup):

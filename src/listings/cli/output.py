@@ -66,18 +66,11 @@ def show(data: Data) -> None:
 
 
 def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str, str] | None = None) -> None:
-    """Print rows on standard output: one line of JSON each, or a table of the named values.
-
-    `styles` maps cell texts to terminal styles, such as {"fault": "bold red"}.
-    """
+    """Print rows as JSON, one per line, or a table of the named values. `styles`: of cells by their text."""
     if is_json_wanted():
         for row in rows:
             click.echo(msgspec.json.encode(row))
         return
-    _print_table(names, rows, styles or {})
-
-
-def _print_table(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str, str]) -> None:
     from rich.console import Console  # noqa: PLC0415 - rich takes a fifth of the start of a command without a table
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -87,7 +80,7 @@ def _print_table(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[s
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
         cells = [_format(name, row[name]) for name in names]
-        table.add_row(*(Text(cell, style=styles.get(cell, "")) for cell in cells))
+        table.add_row(*(Text(cell, style=(styles or {}).get(cell, "")) for cell in cells))
     if sys.stdout.isatty():
         Console(file=sys.stdout).print(table)
         return
@@ -190,10 +183,7 @@ def _text(value: Value) -> str:
 
 @contextmanager
 def create_file(file: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield FILE.part, readable only by its owner, which becomes the file if the block succeeds.
-
-    Symbolic links are followed. Raises Problem("invalid_request").
-    """
+    """Yield FILE.part, readable only by its owner, which becomes the file at the end. Raises Problem."""
     target = Path(os.path.realpath(file))
     try:
         with suppress(FileNotFoundError):

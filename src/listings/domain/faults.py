@@ -111,7 +111,9 @@ class InvalidFieldsError(Problem):
 
     def __init__(self, faults: Sequence[Fault], lead: str = "") -> None:
         """`lead` precedes the messages of the faults."""
-        super().__init__("invalid_request", lead + _join([fault.message for fault in faults]))
+        messages = [fault.message for fault in faults[:_MAX_LISTED]]
+        messages += [f"and {len(faults) - _MAX_LISTED} more"] if len(faults) > _MAX_LISTED else []
+        super().__init__("invalid_request", lead + "; ".join(messages))
         self.faults = faults
 
     @property
@@ -167,8 +169,3 @@ def raise_faults(faults: Iterable[Fault]) -> None:
     distinct = list(dict.fromkeys(faults))
     if distinct:
         raise InvalidFieldsError(distinct)
-
-
-def _join(messages: list[str]) -> str:
-    remaining = len(messages) - _MAX_LISTED
-    return "; ".join([*messages[:_MAX_LISTED], f"and {remaining} more"] if remaining > 0 else messages)

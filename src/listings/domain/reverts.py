@@ -25,11 +25,8 @@ CREATION_FIELDS = ("deleted_at", "is_active")
 MAX_FIRST_LISTINGS = 200
 """Maximum number of listings in a revert's first transaction, the same as in a batch of an import."""
 
-MAX_STEP_LISTINGS = 300
-"""Maximum number of listings in each further transaction, and of those that pass on external ids in any.
-
-On PostgreSQL, a revert of 100,000 listings takes 9 s (15 s in steps of 100).
-"""
+MAX_STEP_LISTINGS = 300  # on PostgreSQL, a revert of 100,000 takes 9 s, and 15 s in steps of 100
+"""Maximum number of listings in each further transaction, and of those that pass on external ids in any."""
 
 _MAX_SHOWN = 100  # changes and conflicts of a preview
 _MAX_SHOWN_CHARACTERS = 256 * 1024  # of the values of these changes
@@ -76,10 +73,7 @@ class RevertScope(msgspec.Struct, frozen=True):
 
 
 class Edit(NamedTuple):
-    """A change of a listing. A create has the `CREATION_FIELDS`, and the number 0.
-
-    `undoes`: what the earlier revert undoes that wrote it, if a revert did.
-    """
+    """A change of a listing, or its create, with the number 0. `undoes`: what the revert undoes that wrote it."""
 
     source: ChangeSource
     number: int
@@ -111,10 +105,7 @@ class FieldHistory(msgspec.Struct):
 
 
 class Conflict(NamedTuple):
-    """Fields that a revert leaves as they are, and the reason.
-
-    `subject` is the change set that changed them later, or the listing that has the external id.
-    """
+    """Fields that a revert leaves as they are, and why. `subject`: the later change set, or the holder of the id."""
 
     reason: ConflictReason
     fields: Sequence[str]
@@ -245,16 +236,17 @@ def plan_revert(
 ) -> RevertPlan:
     """Return what to write to a listing.
 
-    `fields` is what `read_history` returns for its edits since the first one that is reverted, and `values` has the
-    values from before each edit in `list_needed`. Unless `overwrite` is set, a field that another edit changed later is
-    a conflict. So is a later edit of any field, if this revert would delete the listing.
+    `fields` is from `read_history`, and `values` from before each edit in `list_needed`. Without `overwrite`, a field
+    with a later edit is a conflict, and so is a later edit of any field if this revert would delete the listing.
     """
     changes: dict[str, Value] = {}
     kept: dict[str, Edit] = {}
     for name, field in fields.items():
         if field.origin is None:
             continue
-        value = _get_value(name, field.origin, values, now)
+        value: Value = int(now) if name == "deleted_at" else False
+        if not field.origin.is_creation:
+            value = values[field.origin.key][name]
         is_deleted = field.origin.is_creation and name == "deleted_at" and listing.deleted_at is not None
         if is_deleted or getattr(listing, name) == value:
             continue
@@ -269,18 +261,11 @@ def plan_revert(
             kept[name] = later
     if "deleted_at" in kept:
         if any(edit.is_creation for edit in fields["deleted_at"].undone):
-            changes.clear()
-            kept = {"deleted_at": kept["deleted_at"]}
+            changes, kept = {}, {"deleted_at": kept["deleted_at"]}
         changes.pop("is_active", None)
     last = max((edit.source.edit_revision for edit in kept.values()), default=0)
     conflicts = [Conflict("changed_later", sorted(kept), last)] if kept else []
     return RevertPlan(listing, _complete(listing, changes, now), conflicts)
-
-
-def _get_value(name: str, origin: Edit, values: Mapping[EditKey, ListingChange], now: float) -> Value:
-    if origin.is_creation:
-        return int(now) if name == "deleted_at" else False
-    return values[origin.key][name]
 
 
 def _complete(listing: Listing, changes: dict[str, Value], now: float) -> ListingChange:
@@ -320,29 +305,17 @@ class RevertKey(NamedTuple):
 
 
 class RevertPosition(NamedTuple):
-    """How far a revert has come: it continues with the changes of a change set that have lower numbers.
-
-    It goes from the newest change to the oldest, so what remains is less than the position.
-    """
+    """How far a revert has come, from the newest change to the oldest: the rest is less than the position."""
 
     edit_revision: int
     number: int = MAX_ID
 
 
 class Candidate(NamedTuple):
-    """A listing that a revert may change, and the newest change of it that is undone: its change set and number.
+    """A listing to revert, at its newest change. The number of a create is the negative id of the listing."""
 
-    The number of a create is the negative id of the listing.
-    """
-
-    edit_revision: int
-    number: int
+    position: RevertPosition
     listing_id: int
-
-    @property
-    def position(self) -> RevertPosition:
-        """The position after this listing."""
-        return RevertPosition(self.edit_revision, self.number)
 
 
 class RevertStep(NamedTuple):
@@ -369,10 +342,7 @@ class RevertStep(NamedTuple):
 
 
 class RevertCounts(msgspec.Struct, frozen=True):
-    """The number of listings that were reverted completely, the number that needed no change, and that of conflicts.
-
-    Every other listing of the revert has a conflict.
-    """
+    """The listings that were reverted completely, those without a change, and the conflicts, which all others have."""
 
     reverted: int = 0
     unchanged: int = 0
@@ -399,10 +369,7 @@ class RevertConflict(msgspec.Struct, frozen=True):
 
 
 class Revert(msgspec.Struct, frozen=True):
-    """A revert, and how far it has come. `actor` is the `key_id` of an `Actor`; times are in seconds since 1970.
-
-    `group_id` is the id of its first change set, or None if it has changed nothing.
-    """
+    """A revert, and how far it has come. `group_id`: its first change set, or None if it has changed nothing."""
 
     key: RevertKey
     scope: RevertScope
@@ -451,19 +418,16 @@ class RevertPreview(msgspec.Struct):
                 self.freed.add(listing.id)
             if claimed is not None:
                 self.taken[claimed] = listing.id
-            if not plan.is_ahead:
-                self.handled.add(listing.id)
-                self._show(plan, now)
-
-    def _show(self, plan: RevertPlan, now: int) -> None:
-        listing = plan.listing
-        after = {name: value for name, value in plan.changes.items() if name != "updated_at"}
-        if after and len(self.changes) < _MAX_SHOWN:
-            before = {name: getattr(listing, name) for name in after}
-            self.characters += sum(len(str(value)) for values in (before, after) for value in values.values())
-            if self.characters <= _MAX_SHOWN_CHARACTERS:
-                source = (now, 0, "reverted", None, None)
-                self.changes.append(Change(0, 0, listing.id, *source, listing.external_id, before, after))
-        for conflict in plan.conflicts[: _MAX_SHOWN - len(self.conflicts)]:
-            number = len(self.conflicts) + 1
-            self.conflicts.append(RevertConflict(number, listing.id, listing.external_id, *conflict))
+            if plan.is_ahead:
+                continue
+            self.handled.add(listing.id)
+            after = {name: value for name, value in plan.changes.items() if name != "updated_at"}
+            if after and len(self.changes) < _MAX_SHOWN:
+                before = {name: getattr(listing, name) for name in after}
+                self.characters += sum(len(str(value)) for values in (before, after) for value in values.values())
+                if self.characters <= _MAX_SHOWN_CHARACTERS:
+                    source = (now, 0, "reverted", None, None)
+                    self.changes.append(Change(0, 0, listing.id, *source, listing.external_id, before, after))
+            for conflict in plan.conflicts[: _MAX_SHOWN - len(self.conflicts)]:
+                number = len(self.conflicts) + 1
+                self.conflicts.append(RevertConflict(number, listing.id, listing.external_id, *conflict))

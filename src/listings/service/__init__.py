@@ -1,8 +1,4 @@
-"""The use cases of Listings and their rules. The rules of single fields are in `listings.domain.fields`.
-
-The HTTP API, the pages and the command line all call this package. It depends on none of them, nor on a database
-engine.
-"""
+"""The use cases of Listings and their rules, for the HTTP API, the pages and the command line."""
 
 import asyncio
 import time
@@ -110,10 +106,7 @@ DEFAULTS = Options()
 
 
 class Services:
-    """All use cases, by subject, over one store, one rate limiter and one clock.
-
-    `limiter` is None if there is no rate limit, and `clock` returns seconds since 1970.
-    """
+    """All use cases, by subject. `limiter` is None without a rate limit, and `clock` returns seconds since 1970."""
 
     def __init__(
         self,
@@ -207,9 +200,6 @@ class Services:
 
     async def run_background_tasks(self) -> None:
         """Run the background tasks until cancelled."""
-        await run_tasks(self._list_tasks(), self._options.pause)
-
-    def _list_tasks(self) -> list[Task]:
         purges = (
             self.listings.purge_idempotency_records,
             self.market.purge_views,
@@ -243,7 +233,7 @@ class Services:
         if self._options.market_open:
             tasks.append(Task(background_tasks.STAMP_SECONDS, [self.market.stamp]))
             tasks.append(Task(background_tasks.STATE_SECONDS, [self.market.watch_index]))
-        return tasks
+        await run_tasks(tasks, self._options.pause)
 
     async def write_pending(self) -> None:
         """Store the counts and times that are still in memory."""

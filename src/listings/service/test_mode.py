@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from listings.domain import api_keys
 from listings.domain.account_limits import AccountLimits
@@ -22,28 +23,22 @@ _TASK_SECONDS = 6 * 3600
 _ROWS = 1_000  # deleted in one transaction
 
 
+@dataclass(eq=False)
 class TestMode:
     """Creates, empties and finds test accounts."""
 
-    def __init__(
-        self, store: Store, accounts: Accounts, keys: Keys, clock: Callable[[], float], trial_days: int
-    ) -> None:
-        """`trial_days` begin when the owner confirms the email address. 0: there is no trial."""
-        self._store = store
-        self._accounts = accounts
-        self._keys = keys
-        self._clock = clock
-        self._trial_seconds = trial_days * DAY_SECONDS
+    _store: Store
+    _accounts: Accounts
+    _keys: Keys
+    _clock: Callable[[], float]
+    _trial_days: int  # from the confirmation of the email address on; 0: there is no trial
 
     async def find(self, account: Account) -> Account | None:
         """Return the test account of a live one, or None if it has none yet."""
         return await self._store.find_test_account(account.id)
 
     async def find_plan_end(self, account: Account) -> int | None:
-        """Return when the plan of test mode ends: with that of the live account, or with the trial, if that is later.
-
-        None: there was no plan.
-        """
+        """Return when test mode ends: with the plan, or with the trial, if that is later. None: there was neither."""
         test = await self.find(account)
         own = test.plan_expires_at if test is not None else None
         ends = (account.plan_expires_at, own if own is not None else await self._find_trial_end(account))
@@ -58,10 +53,7 @@ class TestMode:
         *,
         access: KeyAccess = "write",
     ) -> IssuedKey:
-        """Create a test key, and with the first one the test account.
-
-        Raises Problem: plan_expired (there is neither a plan nor a trial), account_disabled, invalid_request.
-        """
+        """Create a test key, and its account. Raises Problem: plan_expired, account_disabled, invalid_request."""
         require_not_erased(account)
         require_enabled(account)
         if not is_plan_active(await self.find_plan_end(account), self._clock()):
@@ -72,10 +64,10 @@ class TestMode:
 
     async def start_trial(self, account: Account) -> Account:
         """Start a trial now, and return the test account. Raises Problem: account_disabled, invalid_request."""
-        if not self._trial_seconds:
+        if not self._trial_days:
             raise Problem("invalid_request", "There is no trial: LISTINGS_TRIAL_DAYS is 0")
         require_not_erased(account)
-        end = int(self._clock()) + self._trial_seconds
+        end = int(self._clock()) + self._trial_days * DAY_SECONDS
         return await self._set_plan(await self._ensure(account), end)
 
     async def empty(self, test: Account) -> None:
@@ -106,5 +98,5 @@ class TestMode:
         return await self._store.change_account(test.id, lambda _: {"plan_expires_at": end}, actor) or test
 
     async def _find_trial_end(self, account: Account) -> int | None:
-        confirmed_at = await self._store.get_confirmation_time(account.id) if self._trial_seconds else None
-        return None if confirmed_at is None else confirmed_at + self._trial_seconds
+        confirmed_at = await self._store.get_confirmation_time(account.id) if self._trial_days else None
+        return None if confirmed_at is None else confirmed_at + self._trial_days * DAY_SECONDS

@@ -32,10 +32,7 @@ def script_content(listing: Listing, seller: str, url: str, images: Sequence[str
 
 
 def build(listing: Listing, seller: str, url: str, images: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the JSON-LD object of a listing with the URLs of its page and pictures.
-
-    Unknown properties are omitted. Without one that search engines require, nothing is returned.
-    """
+    """Return the JSON-LD object of a listing without unknown properties, or {} without one of `REQUIRED`."""
     thing = {"name": listing.title, "description": listing.content[:_MAX_DESCRIPTION]}
     shown = {"image": images, "offers": _offer(listing, url)}
     content: dict[str, Any]
@@ -60,10 +57,11 @@ def _omit_unknown(data: dict[str, T]) -> dict[str, T]:
 
 def _job(listing: Listing) -> dict[str, Any]:
     address = _postal_address(listing)
+    paragraphs = presentation.split_paragraphs(listing.content[:_MAX_DESCRIPTION])
     return {
         "@type": "JobPosting",
         "title": listing.title,
-        "description": _write_html(listing.content[:_MAX_DESCRIPTION]),
+        "description": "".join(f"<p>{'<br>'.join(map(escape, lines))}</p>" for lines in paragraphs),
         "datePosted": presentation.timestamp_to_iso(listing.created_at),
         "occupationalCategory": listing.category,
         "jobLocation": _omit_unknown({"@type": "Place", "address": address, "geo": _coordinates(listing)})
@@ -83,10 +81,6 @@ def _offer(listing: Listing, url: str) -> dict[str, Any] | None:
     if unit is not None:
         offer["priceSpecification"] = {"@type": "UnitPriceSpecification", **price, "unitCode": unit}
     return offer
-
-
-def _write_html(text: str) -> str:
-    return "".join(f"<p>{'<br>'.join(map(escape, lines))}</p>" for lines in presentation.split_paragraphs(text))
 
 
 def _salary(listing: Listing) -> dict[str, Any] | None:

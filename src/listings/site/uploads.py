@@ -29,10 +29,7 @@ def is_upload(request: Request) -> bool:
 
 
 async def read_upload_form(request: Request) -> FormData:
-    """Return a member's form with files, which are open until the response is sent.
-
-    Raises Problem: malformed_request, body_too_large; Unavailable if too many pictures are being received.
-    """
+    """Return a member's form with files. Raises Problem: malformed_request, body_too_large; Unavailable."""
     folder = site_of(request).options.upload_folder
     if folder is None:
         raise AssertionError("build_pages sets the folder")
@@ -52,7 +49,7 @@ class _Received:
         self._folder, self._owner = folder, owner_of(request)[1]
         self._size = 0
         folder.reserve(self._owner, 0, 1)
-        held_of(request).callback(self._release)
+        held_of(request).callback(lambda: folder.release(self._owner, self._size, 1))
 
     def add(self, size: int) -> None:
         self._folder.reserve(self._owner, size, 0)
@@ -60,9 +57,6 @@ class _Received:
 
     def create(self) -> BinaryIO:
         return io.BufferedRandom(cast("io.FileIO", self._folder.create()))
-
-    def _release(self) -> None:
-        self._folder.release(self._owner, self._size, 1)
 
 
 class _Parser(MultiPartParser):

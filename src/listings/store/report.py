@@ -1,7 +1,4 @@
-"""The report about all accounts, in one snapshot. See `sql` for the conventions of its statements.
-
-Usage and rejections are read bucket by bucket, along the indexes of their times.
-"""
+"""The report about all accounts, in one snapshot, read bucket by bucket along indexes. See `sql`."""
 
 from collections import Counter
 from http import HTTPStatus
@@ -55,7 +52,7 @@ class ScriptedReportStore(ScriptedStore):
 
         The last number is the bytes of their pictures, which the others do not include.
         """
-        oldest_mail, stored_bytes, picture_bytes = (await self._fetch(READ_BACKLOG))[0]
+        ((oldest_mail, stored_bytes, picture_bytes),) = await self._fetch(READ_BACKLOG)
         return oldest_mail, stored_bytes, picture_bytes
 
     async def read_report(self, times: ReportTimes) -> Report:
@@ -65,18 +62,18 @@ class ScriptedReportStore(ScriptedStore):
 
 async def read_report(tx: Transaction, times: ReportTimes, database_bytes: str) -> Report:
     """Return the report. `database_bytes` is the engine's statement for the size of the database."""
-    accounts = (await tx.fetch(COUNT_ACCOUNTS, times))[0]
+    (accounts,) = await tx.fetch(COUNT_ACCOUNTS, times)
     statuses = await _sum_by_bucket(tx, SUM_USAGE, times.since // HOUR_SECONDS)
     rejected = sum(count for status, count in statuses.items() if status >= HTTPStatus.BAD_REQUEST)
     codes = await _sum_by_bucket(tx, COUNT_REJECTIONS, times.since * MICROSECONDS_PER_SECOND)
     new_listings = await _count_new_listings(tx, format_timestamp(times.since))
-    market = (await tx.fetch(COUNT_MARKET, ()))[0]
-    pending = inspection.Pending(*(await tx.fetch(inspection.COUNT_PENDING, ()))[0])
+    (market,) = await tx.fetch(COUNT_MARKET, ())
+    (pending,) = map(inspection.Pending._make, await tx.fetch(inspection.COUNT_PENDING, ()))
     waiting = (pending.plan_requests, pending.mails, pending.given_up_mails)
     stored = await _sum_by_bucket(tx, LIST_STORED, 0)
     pictures = Counter[Any](dict(await tx.fetch(LIST_PICTURE_BYTES, ())))
     largest = {str(account_id): count for account_id, count in (stored + pictures).most_common(10)}
-    size = (await tx.fetch(database_bytes, ()))[0]
+    (size,) = await tx.fetch(database_bytes, ())
     usage = (statuses.total(), rejected, dict(codes.most_common()))
     bytes_ = (stored.total(), pictures.total(), largest)
     return Report._make((*accounts, *usage, new_listings, *market, *waiting, *bytes_, *size))
@@ -93,6 +90,6 @@ async def _count_new_listings(tx: Transaction, since: str) -> int:
     # Pages are read from the newest entry backwards, until one has no new entry. Hidden ones count, too.
     total, last, new = 0, MAX_ID, 1
     while new:
-        last, new = (await tx.fetch(COUNT_NEWEST, (last, PAGE_SIZE, since)))[0]
+        ((last, new),) = await tx.fetch(COUNT_NEWEST, (last, PAGE_SIZE, since))
         total += new
     return total

@@ -167,9 +167,9 @@ async def shrink(tx: Transaction, engine: Engine, partition: Partition) -> bool:
 async def _list_sets(tx: Transaction, partition: Partition, count: int) -> list[_StoredSet]:
     # Without those that an unfinished revert needs.
     reverts = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
-    needed = reverts[0][1] if reverts else MAX_ID
-    rows = await tx.fetch(OLDEST_SETS, (*partition, count))
-    return [_StoredSet(*row) for row in rows if row[0] < needed]
+    needed = next((first for _, first in reverts), MAX_ID)
+    stored = [_StoredSet(*row) for row in await tx.fetch(OLDEST_SETS, (*partition, count))]
+    return [one for one in stored if one.edit_revision < needed]
 
 
 async def _remove_sets(tx: Transaction, partition: Partition, sets: Sequence[_StoredSet]) -> None:

@@ -59,7 +59,19 @@ class Tracing:
         """
         end = time.time_ns()
         start = end - round(line.milliseconds * _NANOSECONDS_PER_MS)
-        name, attributes = _describe(line)
+        # As in OpenTelemetry's conventions for HTTP servers.
+        method = line.method if line.method in HTTPMethod.__members__ else _OTHER
+        name = "HTTP" if method == _OTHER else method
+        attributes: dict[str, str | int] = {
+            "http.request.method": method,
+            "http.response.status_code": line.status,
+            "listings.request_id": line.request_id,
+        }
+        if line.route != _NO_ROUTE:
+            attributes["http.route"] = line.route
+            name = f"{name} {line.route}"
+        if line.status >= _SERVER_ERROR:
+            attributes["error.type"] = str(line.status)
         span = self._tracer.start_span(
             name, self._extract_context(context), SpanKind.SERVER, attributes, start_time=start
         )
@@ -97,20 +109,3 @@ class _LoggingExporter(SpanExporter):
 
     def shutdown(self) -> None:
         self._exporter.shutdown()
-
-
-def _describe(line: RequestLine) -> tuple[str, dict[str, str | int]]:
-    # As in OpenTelemetry's conventions for HTTP servers.
-    method = line.method if line.method in HTTPMethod.__members__ else _OTHER
-    name = "HTTP" if method == _OTHER else method
-    attributes: dict[str, str | int] = {
-        "http.request.method": method,
-        "http.response.status_code": line.status,
-        "listings.request_id": line.request_id,
-    }
-    if line.route != _NO_ROUTE:
-        attributes["http.route"] = line.route
-        name = f"{name} {line.route}"
-    if line.status >= _SERVER_ERROR:
-        attributes["error.type"] = str(line.status)
-    return name, attributes

@@ -27,7 +27,7 @@ async def begin(store: PostgresStore) -> tuple[Revert, RevertStep]:
     scope, _ = await store.find_revert_scope(*PARTITION, RevertRequest("key", BOT.key_id))
     start = RevertPosition(scope.last)
     scan = await store.scan_revert(*PARTITION, scope, start)
-    first = RevertStep(start, scan.candidates[:1], RevertPosition(*scan.candidates[0][:2]), is_last=False)
+    first = RevertStep(start, scan.candidates[:1], scan.candidates[0].position, is_last=False)
     begun = await store.begin_revert(*PARTITION, scope, first, OWNER)
     assert isinstance(begun, Revert)
     return begun, RevertStep(begun.position, scan.candidates[1:], scan.end, is_last=True)
@@ -69,7 +69,7 @@ def test_a_listing_that_gets_an_external_id_before_the_locks_passes_it_on(url: s
             start = RevertPosition(scope.last)
             scan = await store.scan_revert(*PARTITION, scope, start)
             assert [one.listing_id for one in scan.candidates] == ids[::-1]
-            first = RevertStep(start, scan.candidates[:1], RevertPosition(*scan.candidates[0][:2]), is_last=False)
+            first = RevertStep(start, scan.candidates[:1], scan.candidates[0].position, is_last=False)
             async with other.transaction():
                 await other.execute("SELECT 1 FROM listings WHERE id = $1 FOR UPDATE", ids[1])
                 begin = asyncio.create_task(store.begin_revert(*PARTITION, scope, first, OWNER))

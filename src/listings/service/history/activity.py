@@ -59,7 +59,15 @@ class Activity:
         page = merged[:count]
         if len(merged) <= count and creates.is_complete:
             return ActivityPage(page)
-        return ActivityPage(page, _build_cursor(page, merged, start, creates))
+        revision, number, last_id = start
+        for event in page:
+            if event.kind == "created":
+                last_id = event.subject
+            else:
+                revision, number = event.revision, event.number
+        if len(page) == len(merged):  # the page has all events found, so the next scan starts where this one ended
+            last_id = creates.last_id
+        return ActivityPage(page, ActivityCursor(revision, number, last_id))
 
     async def _find_creates(self, partition: tuple[int, int], before_id: int, count: int, oldest: int) -> "_Creates":
         # Creates that were not part of a batch or an import have no stored events.
@@ -116,10 +124,7 @@ class Changes:
         return (await self._store.get_edit_state(caller.bucket, caller.account_id)).edit_revision
 
     async def find_before(self, caller: Caller, moment: int) -> int:
-        """Return the id of the last of the caller's change sets from before a Unix time.
-
-        Raises Problem("changes_gone") if change sets since then are no longer stored.
-        """
+        """Return the id of the caller's last change set before a Unix time. Raises Problem("changes_gone")."""
         return await self._store.find_last_change_before(caller.bucket, caller.account_id, moment)
 
     async def read(self, caller: Caller, after: int, count: int, end: int | None = None) -> AsyncIterator[ChangePage]:
@@ -169,10 +174,7 @@ class Changes:
         return next(iter(page.changes), None)
 
     async def read_latest(self, account: Account, count: int) -> AsyncIterator[Change]:
-        """Yield the changes of an account's last `count` change sets, oldest first.
-
-        Raises Problem("changes_gone") if one is purged during the read.
-        """
+        """Yield the changes of an account's last `count` change sets, oldest first. Raises Problem("changes_gone")."""
         partition = (bucket_of(account.id), account.id)
         last, purged, _ = await self._store.get_edit_state(*partition)
         start = last - count
@@ -193,10 +195,7 @@ class Changes:
         return people | {key.id: ChangeActor("key", key.name, key.hint, key.id) for key in keys}
 
     async def purge(self) -> None:
-        """Delete old change sets, and the rows of listings that were deleted long ago.
-
-        Each call purges the next 64 buckets, in batches.
-        """
+        """Delete old change sets, and rows of listings deleted long ago, of the next 64 buckets, in batches."""
         now, buckets = int(self._clock()), next(self._buckets)
         oldest = now - self.days * DAY_SECONDS
         oldest_deleted = now - self._deleted_days * DAY_SECONDS if self._deleted_days else 0
@@ -229,12 +228,3 @@ def _build_event(creation: Creation) -> Event:
         detail="",
         change=creation.change or 0,
     )
-
-
-def _build_cursor(page: list[Event], merged: list[Event], start: ActivityCursor, creates: _Creates) -> ActivityCursor:
-    stored = [event for event in page if event.kind != "created"]
-    created = [event for event in page if event.kind == "created"]
-    revision, number = (stored[-1].revision, stored[-1].number) if stored else (start.revision, start.number)
-    if len(page) == len(merged):  # the page has all events found, so the next scan starts where this one ended
-        return ActivityCursor(revision, number, creates.last_id)
-    return ActivityCursor(revision, number, created[-1].subject if created else start.listing_id)

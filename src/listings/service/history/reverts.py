@@ -19,7 +19,6 @@ from listings.domain.reverts import (
     RevertPosition,
     RevertPreview,
     RevertRequest,
-    RevertScope,
     RevertStep,
 )
 from listings.domain.timestamps import DAY_SECONDS
@@ -36,13 +35,6 @@ _POLL_SECONDS = 0.2
 _CLOCK_SECONDS = 60  # by which the clock of a client may be ahead
 _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 _RETRY_SECONDS = 60  # after an unexpected error
-
-
-class Started(NamedTuple):
-    """A revert, and whether an earlier request with the same idempotency key started it."""
-
-    revert: Revert
-    replayed: bool
 
 
 class _RunningRevert(NamedTuple):
@@ -65,11 +57,7 @@ class Reverts:
     async def preview(
         self, account_id: int, request: RevertRequest, has_left: Callable[[], bool] = lambda: False
     ) -> RevertPreview:
-        """Return what a revert would do. Raises Unavailable once `has_left` returns True: the client.
-
-        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo is
-        unfinished).
-        """
+        """Return what a revert would do. Raises Problem like `start`, and Unavailable once `has_left` returns True."""
         async with self._previews.acquire(account_id):
             scope, times = await self._find_scope(account_id, request)
             partition, now = (bucket_of(account_id), account_id), int(self._clock())
@@ -88,10 +76,8 @@ class Reverts:
 
     async def start(
         self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
-    ) -> Started:
-        """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
-
-        It uses only the idempotency key and the digest in the options.
+    ) -> tuple[Revert, bool]:
+        """Revert the first listings now, and the others in `run`. Return whether an earlier request started it, too.
 
         Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
         account_disabled.
@@ -99,22 +85,24 @@ class Reverts:
         partition, now = (bucket_of(account_id), account_id), int(self._clock())
         earlier = await self.find_earlier(account_id, options)
         if earlier is not None:  # even if the change sets to revert are no longer stored
-            return Started(earlier, replayed=True)
+            return earlier, True
         record = build_idempotency_record(options, now)
         scope, _ = await self._find_scope(account_id, request)
-        found = await self._scan_first(partition, scope)
+        found = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
+        for _ in range(_MAX_FIRST_SCANS - 1):
+            if found.is_last or len(found.candidates) > MAX_FIRST_LISTINGS:
+                break
+            following = await self._store.scan_revert(*partition, scope, found.end)
+            found = following._replace(start=found.start, candidates=[*found.candidates, *following.candidates])
         step = found.cut(found.start, MAX_FIRST_LISTINGS)
         begun = await self._store.begin_revert(*partition, scope, step, Actor(actor, now), record)
         if isinstance(begun, Revert):
             _log.info("Started the revert %d of account %d", begun.key.id, account_id)
-            return Started(begun, replayed=False)
-        return Started(await self.get(account_id, begun), replayed=True)
+            return begun, False
+        return await self.get(account_id, begun), True
 
     async def find_earlier(self, account_id: int, options: WriteOptions) -> Revert | None:
-        """Return the revert that was started with the idempotency key, or None.
-
-        Raises Problem("idempotency_key_reused") if the key was used for a different request.
-        """
+        """Return the revert started with the idempotency key, or None. Raises Problem("idempotency_key_reused")."""
         record = build_idempotency_record(options, int(self._clock()))
         if record is None:
             return None
@@ -137,10 +125,7 @@ class Reverts:
         return await self._store.page_revert_conflicts(revert.key, after, count)
 
     async def run(self) -> None:
-        """Continue all enabled accounts' unfinished reverts in turn, except those that another process works on.
-
-        About once a second, it looks for reverts that were started meanwhile.
-        """
+        """Continue all enabled accounts' unfinished reverts in turn, also those started meanwhile."""
         running = await self._list_new([])
         while running:
             second = int(self._clock())
@@ -195,25 +180,12 @@ class Reverts:
 
     async def _find_scope(self, account_id: int, request: RevertRequest) -> FoundScope:
         if request.kind == "key":
-            await self._require_key(account_id, request)
+            keys = {key.id for key in await self._store.list_keys(account_id)}
+            if request.subject not in keys | {CONSOLE, OPERATOR}:
+                raise Problem("change_not_found", f"There is no key with the id {request.subject}")
+            if request.since > self._clock() + _CLOCK_SECONDS:
+                raise Problem("invalid_request", "since must not be in the future. Times are in UTC")
+            if request.since < self._clock() - self._days * DAY_SECONDS:
+                stored = f"the last {self._days} days, for which changes are stored"
+                raise Problem("changes_gone", f"since must be within {stored}")
         return await self._store.find_revert_scope(bucket_of(account_id), account_id, request)
-
-    async def _require_key(self, account_id: int, request: RevertRequest) -> None:
-        keys = {key.id for key in await self._store.list_keys(account_id)}
-        if request.subject not in keys | {CONSOLE, OPERATOR}:
-            raise Problem("change_not_found", f"There is no key with the id {request.subject}")
-        if request.since > self._clock() + _CLOCK_SECONDS:
-            raise Problem("invalid_request", "since must not be in the future. Times are in UTC")
-        if request.since < self._clock() - self._days * DAY_SECONDS:
-            raise Problem(
-                "changes_gone", f"since must be within the last {self._days} days, for which changes are stored"
-            )
-
-    async def _scan_first(self, partition: tuple[int, int], scope: RevertScope) -> RevertStep:
-        scan = await self._store.scan_revert(*partition, scope, RevertPosition(scope.last))
-        for _ in range(_MAX_FIRST_SCANS - 1):
-            if scan.is_last or len(scan.candidates) > MAX_FIRST_LISTINGS:
-                break
-            following = await self._store.scan_revert(*partition, scope, scan.end)
-            scan = following._replace(start=scan.start, candidates=[*scan.candidates, *following.candidates])
-        return scan

@@ -32,18 +32,10 @@ class Context(NamedTuple):
 def write_text(kind: MailKind, context: Context) -> Text:
     """Return the text of an email, with a greeting and the market's name."""
     has_ended = kind == "plan_reminder" and (context.account.plan_expires_at or 0) <= context.now
-    template, values = _PLAN_ENDED_TEXT if has_ended else _TEXTS[kind], _list_values(context)
-    subject, text = (it.format_map(values) for it in template)
-    return Text(
-        subject, f"Hello{context.name and f' {context.name}'},\n\n{text}\n{context.market}\n{context.base_url}\n"
-    )
-
-
-def _list_values(context: Context) -> Mapping[str, object]:
     detail = context.detail
-    reason, amount, drafts, text = (detail.get(name, "") for name in ("reason", "amount", "drafts", "text"))
+    reason, amount, drafts, quoted = (detail.get(name, "") for name in ("reason", "amount", "drafts", "text"))
     console = f"{context.base_url}/console"
-    return {
+    values = {
         **detail,
         "account": context.account,
         "base_url": context.base_url,
@@ -54,12 +46,16 @@ def _list_values(context: Context) -> Mapping[str, object]:
         "subject": "shop" if detail.get("listing") == "0" else "listing",
         "path": detail.get("path") or f"/listings/{detail.get('listing')}",  # mail of earlier versions has no path
         # A quotation can't be mistaken for our own text.
-        "quoted": "\n".join(f"> {line}".rstrip() for line in text.split("\n")) + "\n\n" if text else "",
+        "quoted": "\n".join(f"> {line}".rstrip() for line in quoted.split("\n")) + "\n\n" if quoted else "",
         "key": "read-only API key" if detail.get("access") == "read" else "API key",
         "declined": f"\n{reason}\n" if reason else "",
         "paid": f" {amount}." if amount else "",
         "offer": f"Publish {drafts}:\n{console}/listings?show=drafts\n\n" if drafts else "",
     }
+    subject, text = (it.format_map(values) for it in (_PLAN_ENDED_TEXT if has_ended else _TEXTS[kind]))
+    return Text(
+        subject, f"Hello{context.name and f' {context.name}'},\n\n{text}\n{context.market}\n{context.base_url}\n"
+    )
 
 
 _TEXTS: Mapping[MailKind, Text] = {

@@ -154,7 +154,7 @@ class Sessions:
         found = await self._find_session(token)
         if found is not None:
             session, account = found
-            await self._end_session(account, session.handle)
+            await self.end(account, session.handle)
 
     async def list_active(self, member: Member) -> list[Session]:
         """Return the active sessions of the member's account, newest first."""
@@ -167,11 +167,8 @@ class Sessions:
         """Return all stored sessions of an account, including expired ones, newest first."""
         return await self._store.list_sessions(account.id)
 
-    async def end(self, member: Member, handle: str) -> bool:
-        """End a session of the member's account. Return False if it has no session with this handle."""
-        return await self._end_session(member.account, handle)
-
-    async def _end_session(self, account: Account, handle: str) -> bool:
+    async def end(self, account: Account, handle: str) -> bool:
+        """End a session of an account. Return False if it has no session with this handle."""
         ended = await self._store.end_session(account.id, handle, Actor(CONSOLE, int(self._clock())))
         if ended:
             _log.info("Ended a session of account %d", account.id)
@@ -253,10 +250,7 @@ class Sessions:
         return await self._passwords.verify(await self._store.get_password(account.id), password) is not None
 
     async def require_password(self, member: Member, password: str) -> str:
-        """Check the member's password and return its stored hash.
-
-        Raises Problem: wrong_credentials, too_many_attempts.
-        """
+        """Return the stored hash of the member's password. Raises Problem: wrong_credentials, too_many_attempts."""
         limit = build_limit(_MAX_ATTEMPTS, "member", str(member.account.id))
         with self._passwords.admit():
             await self._attempts.count([limit])

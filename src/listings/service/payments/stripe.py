@@ -60,7 +60,21 @@ class StripePayments:
 
     async def start_checkout(self, account: Account, months: int, return_url: str) -> str:
         """Return the URL of a Stripe page. Stripe receives the account's id and email."""
-        create = partial(self._client.v1.checkout.sessions.create, self._build_parameters(account, months, return_url))
+        plan = self._account.plan
+        product = {"name": "Listings Business plan, one month"}
+        price = {"currency": plan.currency, "unit_amount": self._monthly_units, "product_data": product}
+        parameters: Any = {
+            "mode": "payment",
+            "line_items": [{"quantity": months, "price_data": price}],
+            "client_reference_id": str(account.id),
+            "metadata": {"months": str(months), "amount": str(self._monthly_units * months), "currency": plan.currency},
+            "customer_email": account.email,
+            "invoice_creation": {"enabled": True},
+            "adaptive_pricing": {"enabled": False},  # the amount must stay the one that was requested
+            "success_url": return_url,
+            "cancel_url": return_url,
+        }
+        create = partial(self._client.v1.checkout.sessions.create, parameters)
         return await self._fetch_url(create, "url", "The payment can't be started")
 
     async def find_invoice(self, invoice: str) -> str:
@@ -103,22 +117,6 @@ class StripePayments:
         if event.type not in _PAID_EVENTS or event.data.object.payment_status != "paid":
             return None
         return self._parse_checkout(event.data.object)
-
-    def _build_parameters(self, account: Account, months: int, return_url: str) -> Any:  # noqa: ANN401 - a type of the library
-        product = {"name": "Listings Business plan, one month"}
-        plan = self._account.plan
-        price = {"currency": plan.currency, "unit_amount": self._monthly_units, "product_data": product}
-        return {
-            "mode": "payment",
-            "line_items": [{"quantity": months, "price_data": price}],
-            "client_reference_id": str(account.id),
-            "metadata": {"months": str(months), "amount": str(self._monthly_units * months), "currency": plan.currency},
-            "customer_email": account.email,
-            "invoice_creation": {"enabled": True},
-            "adaptive_pricing": {"enabled": False},  # the amount must stay the one that was requested
-            "success_url": return_url,
-            "cancel_url": return_url,
-        }
 
     def _parse_checkout(self, checkout: "_Checkout") -> Payment:
         account_id = _parse_number(checkout.client_reference_id, MAX_ID)

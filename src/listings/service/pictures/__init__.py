@@ -100,7 +100,7 @@ class Pictures:
             return found, False
         draft = create_name()  # of its own, because the same upload may arrive twice
         try:
-            processed = await self._get_processor().process(account_id, source, draft)
+            processed = await cast("Processor", self._processor).process(account_id, source, draft)
             name = found.name if found is not None else create_name()
             picture = Picture(name, account_id, *processed, self._now(), None, file_name)
             if dry_run:
@@ -286,13 +286,8 @@ class Pictures:
 
     def _get_files(self) -> PictureFiles:
         if self._files is None:
-            raise _no_uploads()
+            raise Unavailable("This service has no folder for pictures", retry_after=60)
         return self._files
-
-    def _get_processor(self) -> Processor:
-        if self._processor is None:
-            raise _no_uploads()
-        return self._processor
 
 
 def _compute_digest(source: IO[bytes]) -> bytes:
@@ -300,10 +295,6 @@ def _compute_digest(source: IO[bytes]) -> bytes:
         raise Problem("body_too_large", f"A picture can have at most {MAX_PICTURE_BYTES} bytes")
     source.seek(0)
     return file_digest(source, "sha256").digest()  # type: ignore[arg-type]  # it needs no more than `readinto`
-
-
-def _no_uploads() -> Unavailable:
-    return Unavailable("This service has no folder for pictures", retry_after=60)
 
 
 def _not_found() -> Problem:

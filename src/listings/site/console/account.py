@@ -108,7 +108,7 @@ async def _change_password(request: Request, member: Member) -> Response:
 @for_member
 async def _end_session(request: Request, member: Member) -> Response:
     handle = get_text(await read_form(request), "session")
-    await site_of(request).services.sessions.end(member, handle)
+    await site_of(request).services.sessions.end(member.account, handle)
     if handle == member.session_handle:
         return cookies.end(request, redirect_with_notice(request, "/sign-in", "signed-out"))
     return redirect_with_notice(request, _PATH, "session")

@@ -67,7 +67,8 @@ class _HistoryEntry(NamedTuple):
 @costly("pages of changes")
 async def _show_activity(request: Request, member: Member) -> Response:
     services = site_of(request).services
-    before = _parse_cursor(request.query_params.get("before", ""))
+    found = _CURSOR.fullmatch(request.query_params.get("before", ""))
+    before = ActivityCursor(*(min(int(part), _MAX_CURSOR_VALUE) for part in found.groups())) if found else None
     page = await services.activity.list_page(member.account, before, _PAGE_SIZE)
     cursor = page.next_cursor
     return console_page(
@@ -142,17 +143,14 @@ def _add_changes(
         what, rest = (text.replace(_PAUSED_OR_RESUMED, state) for text in (entry.what, entry.rest))
         entry = entry._replace(what=what, rest=rest)
     changes = [change._replace(title=titles.get(change.listing_id) or change.title) for change in first]
-    total = _count_listings(event) if event.detail.startswith("{") else 1
+    total = 1
+    if event.detail.startswith("{"):
+        detail: dict[str, Any] = msgspec.json.decode(event.detail)
+        counts = {"updated": int(detail["listings"])} if event.kind == "bulk" else _counts(detail)
+        total = sum(count for outcome, count in counts.items() if outcome in _CHANGING)
     if not entry.listing_id or any(change.fields for change in changes):
         entry = entry._replace(changes=changes, more=max(0, total - len(changes)))
     return entry
-
-
-def _count_listings(event: Event) -> int:
-    detail: dict[str, Any] = msgspec.json.decode(event.detail)
-    if event.kind == "bulk":
-        return int(detail["listings"])
-    return sum(count for outcome, count in _counts(detail).items() if outcome in _CHANGING)
 
 
 def describe_actor(key_id: int, keys: Mapping[int, ApiKey]) -> str:
@@ -232,11 +230,6 @@ def _describe_account_change(changes: Mapping[str, Any]) -> str:
     return "changed the email of the account" if "email" in changes else "updated the account"
 
 
-def _describe_decline(detail: Mapping[str, Any]) -> str:
-    reason = detail.get("reason")
-    return f"declined the request for the Business plan{f': {reason}' if reason else ''}"
-
-
 _IS_ACTIVE = "is_active"
 _LISTING = "{listing}"  # is replaced by the event's listing, which otherwise comes last
 _PAUSED_OR_RESUMED = "paused or resumed"  # until the change set says which of the two
@@ -258,15 +251,10 @@ _TEXTS: Mapping[EventKind, str | Callable[[Any], str]] = {
     "signed_out": "signed out",
     "password_changed": "changed the password",
     "plan_paid": lambda detail: f"paid for {format_count(detail.get('months', 1), 'month')} of the Business plan",
-    "plan_declined": _describe_decline,
+    "plan_declined": lambda detail: ": ".join(
+        filter(None, ("declined the request for the Business plan", detail.get("reason")))
+    ),
     "listing_taken_down": lambda detail: f"took down{_LISTING}: {detail['reason']}",
     "listing_lifted": "lifted the takedown of",
 }
 """Texts by kind of event, or functions of the event's details."""
-
-
-def _parse_cursor(text: str) -> ActivityCursor | None:
-    match = _CURSOR.fullmatch(text)
-    if match is None:
-        return None
-    return ActivityCursor(*(min(int(part), _MAX_CURSOR_VALUE) for part in match.groups()))

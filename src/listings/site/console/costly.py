@@ -7,11 +7,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from listings.domain.errors import Unavailable
 from listings.http.asgi import Exchange
 from listings.service.members.sessions import Member
+from listings.service.pictures.processor import finish
 from listings.site.console.guards import MemberPage, Page, for_member
 from listings.site.context import Kind, held_of, site_of
 
@@ -53,11 +54,7 @@ class Work:
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in a thread. A cancelled caller waits for its end: it uses the reserved memory until then."""
-    thread = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
-    try:
-        return await asyncio.shield(thread)
-    finally:
-        await asyncio.gather(thread, return_exceptions=True)
+    return await finish(asyncio.to_thread(function, *args, **kwargs))
 
 
 def costly(kind: Kind) -> Callable[[MemberPage], Page]:
@@ -88,9 +85,5 @@ class _Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - see below
         # Only one task may wait for the disconnect, and that of the work does. An import stops earlier.
-        await self._work.run(self._response(scope, _wait_forever, send), 2 * _FINISH_SECONDS)
-
-
-async def _wait_forever() -> Message:
-    waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    return await waiting
+        never = asyncio.get_running_loop().create_future
+        await self._work.run(self._response(scope, never, send), 2 * _FINISH_SECONDS)

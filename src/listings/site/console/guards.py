@@ -135,19 +135,19 @@ def require_current_session(member: Member, form: FormData) -> None:
 
 
 async def read_form(request: Request) -> FormData:
-    """Return the submitted form, limited in size. It is parsed only once.
-
-    Raises Problem("malformed_request") for a multipart form with a charset: some codecs of Python take minutes.
-    """
-    if not hasattr(request.state, "form"):
-        request.state.form = await _parse_body(request, request.headers.get("Content-Type", "").lower())
-        _reserve_texts(request, request.state.form)
-    form: FormData = request.state.form
+    """Return the submitted form, which is parsed only once. Raises Problem: malformed_request, body_too_large."""
+    if hasattr(request.state, "form"):
+        form: FormData = request.state.form
+        return form
+    form = request.state.form = await _parse_body(request, request.headers.get("Content-Type", "").lower())
+    size = sum(getsizeof(value) for _, value in form.multi_items() if isinstance(value, str))
+    if hasattr(request.state, "body") and LARGE_BODY_BYTES < body_of(request).length < size:
+        body_of(request).reserve(size - body_of(request).length)  # one emoji makes a text four times as large
     return form
 
 
 async def _parse_body(request: Request, content_type: str) -> FormData:
-    if content_type.startswith("multipart/") and "charset" in content_type:
+    if content_type.startswith("multipart/") and "charset" in content_type:  # some codecs of Python take minutes
         raise Problem("malformed_request", "A multipart form must be UTF-8: remove the charset from its Content-Type")
     is_upload = uploads.is_upload(request)
     if is_upload and getattr(request.state, "member", None) is not None:  # forms of visitors are small
@@ -170,13 +170,6 @@ async def _decode_body(request: Request, content_type: str, max_files: int) -> F
     return await asyncio.to_thread(parse_form, body)
 
 
-def _reserve_texts(request: Request, form: FormData) -> None:
-    # One emoji makes a text four times as large.
-    size = sum(getsizeof(value) for _, value in form.multi_items() if isinstance(value, str))
-    if hasattr(request.state, "body") and LARGE_BODY_BYTES < body_of(request).length < size:
-        body_of(request).reserve(size - body_of(request).length)
-
-
 def body_of(request: Request) -> ReceivedBody:
     """Return the received body of a form, for which memory can be reserved until the request is processed."""
     body: ReceivedBody = request.state.body
@@ -184,10 +177,7 @@ def body_of(request: Request) -> ReceivedBody:
 
 
 def parse_form(body: bytes) -> FormData:
-    """Return the fields of a URL-encoded form.
-
-    Raises Problem("malformed_request") if there are too many, or a large one has an invalid escape such as "%zz".
-    """
+    """Return the fields of a URL-encoded form. Raises Problem("malformed_request")."""
     if body.count(b"&") >= MAX_FIELDS:
         raise Problem("malformed_request", f"A form must have at most {MAX_FIELDS} fields")
     pairs = [field.partition(b"=") for field in body.split(b"&") if field]
@@ -209,10 +199,7 @@ def _unquote(value: bytes) -> str:
 
 
 def get_text(form: FormData, name: str) -> str:
-    """Return the value of a field, or "" if it is missing or a file.
-
-    A value that is longer than any may be is cut, so that the page of its error is not large.
-    """
+    """Return the value of a field, or "" if it is missing or a file. One that is much too long is cut."""
     value = form.get(name, "")
     return value[:_MAX_TEXT_LENGTH] if isinstance(value, str) else ""
 
@@ -258,10 +245,7 @@ def redirect(path: str, **parameters: str) -> Response:
 
 
 def redirect_with_notice(request: Request, path: str, notice: str, change: int | None = None) -> Response:
-    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0".
-
-    The notice offers to undo a change set, or the bulk change with this first change set.
-    """
+    """Redirect to a page that shows a notice or bulk change ("pause.3.0") once, and offers to undo its change set."""
     return cookies.set_flash(request, redirect(path), notice, change)
 
 

@@ -1,7 +1,8 @@
 """Plan the writes of a revert, a step at a time. The scripts only read."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from listings.domain import timestamps
 from listings.domain.account_limits import NO_GROWTH, AccountLimits, AccountSize, measure_growth
@@ -41,62 +42,13 @@ class HoldersChangedError(Exception):
     """Another listing got an external id after the chains were followed, and before they were locked."""
 
 
-class PlanOptions(NamedTuple):
-    """What to plan: the change sets to revert, the current Unix time, and the limits of the account.
-
-    `key` and `group_id` are those of the revert, once it has begun. `preview` has the earlier parts of a preview.
-    """
-
-    scope: RevertScope
-    limits: AccountLimits
-    now: int
-    key: RevertKey | None = None
-    group_id: int | None = None
-    preview: RevertPreview | None = None
-
-
 class Plans(NamedTuple):
-    """The plans of a step, of which the first `done` candidates are planned, and the growth of the account by them.
-
-    `edit_revision` is that of the account before the step.
-    """
+    """The plans of the first `done` candidates of a step, with the growth of the account and its revision before."""
 
     planned: list[RevertPlan]
     done: int
     growth: AccountSize
     edit_revision: int
-
-
-Lock: TypeAlias = Callable[[Sequence[int]], Awaitable[None]]
-
-
-async def plan_step(
-    tx: Transaction, partition: Partition, step: RevertStep, options: PlanOptions, lock: Lock | None = None
-) -> Plans:
-    """Plan a step, after its listings and the account are locked with `lock`, if it is to be written.
-
-    It ends early if it has too many long texts, or listings that pass on external ids. Raises HoldersChangedError.
-    """
-    planner = _Planner(tx, partition, options, step.start)
-    chains, ahead = await planner.follow([one.listing_id for one in step.candidates])
-    keep = None if lock is None else planner.keep
-    if lock is not None:
-        await lock(sorted({*ahead, *(one for chain in chains for one in chain)}))
-    planned: list[RevertPlan] = []
-    done = size = 0
-    for start in range(0, len(chains), _CHUNK):
-        part = chains[start : start + _CHUNK]
-        found = await planner.plan([one for chain in part for one in chain])
-        for chain in part:
-            own = [found[one] for one in chain if one in found]
-            size += sum(one.size for one in own)
-            if size > _MAX_BYTES and done:
-                return await planner.resolve(planned, done, keep)
-            planned += own
-            done += 1
-    freed = await planner.plan(ahead)
-    planned += [one.free_external_id(options.now) for one in freed.values()]
-    return await planner.resolve(planned, done, keep)
 
 
 def build_scope(columns: Sequence[Any]) -> RevertScope:
@@ -120,29 +72,62 @@ class _EditedListing(NamedTuple):
     fields: Mapping[str, FieldHistory]
     has_own: bool
 
-    def measure(self, needed: set[EditKey]) -> int:
-        texts = len(self.listing.title) + len(self.listing.content) + len(self.listing.images)
-        return texts + _EDIT_BYTES * len(self.edits) + sum(edit.size for edit in self.edits if edit.key in needed)
 
+@dataclass(eq=False)
+class Planner:
+    """Plans a step of a revert, with the listings that must be reverted in it because they pass on external ids.
 
-class _Planner:
-    # Plans listings, and finds those that must be reverted in the same step, because they pass on external ids.
+    `key` and `group_id` are those of the revert, once it has begun. `preview` has the earlier parts of a preview.
+    """
 
-    def __init__(self, tx: Transaction, partition: Partition, options: PlanOptions, start: RevertPosition) -> None:
-        self._tx = tx
-        self._partition = partition
-        self._options = options
-        self._start = start
-        self._scopes: dict[Any, RevertScope] = {}  # of earlier reverts, by group
-        self._links: dict[int, _Link | None] = {}  # None: a listing that is not reverted, or was before
-        self._holders: dict[str, int] = {}
-        self.keep: set[int] = set()  # other holders, which keep their external ids
+    tx: Transaction
+    partition: Partition
+    scope: RevertScope
+    limits: AccountLimits
+    now: int
+    key: RevertKey | None = None
+    group_id: int | None = None
+    preview: RevertPreview = field(default_factory=RevertPreview)
+    _start: RevertPosition = field(init=False)
+    _scopes: dict[Any, RevertScope] = field(default_factory=dict, init=False)  # of earlier reverts, by group
+    # None: a listing that is not reverted, or was before.
+    _links: dict[int, _Link | None] = field(default_factory=dict, init=False)
+    _holders: dict[str, int] = field(default_factory=dict, init=False)
+    _keep: set[int] = field(default_factory=set, init=False)  # other holders, which keep their external ids
 
-    async def follow(self, ids: Sequence[int]) -> tuple[list[list[int]], list[int]]:
+    async def plan_step(
+        self, step: RevertStep, lock: Callable[[Sequence[int]], Awaitable[None]] | None = None
+    ) -> Plans:
+        """Plan a step, after its listings and the account are locked with `lock`, if it is to be written.
+
+        It ends early if it has too many long texts, or listings that pass on external ids. Raises HoldersChangedError.
+        """
+        self._start = step.start
+        chains, ahead = await self._follow([one.listing_id for one in step.candidates])
+        keep = None if lock is None else self._keep
+        if lock is not None:
+            await lock(sorted({*ahead, *(one for chain in chains for one in chain)}))
+        planned: list[RevertPlan] = []
+        done = size = 0
+        for start in range(0, len(chains), _CHUNK):
+            part = chains[start : start + _CHUNK]
+            found = await self._plan([one for chain in part for one in chain])
+            for chain in part:
+                own = [found[one] for one in chain if one in found]
+                size += sum(one.size for one in own)
+                if size > _MAX_BYTES and done:
+                    return await self._resolve(planned, done, keep)
+                planned += own
+                done += 1
+        freed = await self._plan(ahead)
+        planned += [one.free_external_id(self.now) for one in freed.values()]
+        return await self._resolve(planned, done, keep)
+
+    async def _follow(self, ids: Sequence[int]) -> tuple[list[list[int]], list[int]]:
         # Returns the first listings, each with those that must pass on their external ids to it. If the first chain is
         # too long, it returns a part of it, and the next listing, which only loses its external id.
-        wanted = [(self._partition[0], one, self._options.scope.first) for one in ids]
-        rows = await self._tx.fetch_many(revert_sql.MAY_CLAIM, wanted, revert_sql.MAY_CLAIM_OF_LISTINGS)
+        wanted = [(self.partition[0], one, self.scope.first) for one in ids]
+        rows = await self.tx.fetch_many(revert_sql.MAY_CLAIM, wanted, revert_sql.MAY_CLAIM_OF_LISTINGS)
         await self._explore([listing_id for (listing_id,) in rows])
         chains: list[list[int]] = []
         taken: set[int] = set()
@@ -180,70 +165,69 @@ class _Planner:
         held = self._links[holder]
         if held is not None and held.frees:
             return holder
-        self.keep.add(holder)
+        self._keep.add(holder)
         return 0
 
     async def _explore(self, ids: Sequence[int]) -> None:
         for start in range(0, len(ids), _CHUNK):
             part = ids[start : start + _CHUNK]
-            found = await self.plan(part)
+            found = await self._plan(part)
             self._links |= dict.fromkeys(part)
             self._links |= {key: _Link(one.claimed, one.frees, one.size) for key, one in found.items()}
         names = {link.claimed for one in ids if (link := self._links[one]) is not None and link.claimed is not None}
         self._holders |= await self._find_holders(names - self._holders.keys())
 
-    async def plan(self, ids: Sequence[int]) -> dict[int, RevertPlan]:
+    async def _plan(self, ids: Sequence[int]) -> dict[int, RevertPlan]:
         # Without those that are not reverted, or have been before.
         planned: dict[int, RevertPlan] = {}
-        handled = self._options.preview.handled if self._options.preview is not None else set()
         for start in range(0, len(ids), _CHUNK):
-            chunk = [one for one in ids[start : start + _CHUNK] if one not in handled]
-            wanted = [] if self._options.key is None else [(*self._options.key, one) for one in chunk]
+            chunk = [one for one in ids[start : start + _CHUNK] if one not in self.preview.handled]
+            wanted = [] if self.key is None else [(*self.key, one) for one in chunk]
             statements = revert_sql.LIST_CONFLICTS_OF_LISTING, revert_sql.LIST_CONFLICTS_OF_LISTINGS
-            conflicts = dict(await self._tx.fetch_many(statements[0], wanted, statements[1]))
+            conflicts = dict(await self.tx.fetch_many(statements[0], wanted, statements[1]))
             cases = await self._read_listings(chunk) if chunk else []
             values = await self._read_values(cases)
             for case in cases:
                 number = conflicts.get(case.listing.id, 0)
                 plan = self._plan_listing(case, values, was_ahead=number < 0) if number <= 0 else None
                 if plan is not None:
-                    size = case.measure(list_needed(case.fields))
+                    one, needed = case.listing, list_needed(case.fields)
+                    size = len(one.title) + len(one.content) + len(one.images) + _EDIT_BYTES * len(case.edits)
+                    size += sum(edit.size for edit in case.edits if edit.key in needed)
                     planned[case.listing.id] = plan._replace(size=size, was_ahead=number < 0)
         return planned
 
     def _plan_listing(
         self, case: _EditedListing, values: Mapping[EditKey, ListingChange], *, was_ahead: bool
     ) -> RevertPlan | None:
-        scope = self._options.scope
         if len(case.edits) > _MAX_EDITS:
             return RevertPlan(case.listing, {}, [Conflict("too_many_changes", ())])
-        last = next((edit for edit in case.edits if scope.includes(edit.source)), None)
+        last = next((edit for edit in case.edits if self.scope.includes(edit.source)), None)
         if last is None or (case.has_own and not was_ahead):
             return None
         if (last.source.edit_revision, -case.listing.id if last.is_creation else last.number) >= self._start:
             return None
-        return plan_revert(case.listing, case.fields, values, self._options.now, overwrite=scope.overwrite)
+        return plan_revert(case.listing, case.fields, values, self.now, overwrite=self.scope.overwrite)
 
     async def _read_listings(self, ids: Sequence[int]) -> list[_EditedListing]:
-        keys = [(self._partition[0], one) for one in ids]
-        rows = await self._tx.fetch_many(revert_sql.GET_CREATED_LISTING, keys, revert_sql.GET_CREATED_LISTINGS)
+        keys = [(self.partition[0], one) for one in ids]
+        rows = await self.tx.fetch_many(revert_sql.GET_CREATED_LISTING, keys, revert_sql.GET_CREATED_LISTINGS)
         edits, firsts = await self._read_edits(ids)
-        scopes = [self._options.scope, *(edit.undoes for found in edits.values() for edit in found if edit.undoes)]
+        scopes = [self.scope, *(edit.undoes for found in edits.values() for edit in found if edit.undoes)]
         are_grouped = any(scope.kind == "group" for scope in scopes)  # then a single create may have a row, too
         batches = {
             edit_revision
             for listing_id, *_, author, edit_revision in rows
             if edit_revision is not None and edit_revision >= firsts[listing_id] and (author is None or are_grouped)
         }
-        wanted = [(*self._partition, one) for one in sorted(batches)]
-        heads = await self._tx.fetch_many(revert_sql.GET_SET_HEAD, wanted)
+        wanted = [(*self.partition, one) for one in sorted(batches)]
+        heads = await self.tx.fetch_many(revert_sql.GET_SET_HEAD, wanted)
         sources = {edit_revision: ChangeSource(edit_revision, *source) for edit_revision, *source in heads}
         cases = []
         for *columns, author, edit_revision in rows:
             listing = build_listing(columns)
             all_edits = edits.get(listing.id, [])
-            group_id = self._options.group_id
-            found = [one for one in all_edits if not (one.undoes and one.source.group_id == group_id)]
+            found = [one for one in all_edits if not (one.undoes and one.source.group_id == self.group_id)]
             has_own = len(found) < len(all_edits)
             if edit_revision is not None and edit_revision >= firsts[listing.id] and len(found) <= _MAX_EDITS:
                 source = sources.get(edit_revision)
@@ -251,7 +235,7 @@ class _Planner:
                     moment = timestamps.parse_timestamp(listing.created_at)
                     source = ChangeSource(edit_revision, moment, author, "created")
                 found.append(Edit(source, 0, CREATION_FIELDS, is_creation=True))
-            fields = read_history(found, self._options.scope) if len(found) <= _MAX_EDITS else {}
+            fields = read_history(found, self.scope) if len(found) <= _MAX_EDITS else {}
             cases.append(_EditedListing(listing, found, fields, has_own))
         return cases
 
@@ -264,22 +248,22 @@ class _Planner:
             for edit in case.edits
             if edit.key in needed and edit.detail is not None
         }
-        wanted = [(*self._partition, *key) for key in sorted(needed - values.keys())]
-        for *key, fields, detail in await self._tx.fetch_many(revert_sql.GET_EDIT_VALUES, wanted):
+        wanted = [(*self.partition, *key) for key in sorted(needed - values.keys())]
+        for *key, fields, detail in await self.tx.fetch_many(revert_sql.GET_EDIT_VALUES, wanted):
             values[key[0], key[1]] = build_values(fields.split(","), detail)[0]
         return values
 
     async def _read_edits(self, ids: Sequence[int]) -> tuple[dict[int, list[Edit]], dict[int, int]]:
         # Returns the edits of listings in the scope and later, newest first, and the first change set read. If an
         # earlier revert is among them, all that it undid is read, too.
-        scope = self._options.scope
+        scope = self.scope
         if scope.kind == "revert":
             await self._read_scopes({scope.subject})
         firsts, wanted = dict.fromkeys(ids, self._find_first(scope)), list(ids)
         found: dict[int, list[Edit]] = {}
         while wanted:
-            keys = [(self._partition[0], one, firsts[one], _MAX_EDITS + 1) for one in wanted]
-            rows = await self._tx.fetch_many(revert_sql.LIST_EDITS, keys, revert_sql.LIST_EDITS_OF_LISTINGS)
+            keys = [(self.partition[0], one, firsts[one], _MAX_EDITS + 1) for one in wanted]
+            rows = await self.tx.fetch_many(revert_sql.LIST_EDITS, keys, revert_sql.LIST_EDITS_OF_LISTINGS)
             await self._read_scopes({group_id for _, _, _, _, kind, group_id, *_ in rows if kind == "reverted"})
             found |= {one: [] for one in wanted}
             for listing_id, *columns, number, fields, size, detail in rows:
@@ -297,8 +281,8 @@ class _Planner:
     async def _read_scopes(self, groups: set[int]) -> None:
         # Those of the reverts that these undid, too.
         while groups := groups - self._scopes.keys():
-            wanted = [(*self._partition, one) for one in sorted(groups)]
-            heads = await self._tx.fetch_many(revert_sql.GET_SCOPE_OF_GROUP, wanted)
+            wanted = [(*self.partition, one) for one in sorted(groups)]
+            heads = await self.tx.fetch_many(revert_sql.GET_SCOPE_OF_GROUP, wanted)
             found = {group_id: build_scope(columns) for group_id, *columns in heads}
             self._scopes |= found
             groups = {one.subject for one in found.values() if one.kind == "revert"}
@@ -312,27 +296,25 @@ class _Planner:
         return first
 
     async def _find_holders(self, names: Iterable[str]) -> dict[str, int]:
-        wanted = [(*self._partition, name) for name in sorted(names)]
-        rows = await self._tx.fetch_many(sql.FIND_EXTERNAL_ID, wanted)
-        preview = self._options.preview or RevertPreview()
-        holders = {name: holder for holder, name in rows if holder not in preview.freed}
-        return holders | {name: preview.taken[name] for name in names if name in preview.taken}
+        wanted = [(*self.partition, name) for name in sorted(names)]
+        rows = await self.tx.fetch_many(sql.FIND_EXTERNAL_ID, wanted)
+        holders = {name: holder for holder, name in rows if holder not in self.preview.freed}
+        return holders | {name: self.preview.taken[name] for name in names if name in self.preview.taken}
 
-    async def resolve(self, planned: Sequence[RevertPlan], done: int, keep: set[int] | None) -> Plans:
+    async def _resolve(self, planned: Sequence[RevertPlan], done: int, keep: set[int] | None) -> Plans:
         # Leaves out changes that would clash with other listings' external ids, or exceed the account's limits.
         # Listings that take no external id come first, since they may make room.
         ordered = sorted(planned, key=lambda one: one.claimed is not None)
         holders = await self._find_holders({one.claimed for one in ordered if one.claimed is not None})
         if keep is not None and not keep.issuperset(set(holders.values()) - {one.listing.id for one in planned}):
             raise HoldersChangedError
-        state = await self._tx.get(AccountState, sql.GET_ACCOUNT_SIZE, self._partition)
-        limits = self._options.limits.override((state.max_listings, state.max_text_bytes))
-        preview = self._options.preview
-        size = state.size if preview is None else state.size.add(preview.growth)
-        resolved, growth = _check_plans(ordered, holders, size, limits, self._options.now)
+        state = await self.tx.get(AccountState, sql.GET_ACCOUNT_SIZE, self.partition)
+        limits = self.limits.override((state.max_listings, state.max_text_bytes))
+        size = state.size.add(self.preview.growth)
+        resolved, growth = _check_plans(ordered, holders, size, limits, self.now)
         while resolved != ordered:  # a listing that is left out keeps the external id that another one takes
             ordered = resolved
-            resolved, growth = _check_plans(ordered, holders, size, limits, self._options.now)
+            resolved, growth = _check_plans(ordered, holders, size, limits, self.now)
         return Plans(resolved, done, growth, state.edit_revision)
 
 

@@ -36,7 +36,7 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
         require_time(request.since, purged, state.purged_at)
         return await _find_key_scope(tx, partition, request, last, purged, lost), None
     if kind == "change" and isinstance(subject, int):
-        _require_retained(subject, purged, lost)
+        require_retained(subject, purged, lost)
         if subject > last:
             raise Problem("change_not_found", f"There is no change set with the id {subject}")
         return RevertScope(kind, subject, subject, subject, overwrite=overwrite), None
@@ -57,7 +57,7 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
         raise Problem(
             "change_not_found", f"There is no {kind} with the {'name' if kind == 'group' else 'id'} {subject}"
         )
-    _require_retained(group.id, purged, lost)
+    require_retained(group.id, purged, lost)
     scope = RevertScope(kind, group.id, group.id, group.last_id, overwrite=overwrite)
     return scope, (group.started_at, group.ended_at)
 
@@ -65,20 +65,15 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
 async def _find_group(
     tx: Transaction, partition: Partition, kind: str, group_id: int, purged: int, lost: Sequence[Row]
 ) -> GroupOfChanges | None:
-    _require_retained(group_id, purged, lost)
+    require_retained(group_id, purged, lost)
     group = await tx.find(GroupOfChanges, change_groups.GET_GROUP, (*partition, group_id))
     return group if group is not None and group.kind == kind else None
 
 
-def _require_retained(subject: int, purged: int, lost: Sequence[Row]) -> None:
+def require_retained(subject: int, purged: int, lost: Sequence[Row]) -> None:
+    """Raise Problem("changes_gone") if a change set was deleted. `lost`: the first and the last of ids without one."""
     if subject <= purged or not list_used(subject, subject, lost):
         raise Problem("changes_gone", f"Change set {subject} is no longer stored, so it can't be reverted")
-
-
-async def require_stored(tx: Transaction, partition: Partition, first: int) -> None:
-    """Raise Problem("changes_gone") if a change set to revert, of which this is the first, was deleted."""
-    state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
-    _require_retained(first, state.purged_revision, [])
 
 
 async def _find_key_scope(
@@ -101,17 +96,22 @@ async def scan(tx: Transaction, partition: Partition, scope: RevertScope, start:
     state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
     first = max(scope.first, state.purged_revision + 1)
     lost = (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)) if first <= state.lost_revision else []
-    low = max(first, _find_low(start.edit_revision, lost))
-    rows, low = await _read_whole_sets(tx, partition, scope, start.edit_revision, low)
+    high = start.edit_revision
+    low = high - _MAX_ROWS + 1
+    for first_lost, last_lost in reversed(lost):  # so that change sets used at most _MAX_ROWS of the ids
+        if low <= last_lost and first_lost <= high:
+            low -= min(high, last_lost) - first_lost + 1
+    low = max(first, low)
+    rows, low = await _read_whole_sets(tx, partition, scope, high, low)
     found: list[Candidate] = []
     created: dict[int, Any] = {}
     for edit_revision, number, listing_id, serials, *source, is_newest in rows:
         if is_newest and listing_id:
-            found.append(Candidate(edit_revision, number, listing_id))
+            found.append(Candidate(RevertPosition(edit_revision, number), listing_id))
         if not (number or listing_id) and scope.includes(ChangeSource(edit_revision, *source)):
             created |= dict.fromkeys(decode_ids(serials, partition[0]), edit_revision)
     stored = {edit_revision for edit_revision, *_ in rows}
-    gaps = [number for number in list_used(low, start.edit_revision, lost) if number not in stored]
+    gaps = [number for number in list_used(low, high, lost) if number not in stored]
     if gaps and scope.kind in {"change", "key"}:
         creates = await find_single_creates(tx, partition, gaps, state.purged_serial)
         for listing_id, author, edit_revision, _ in creates:
@@ -120,18 +120,9 @@ async def scan(tx: Transaction, partition: Partition, scope: RevertScope, start:
     wanted = [(partition[0], *one, scope.last, scope.subject, scope.since, scope.until) for one in created.items()]
     statements = revert_sql.FIND_NEWER[scope.kind], revert_sql.FIND_NEWER_OF_LISTINGS[scope.kind]
     newer = {one for (one,) in await tx.fetch_many(statements[0], wanted, statements[1])}
-    found += [Candidate(created[one], -one, one) for one in created.keys() - newer]
+    found += [Candidate(RevertPosition(created[one], -one), one) for one in created.keys() - newer]
     rest = [one for one in sorted(found, reverse=True) if one.position < start]
     return RevertStep(start, rest, RevertPosition(low - 1), low <= first)
-
-
-def _find_low(high: int, lost: Sequence[Row]) -> int:
-    # At most _MAX_ROWS ids up to `high` were used by change sets since the one that is returned.
-    low = high - _MAX_ROWS + 1
-    for first_lost, last_lost in reversed(lost):
-        if low <= last_lost and first_lost <= high:
-            low -= min(high, last_lost) - first_lost + 1
-    return low
 
 
 async def _read_whole_sets(
@@ -144,7 +135,7 @@ async def _read_whole_sets(
         rows = await tx.fetch(revert_sql.SCANS[scope.kind], (*partition, *values))
         if len(rows) < limit:
             return rows, low
-        oldest = rows[-1][0]  # may have further rows
-        if rows[0][0] != oldest:
+        (newest, *_), (oldest, *_) = rows[0], rows[-1]  # the oldest may have further rows
+        if newest != oldest:
             return [row for row in rows if row[0] != oldest], oldest + 1
         limit *= 2

@@ -43,14 +43,13 @@ def _build_condition(kind: RevertKind, table: str, scope: Sequence[str]) -> str:
     return f"{condition} AND {table}.edit_revision <= {last} AND {table}.moment BETWEEN {since} AND {until}"
 
 
-def _build_scan(kind: RevertKind) -> str:
-    scope = ("$6", "$7", "$8", "$9")
-    return f"""
-SELECT page.*, {_build_condition(kind, "page", scope)} AND NOT EXISTS (
+SCANS = {
+    kind: f"""
+SELECT page.*, {_build_condition(kind, "page", ("$6", "$7", "$8", "$9"))} AND NOT EXISTS (
     SELECT 1 FROM changes AS newer
     WHERE newer.bucket = $1 AND newer.listing_id = page.listing_id AND newer.listing_id <> 0
         AND (newer.edit_revision, newer.number) > (page.edit_revision, page.number)
-        AND {_build_condition(kind, "newer", scope)})
+        AND {_build_condition(kind, "newer", ("$6", "$7", "$8", "$9"))})
 FROM (
     SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END, moment, author, kind, import_id
     FROM changes
@@ -58,10 +57,8 @@ FROM (
     ORDER BY edit_revision DESC, number DESC LIMIT $5) AS page
 ORDER BY page.edit_revision DESC, page.number DESC
 """
-
-
-_KINDS: Sequence[RevertKind] = ("change", "import", "revert", "group", "key")
-SCANS = {kind: _build_scan(kind) for kind in _KINDS}
+    for kind in _SCOPE_CONDITIONS
+}
 """Changes, newest first. The last column tells whether the revert undoes the change, and none of its listing later."""
 
 FIND_NEWER = {
@@ -71,7 +68,7 @@ WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision >= $
     AND {_build_condition(kind, "changes", ("$4", "$5", "$6", "$7"))}
 LIMIT 1
 """
-    for kind in _KINDS
+    for kind in _SCOPE_CONDITIONS
 }
 """The listing, if the revert undoes a change of it since the change set that created it."""
 FIND_NEWER_OF_LISTINGS = {kind: build_each(statement) for kind, statement in FIND_NEWER.items()}
@@ -80,8 +77,6 @@ FIND_NEWER_OF_LISTINGS = {kind: build_each(statement) for kind, statement in FIN
 
 GET_CREATED_LISTING = f"SELECT {LISTING_COLUMNS}, author, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
 GET_CREATED_LISTINGS = GET_CREATED_LISTING.replace("id = $2", "id = ANY(CAST($2 AS bigint[]))")
-
-
 LIST_EDITS = f"""
 SELECT listing_id, edit_revision, moment, author, kind, import_id, number, fields, octet_length(detail),
     CASE WHEN octet_length(detail) <= {_MAX_SHORT_BYTES} THEN detail END
@@ -124,9 +119,7 @@ ADD_REVERT = f"""
 INSERT INTO reverts ({REVERT_COLUMNS}, revision)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, NULL, NULL, 0)
 """
-GET_REVERT = f"""
-SELECT {REVERT_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3
-"""
+GET_REVERT = f"SELECT {REVERT_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3"
 FIND_UNFINISHED_REVERT = """
 SELECT id, first_revision FROM reverts WHERE bucket = $1 AND account_id = $2 AND finished_at IS NULL LIMIT 1
 """

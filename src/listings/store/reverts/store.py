@@ -29,10 +29,10 @@ from listings.domain.reverts import (
     RevertStep,
 )
 from listings.store import change_sql, member_sql, sql
-from listings.store.mapping import Partition
+from listings.store.mapping import ChangeState, Partition
 from listings.store.reverts import scan
 from listings.store.reverts import sql as revert_sql
-from listings.store.reverts.plans import HoldersChangedError, PlanOptions, Plans, build_scope, plan_step
+from listings.store.reverts.plans import HoldersChangedError, Planner, Plans, build_scope
 from listings.store.scripts import audit, listings
 from listings.store.scripts.bulk import update_many
 from listings.store.scripts.changes import ChangeSet, measure_change
@@ -53,10 +53,7 @@ class ScriptedRevertStore(ScriptedStore):
     engine: Engine
 
     async def find_revert_scope(self, bucket: int, account_id: int, request: RevertRequest) -> FoundScope:
-        """Return the change sets to revert, of those that are stored now.
-
-        Raises Problem: change_not_found, changes_gone, revert_running (the revert to undo is unfinished).
-        """
+        """Return the stored change sets to revert. Raises Problem: change_not_found, changes_gone, revert_running."""
         return await self._run_reads(lambda tx: scan.find_scope(tx, (bucket, account_id), request))
 
     async def scan_revert(self, bucket: int, account_id: int, scope: RevertScope, start: RevertPosition) -> RevertStep:
@@ -66,20 +63,16 @@ class ScriptedRevertStore(ScriptedStore):
     async def preview_revert(
         self, bucket: int, account_id: int, scope: RevertScope, step: RevertStep, now: int, preview: RevertPreview
     ) -> int:
-        """Add to the preview what a step would do, and return how many of its listings were planned.
-
-        It ends early if the values are large.
-        """
-        options = PlanOptions(scope, self.engine.limits, now, preview=preview)
-        plans = await self._run_reads(lambda tx: plan_step(tx, (bucket, account_id), step, options))
+        """Add a step, or its first part if the values are large. Return how many of its listings were planned."""
+        limits = self.engine.limits
+        plans = await self._run_reads(
+            lambda tx: Planner(tx, (bucket, account_id), scope, limits, now, preview=preview).plan_step(step)
+        )
         preview.add(plans.planned, plans.growth, now)
         return plans.done
 
     async def find_earlier_revert(self, bucket: int, account_id: int, idempotency: IdempotencyRecord) -> int | None:
-        """Return the id of the revert that was started with an idempotency key, or None.
-
-        Raises Problem("idempotency_key_reused") if the key was used for a different request.
-        """
+        """Return the id of the revert with an idempotency key, or None. Raises Problem("idempotency_key_reused")."""
         result = await self._run_reads(lambda tx: listings.find_earlier_result(tx, (bucket, account_id), idempotency))
         return int(result) if result is not None else None
 
@@ -107,14 +100,13 @@ class ScriptedRevertStore(ScriptedStore):
                 if earlier is not None:
                     return int(earlier)
             unfinished = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
-            if unfinished:
-                running = f"Revert {unfinished[0][0]} is still running"
-                raise Problem(
-                    "revert_running", f"{running}, and an account can have only one at a time: try again later"
-                )
-            await scan.require_stored(tx, partition, scope.first)
-            options = PlanOptions(scope, self.engine.limits, actor.moment)
-            plans = await plan_step(tx, partition, step, options, partial(self._lock_step, tx, partition))
+            for revert_id, _ in unfinished:
+                advice = "an account can have only one at a time: try again later"
+                raise Problem("revert_running", f"Revert {revert_id} is still running, and {advice}")
+            state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
+            scan.require_retained(scope.first, state.purged_revision, [])
+            planner = Planner(tx, partition, scope, self.engine.limits, actor.moment)
+            plans = await planner.plan_step(step, partial(self._lock_step, tx, partition))
             key = RevertKey(*partition, await tx.get(int, revert_sql.RAISE_LAST_REVERT, partition))
             begun = Revert(key, scope, actor.key_id, actor.moment, step.start, RevertCounts(), None)
             await tx.fetch(revert_sql.ADD_REVERT, (*key, *astuple(scope), actor.key_id, actor.moment, *step.start))
@@ -129,15 +121,11 @@ class ScriptedRevertStore(ScriptedStore):
         return MAX_STEP_LISTINGS
 
     async def advance_revert(self, key: RevertKey, step: RevertStep, worker: bytes, now: int) -> Revert | None:
-        """Take the next step of a revert and store its progress.
-
-        A step ends early if its values are large, or if too many listings pass on external ids.
+        """Take the next step of a revert, which may end early as a preview does, and store its progress.
 
         `worker` identifies the calling process, which then holds a lease on the revert for a few seconds. Return None
         and write nothing if another process holds it. Return None and only renew the lease if the revert is not at the
-        start of the step.
-
-        Raises Problem("account_disabled"). The account is not erased during a step.
+        start of the step. Raises Problem("account_disabled"). The account is not erased during a step.
         """
 
         async def advance(tx: Transaction) -> Revert | None:
@@ -149,8 +137,8 @@ class ScriptedRevertStore(ScriptedStore):
             revert = _build_revert(*columns)
             if revert.position != step.start:
                 return None
-            options = PlanOptions(revert.scope, self.engine.limits, now, key, revert.group_id)
-            plans = await plan_step(tx, key[:2], step, options, partial(self._lock_step, tx, key[:2]))
+            planner = Planner(tx, key[:2], revert.scope, self.engine.limits, now, key, revert.group_id)
+            plans = await planner.plan_step(step, partial(self._lock_step, tx, key[:2]))
             return await self._write_step(tx, revert, step, plans, now, revision)
 
         return await self._run_step(advance)
@@ -159,10 +147,7 @@ class ScriptedRevertStore(ScriptedStore):
         return await self._find(_build_revert, revert_sql.GET_REVERT, *key)
 
     async def list_undone(self, bucket: int, account_id: int, count: int) -> set[tuple[RevertKind, int]]:
-        """Return the kinds and subjects of the scopes that the last `count` reverts have undone without a conflict.
-
-        Those whose revert was undone are left out.
-        """
+        """Return kinds and subjects of what the last `count` reverts have undone without a conflict until now."""
         undone: set[tuple[RevertKind, int]] = set()
         for kind, subject, group_id in await self._fetch(revert_sql.LIST_UNDONE, bucket, account_id, count):
             if ("revert", group_id) not in undone:  # the newer ones come first
@@ -171,11 +156,10 @@ class ScriptedRevertStore(ScriptedStore):
 
     async def page_revert_conflicts(self, key: RevertKey, after: int, count: int) -> list[RevertConflict]:
         """Return at most `count` conflicts of a revert with numbers above `after`, in their order."""
+        found = await self._fetch(revert_sql.PAGE_CONFLICTS, *key, after, count)
         return [
             RevertConflict(number, listing_id, external_id, reason, _decode_names(fields), subject)
-            for number, listing_id, external_id, reason, fields, subject in await self._fetch(
-                revert_sql.PAGE_CONFLICTS, *key, after, count
-            )
+            for number, listing_id, external_id, reason, fields, subject in found
         ]
 
     async def list_running_reverts(self, worker: bytes, now: int) -> list[Revert]:
@@ -226,7 +210,15 @@ class ScriptedRevertStore(ScriptedStore):
         changed = [one for one in plans.planned if one.changes]
         edited = [(replace(one.listing, **dict(one.changes)), one.changes) for one in changed if one.claimed is None]
         await update_many(tx, self.engine, partition, edited)
-        await _free_claimed(tx, partition, plans.planned)
+        # Other listings of the step take these external ids: a unique index is checked after each row.
+        takers = {one.claimed: one.listing.id for one in plans.planned if one.claimed is not None}
+        passed_on = [
+            (partition[0], one.listing.id)
+            for one in plans.planned
+            if one.changes.get("deleted_at") is None  # a deleted listing keeps it, and conflicts with no other one
+            and takers.get(one.held or "", one.listing.id) != one.listing.id
+        ]
+        await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, passed_on)
         for one in changed:
             if one.claimed is not None:
                 await listings.update(tx, self.engine, one.listing.id, one.changes)
@@ -236,8 +228,8 @@ class ScriptedRevertStore(ScriptedStore):
 
 
 def _build_revert(*row: Any) -> Revert:  # noqa: ANN401 - REVERT_COLUMNS
-    bucket, account_id, revert_id, *scope, actor, started_at, edit_revision, number = row[:-5]
-    reverted, unchanged, conflicts, finished_at, group_id = row[-5:]
+    *head, edit_revision, number, reverted, unchanged, conflicts, finished_at, group_id = row
+    bucket, account_id, revert_id, *scope, actor, started_at = head
     key, position = RevertKey(bucket, account_id, revert_id), RevertPosition(edit_revision, number)
     counts = RevertCounts(reverted, unchanged, conflicts)
     return Revert(key, build_scope(scope), actor, started_at, position, counts, finished_at, group_id)
@@ -246,19 +238,6 @@ def _build_revert(*row: Any) -> Revert:  # noqa: ANN401 - REVERT_COLUMNS
 async def _lock_account(tx: Transaction, partition: Partition) -> None:
     # So that it is not erased meanwhile.
     require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (partition[1],), locks=True))
-
-
-async def _free_claimed(tx: Transaction, partition: Partition, planned: Sequence[RevertPlan]) -> None:
-    # Other listings of the step take these external ids: a unique index is checked after each row.
-    takers = {one.claimed: one.listing.id for one in planned if one.claimed is not None}
-    passed_on = [
-        one.listing.id
-        for one in planned
-        if one.changes.get("deleted_at") is None  # a deleted listing keeps it, and conflicts with no other one
-        and takers.get(one.held or "", one.listing.id) != one.listing.id
-    ]
-    if passed_on:
-        await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, [(partition[0], listing_id) for listing_id in passed_on])
 
 
 async def _store_conflicts(tx: Transaction, key: RevertKey, planned: Sequence[RevertPlan], stored: int) -> None:

@@ -59,6 +59,12 @@ class _Pair(NamedTuple):
     def row(self) -> Row:
         return self.source or self.target or ()
 
+    def describe_difference(self, table: Table) -> str:
+        if self.target is None or self.source is None:
+            return "missing" if self.target is None else "not in the source"
+        values = zip((*table.columns, "words"), self.source, self.target, strict=False)
+        return ", ".join(name for name, expected, found in values if expected != found)
+
 
 async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progress = ignore_progress) -> CopyResult:
     """Copy the SQLite file to the database at `url`, and verify the copy. With `dry_run`, only count the differences.
@@ -71,7 +77,11 @@ async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progres
     require_database_file(path)
     try:
         with reading(path) as connection:
-            source = _open_snapshot(path, connection)
+            connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            migrate.require_current(connection)
+            connection.execute("BEGIN").fetchall()
+            ids = (connection.execute(statement).get for statement in (sql.GET_DATABASE_ID, sql.GET_RESTORE_ID))
+            source = _Source(path, connection, *ids)
 
             async def copy_from(reader: asyncpg.Connection) -> CopyResult:
                 await targets.prepare(reader)
@@ -87,14 +97,6 @@ async def copy(path: Path, url: str, *, dry_run: bool = False, progress: Progres
             return await postgres_migrate.with_connection(url, copy_from)
     except (apsw.Error, OSError) as error:
         raise Unavailable(f"The database {path} can't be read: {error}") from error
-
-
-def _open_snapshot(path: Path, connection: apsw.Connection) -> _Source:
-    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
-    migrate.require_current(connection)
-    connection.execute("BEGIN").fetchall()
-    ids = (connection.execute(statement).get for statement in (sql.GET_DATABASE_ID, sql.GET_RESTORE_ID))
-    return _Source(path, connection, *ids)
 
 
 class _Copy:
@@ -205,7 +207,7 @@ class _Copy:
                     digest.update(msgspec.msgpack.encode(pair.target))
                     words += table.has_words and pair.row[-1] is not None
                     if pair.source != pair.target:
-                        differences.append(_describe_difference(table, pair))
+                        differences.append(f"{table.format_name(pair.row)} ({pair.describe_difference(table)})")
         differences += await targets.find_differences(self._reader, self._source.id, self._get_last_ids(), words)
         if differences:
             named = ", ".join(differences[:_MAX_NAMED]) + (", …" if len(differences) > _MAX_NAMED else "")
@@ -279,12 +281,3 @@ async def _merge(table: Table, source: Iterable[Row], target: AsyncIterator[Row]
 async def _iterate(rows: Iterable[Row]) -> AsyncIterator[Row]:
     for row in rows:
         yield row
-
-
-def _describe_difference(table: Table, pair: _Pair) -> str:
-    if pair.target is None or pair.source is None:
-        difference = "missing" if pair.target is None else "not in the source"
-    else:
-        names = (*table.columns, "words")
-        difference = ", ".join(names[at] for at, value in enumerate(pair.source) if value != pair.target[at])
-    return f"{table.format_name(pair.row)} ({difference})"

@@ -111,10 +111,7 @@ async def unmark(connection: asyncpg.Connection) -> None:
 
 
 async def require_unused(connection: asyncpg.Connection) -> None:
-    """Raise Problem("copy_refused") if a service or a command is connected besides this copy.
-
-    The sessions of a program that has ended may take seconds to end.
-    """
+    """Raise Problem("copy_refused") if others are still connected after some seconds."""
     deadline = time.monotonic() + _MAX_SESSION_END_SECONDS
     while await connection.fetchval(_COUNT_SESSIONS) > _OWN_SESSIONS:
         if time.monotonic() > deadline:
@@ -152,16 +149,13 @@ async def set_last_id(connection: asyncpg.Connection, table: str, last: int) -> 
 async def find_differences(
     connection: asyncpg.Connection, database_id: str, last_ids: list[int], words: int
 ) -> list[str]:
-    """Return what differs from the source besides the rows of tables.
-
-    `last_ids` are those of the tables in NUMBERED, and `words` is the number of rows in listing_words.
-    """
+    """Return other differences than rows, given the last ids of NUMBERED and the number of rows in listing_words."""
     found = []
     names = [await connection.fetchval(f"SELECT pg_get_serial_sequence('{table}', 'id')") for table in NUMBERED]
     sequences = [await connection.fetch(f"SELECT last_value, is_called FROM {name}") for name in names]
     if [last if is_called else last - 1 for [(last, is_called)] in sequences] != last_ids:
         found.append("the sequences of ids")
-    if [row[0] for row in await connection.fetch(sql.GET_DATABASE_ID)] != [database_id]:
+    if [found_id for (found_id,) in await connection.fetch(sql.GET_DATABASE_ID)] != [database_id]:
         found.append("database_id")
     if await connection.fetchval("SELECT count(*) FROM listing_words") != words:
         found.append("listing_words without a listing")
@@ -203,10 +197,7 @@ class Batches:
         await self._queue(self._deleted, row)
 
     async def release(self, row: Row) -> None:
-        """Free the unique value of a row that will change, because another row may need it.
-
-        It is the email address of an account, or the external id of a listing.
-        """
+        """Free the email or the external id of a row that will change, because another row may need it."""
         if self._table.name in _RELEASE:
             await self._queue(self._released, row[: self._table.keys])
 
@@ -216,11 +207,19 @@ class Batches:
             async with self._connection.transaction():
                 if self._released:
                     await self._run(_RELEASE[self._table.name], self._released)
-                await self._write_deleted()
+                if self._table.has_words:
+                    await self._run(_DELETE_WORDS, [(bucket, id_) for bucket, _, id_, *_ in self._deleted])
+                keys = [row[: self._table.keys] for row in self._deleted]
+                await self._run(f"DELETE FROM {self._table.name} WHERE {self._key}", keys)
                 await self._write_changed()
                 await self._write_added()
         except (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError):
-            raise self._build_character_error() from None
+            invalid = (
+                row for row in (*self._changed, *self._added) if any(isinstance(it, str) and "\0" in it for it in row)
+            )
+            reason = "has the character U+0000, which PostgreSQL can't store: remove it, then run the copy again"
+            name = next(map(self._table.format_name, invalid), "A row")
+            raise Problem("copy_refused", f"{name} {reason}") from None
         for rows in (self._added, self._changed, self._deleted, self._released):
             rows.clear()
         self._rows = self._characters = 0
@@ -241,7 +240,7 @@ class Batches:
         if table.has_words:
             await self._connection.copy_records_to_table(
                 "listing_words",
-                records=[(row[0], row[2], row[-1]) for row in self._added if row[-1] is not None],
+                records=[(bucket, id_, words) for bucket, _, id_, *_, words in self._added if words is not None],
                 columns=("bucket", "id", "words"),
             )
 
@@ -252,14 +251,9 @@ class Batches:
         statement = f"UPDATE {table.name} SET {assignments} WHERE {self._key}"
         await self._run(statement, [row[:width] for row in self._changed])
         if table.has_words:
-            await self._run(_DELETE_WORDS, [(row[0], row[2]) for row in self._changed])
-            await self._run(_ADD_WORDS, [(row[0], row[2], row[-1]) for row in self._changed if row[-1] is not None])
-
-    async def _write_deleted(self) -> None:
-        table = self._table
-        if table.has_words:
-            await self._run(_DELETE_WORDS, [(row[0], row[2]) for row in self._deleted])
-        await self._run(f"DELETE FROM {table.name} WHERE {self._key}", [row[: table.keys] for row in self._deleted])
+            words = [(bucket, id_, words) for bucket, _, id_, *_, words in self._changed]
+            await self._run(_DELETE_WORDS, [(bucket, id_) for bucket, id_, _ in words])
+            await self._run(_ADD_WORDS, [one for one in words if one[-1] is not None])
 
     @property
     def _key(self) -> str:
@@ -268,9 +262,3 @@ class Batches:
     async def _run(self, statement: str, rows: list[Row]) -> None:
         if rows:
             await self._connection.executemany(statement, rows)
-
-    def _build_character_error(self) -> Problem:
-        rows = [row for row in (*self._changed, *self._added) if any(isinstance(it, str) and "\0" in it for it in row)]
-        names = map(self._table.format_name, rows)
-        reason = "has the character U+0000, which PostgreSQL can't store: remove it, then run the copy again"
-        return Problem("copy_refused", f"{next(names, 'A row')} {reason}")

@@ -57,12 +57,12 @@ async def _undo(request: Request, member: Member) -> Response:
     try:
         require_plan(request, member)
         options = build_form_options(get_form_id(form), hashlib.sha256(msgspec.json.encode(wanted)).digest())
-        started = await site_of(request).services.reverts.start(member.account.id, wanted, CONSOLE, options)
+        started, _ = await site_of(request).services.reverts.start(member.account.id, wanted, CONSOLE, options)
     except Problem as problem:
         if problem.code not in _SHOWN_WITH_PREVIEW:
             raise _explain(problem) from None
         return await _preview_page(request, member, wanted, _explain(problem))
-    return redirect(f"{UNDO_PATH}/{started.revert.key.id}")
+    return redirect(f"{UNDO_PATH}/{started.key.id}")
 
 
 @for_member

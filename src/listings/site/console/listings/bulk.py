@@ -32,10 +32,7 @@ _ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
 
 class BulkForm(NamedTuple):
-    """An action on the listings with `ids`, or on all that match the search and have lower ids than `below`.
-
-    A form with the same `form_id` and `digest` takes effect once.
-    """
+    """An action on `ids`, or on all that match, with ids less than `below`. A form with the same id acts once."""
 
     search: Search
     ids: list[int]
@@ -107,7 +104,8 @@ async def run(services: Services, member: Member, form: BulkForm, price: PriceCh
             total.rejected += len(result.rejected)
             total.change_sets += [result.change_set] if result.change_set else []
             for listing_id, reason in result.rejected[: _MAX_NAMED - len(total.reasons)]:
-                total.reasons.append((await _describe(services, member, listing_id), reason))
+                listing = await services.listings.find_own(member.caller, listing_id)
+                total.reasons.append((listing.title if listing is not None else f"Listing {listing_id}", reason))
         if form.all_matching and len(ids) >= MAX_MATCHING:
             query = _build_page(form.search, ids[-1], 1, services.clock())
             following = (await services.listings.find_page_of_any_size(member.caller, query)).listings
@@ -213,9 +211,3 @@ async def _run_slice(
 
     outcome = await services.listings.run_batch(member.caller, list(map(watch, steps)), encode, options, atomic=False)
     return _decode(outcome if isinstance(outcome, str) else encode(outcome))
-
-
-async def _describe(services: Services, member: Member, listing_id: int) -> str:
-    # Only the ID, which the member knows, if the listing is not the member's own.
-    listing = await services.listings.find_own(member.caller, listing_id)
-    return listing.title if listing is not None else f"Listing {listing_id}"

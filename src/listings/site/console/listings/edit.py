@@ -225,7 +225,10 @@ async def _form_page(
     if errors:
         problem = Problem("invalid_request", f"Please fix {format_count(len(errors), 'field')}")
     shown: dict[str, Any] = {"listing": None, "version": "", "form_id": "", "differences": [], "takedown": None}
-    shown |= {"is_open": True, "hidden_pictures": await _find_hidden_pictures(request, values), **context}
+    shown |= {"is_open": True, "hidden_pictures": [], **context}
+    with suppress(Unavailable):  # which must not lose what the seller wrote
+        urls = values["images"].split("\n")[:_MAX_PICTURES]
+        shown["hidden_pictures"] = sources.list_hidden(urls, await sources.find_sizes(request, urls))
     account = request.state.member.account
     shown["is_reachable"] = bool(account.public_contact) or site_of(request).services.messages.reaches(account)
     listing = shown["listing"]
@@ -233,13 +236,6 @@ async def _form_page(
         shown["version"] = f"{site_of(request).services.restore_id}v{listing.version}"
     shown["is_unsaved"] = problem is not None and (listing is None or sent != listing_form.form_values(listing))
     return console_page(request, template, problem=problem, values=values, errors=errors, **shown)
-
-
-async def _find_hidden_pictures(request: Request, values: listing_form.FormValues) -> list[str]:
-    urls = values["images"].split("\n")[:_MAX_PICTURES]
-    with suppress(Unavailable):  # which must not lose what the seller wrote
-        return sources.list_hidden(urls, await sources.find_sizes(request, urls))
-    return []
 
 
 async def _edit_error_page(
@@ -255,10 +251,7 @@ async def _edit_error_page(
 
 
 async def get_own_listing(request: Request, member: Member) -> Listing:
-    """Return the member's listing, deleted or not.
-
-    Raises Problem("listing_not_found"), also if the listing belongs to another account.
-    """
+    """Return the member's listing, deleted or not. Raises Problem("listing_not_found") for any other one."""
     listing_id = fields.parse_id(request.path_params["id"]) or 0
     listing = await site_of(request).services.listings.find_own(member.caller, listing_id)
     if listing is None:

@@ -11,7 +11,7 @@ from starlette.datastructures import FormData, QueryParams
 from listings.domain import tokenizer
 from listings.domain.faults import FieldError
 from listings.domain.fields import FIELDS
-from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery, SortKey, UnindexedSort
+from listings.domain.model import MAX_ID, SORTED_BY, ListingQuery
 from listings.domain.timestamps import DAY_SECONDS, format_timestamp
 from listings.site.console.guards import LISTINGS_PATH
 
@@ -70,6 +70,7 @@ class Search(NamedTuple):
         """Return the query, and an error message for each invalid field."""
         terms = tuple(dict.fromkeys(tokenizer.tokenize(self.q)))[:_MAX_TERMS]
         errors = {"q": "Enter a search term with letters or digits"} if self.q and not terms else {}
+        key = self.sort.removeprefix("-")
         query = ListingQuery(
             status=self.status or "all",
             type=self.type or None,
@@ -78,7 +79,7 @@ class Search(NamedTuple):
             view_count=0 if self.show == "drafts" else None,
             unviewed_since=format_timestamp(now - _UNVIEWED_DAYS * DAY_SECONDS) if self.show == "no-views" else None,
             words=terms,
-            sort=_parse_sort_key(self.sort.removeprefix("-")),
+            sort="name" if key == "title" else next((it for it in SORTED_BY if it == key), "id"),
             descending=not self.sort or self.sort.startswith("-"),
             limit=PAGE_SIZE,
             after=self.after,
@@ -123,7 +124,3 @@ def _parse_cursor(text: str, sort: str) -> tuple[str | int, int] | None:
     is_text = sort in {"title", "updated_at"}
     is_valid = "\0" not in value if isinstance(value, str) else abs(value) <= MAX_ID
     return (value, number) if is_valid and isinstance(value, str) is is_text and 0 < number <= MAX_ID else None
-
-
-def _parse_sort_key(text: str) -> SortKey | UnindexedSort:
-    return "name" if text == "title" else next((key for key in SORTED_BY if key == text), "id")
