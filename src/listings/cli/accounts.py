@@ -1,4 +1,7 @@
-"""`listings account`: create, list, show, disable and enable accounts, and set their plans."""
+"""`listings account`: create, list, show, disable and enable accounts, and set their plans.
+
+The modules `members` and `changes` have its other commands.
+"""
 
 from functools import partial
 

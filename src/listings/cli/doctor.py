@@ -1,4 +1,7 @@
-"""`listings doctor`: check the installation and suggest fixes. A check changes nothing, and returns even an error."""
+"""`listings doctor`: check the installation and suggest fixes.
+
+A check changes nothing and always returns a result, even after an error.
+"""
 
 import http.client
 import json
@@ -79,7 +82,10 @@ def doctor(*, full: bool, offline: bool) -> int:
 def run_checks(
     given: list[ResolvedSetting], *, is_full: bool = False, is_offline: bool = False
 ) -> Iterator[CheckResult]:
-    """Run all checks, those that take longest last. `is_full` and `is_offline`: see the command's options."""
+    """Run all checks, those that take longest last.
+
+    `is_full` also checks all pages of a SQLite database. With `is_offline` the service may be stopped.
+    """
     settings = build_settings(given)
     yield "settings", _check_settings(settings, given)
     yield "clock", _check_clock()

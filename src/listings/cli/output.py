@@ -66,7 +66,10 @@ def show(data: Data) -> None:
 
 
 def show_rows(names: tuple[str, ...], rows: Iterable[Data], styles: Mapping[str, str] | None = None) -> None:
-    """Print rows as JSON, one per line, or a table of the named values. `styles`: of cells by their text."""
+    """Print rows on standard output: one line of JSON each, or a table of the named values.
+
+    `styles` maps cell texts to terminal styles, such as {"fault": "bold red"}.
+    """
     if is_json_wanted():
         for row in rows:
             click.echo(msgspec.json.encode(row))
@@ -183,7 +186,10 @@ def _text(value: Value) -> str:
 
 @contextmanager
 def create_file(file: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield FILE.part, readable only by its owner, which becomes the file at the end. Raises Problem."""
+    """Yield FILE.part, readable only by its owner, which becomes the file if the block succeeds.
+
+    Symbolic links are followed. Raises Problem("invalid_request").
+    """
     target = Path(os.path.realpath(file))
     try:
         with suppress(FileNotFoundError):

@@ -65,7 +65,10 @@ def read(path: Path) -> Seed:
 
 
 async def apply(services: Services, seed: Seed) -> None:
-    """Create missing accounts and keys, and update names and plans. Raises Problem before any change."""
+    """Create missing accounts and keys, and update names and plans.
+
+    Raises Problem before any change if the keys of an entry belong to two accounts, or one has another access.
+    """
     found = [await _find_account(services, wanted) for wanted in seed.accounts]
     first: dict[int, int] = {}  # the number of an account's first entry
     for number, (wanted, (account, obstacle)) in enumerate(zip(seed.accounts, found, strict=True), 1):

@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 def with_service(use: Callable[[Services], Awaitable[T]], *, logger_name: str = Services.__module__) -> T:
-    """Run `use` with a service on the existing database, without background tasks. Log events name the operator."""
+    """Run `use` with a service on the existing database. Log events name the operator.
+
+    The background tasks are left to the running service, because its settings may be different.
+    """
     settings = load_settings()
     configure_logs(settings, logger_name)
 
@@ -40,7 +43,10 @@ def get_operator() -> str:
 
 
 def configure_logs(settings: Settings, logger_name: str = "", pid: int | None = None) -> bool:
-    """Log all events, or those of one logger, to standard error. Return whether they are JSON."""
+    """Log all events, or only those of one logger, to standard error. Return whether they are JSON.
+
+    For `pid` see `listings.telemetry.logs.configure`.
+    """
     as_json = not sys.stderr.isatty()
     logs.configure(logs.open_stderr(), settings.log_level, as_json=as_json, logger=logger_name, pid=pid)
     return as_json

@@ -85,7 +85,10 @@ def measure_new(new: NewListing) -> AccountSize:
 
 
 def measure_imported(listing: Listing | None, decision: ImportedListing | Mapping[str, Any]) -> AccountSize:
-    """Return by how much an imported row enlarges its account. `decision`: a new listing, or changes of `listing`."""
+    """Return by how much an imported row enlarges its account.
+
+    `decision` is a new listing, or the changes of `listing`.
+    """
     if isinstance(decision, ImportedListing):
         new = measure_new(decision.new)
         return new if decision.deleted_at is None else AccountSize(0, 0, DELETED_BYTES + new.text_bytes)

@@ -18,7 +18,10 @@ _ERASED_EMAIL = re.compile(r"erased-[0-9]+@[0-9a-f]{16}\.invalid")
 
 
 class PlanTerms(NamedTuple):
-    """The price of the plan, and where sellers renew it: a path if the public URL is unknown, "" without a console."""
+    """The price of the Business plan, and where sellers renew it.
+
+    `console_url` has no slash at the end. It is a path if the public URL is unknown, and empty without a console.
+    """
 
     monthly_cents: int = 4_900
     currency: str = "nzd"  # in lower case

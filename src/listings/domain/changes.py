@@ -184,7 +184,10 @@ END = 2**31 - 1
 
 
 class ChangePosition(NamedTuple):
-    """A position after a change, or after the whole change set with the id `edit_revision` if `number` is END."""
+    """A position between two changes of an account: after a change, or after a whole change set if `number` is END.
+
+    `edit_revision` is the id of the change set.
+    """
 
     edit_revision: int
     number: int = END
@@ -212,7 +215,10 @@ class EditState(NamedTuple):
 
 
 class ChangePage(NamedTuple):
-    """Changes, oldest first. The next page starts at `end`: after a change set, unless one is too large for a page."""
+    """Changes, oldest first. The next page starts at `end`.
+
+    `end` is after a whole change set, unless that set is too large for one page.
+    """
 
     changes: Sequence[Change]
     end: ChangePosition

@@ -1,4 +1,8 @@
-"""The expected errors of Listings, which each interface shows in its own way. Any other exception is a bug."""
+"""The expected errors of Listings.
+
+Rules and stores raise a `Problem`. The API and the pages map its code to a status, the command line to an exit code.
+Any other exception is a bug.
+"""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias

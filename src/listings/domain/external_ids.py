@@ -6,7 +6,10 @@ from listings.domain.model import ImportedListing, Listing, ListingChange
 
 
 def find_claimed(listing: Listing | None, decision: ImportedListing | ListingChange) -> str | None:
-    """Return the external id that a create, a restore or a change of its external id gives a listing, or None."""
+    """Return the external id that a listing has after a create, a restore or a change of its external id.
+
+    Return None if it then has none or is deleted, or if the write is of another kind.
+    """
     if isinstance(decision, ImportedListing):
         return decision.new.external_id if decision.deleted_at is None else None
     if listing is None or decision.keys().isdisjoint({"external_id", "deleted_at"}):

@@ -28,7 +28,10 @@ class ChangeGroup(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """Who made a change (the id of an API key, OPERATOR or CONSOLE), when (a Unix time), and in which group."""
+    """Who made a change (the id of an API key, OPERATOR or CONSOLE) and the Unix time of the change in seconds.
+
+    `group` is that of the change set of listings, if it has one.
+    """
 
     key_id: int
     moment: int
@@ -132,7 +135,10 @@ class UsageSlot(NamedTuple):
 
 
 class UsageCount(NamedTuple):
-    """The responses with one status that a key received in an hour or a day, counted from 1970 (UTC): the `period`."""
+    """The number of responses with one status that a key received in one hour or day.
+
+    `period` is the hour or the day, counted from 1970 (UTC).
+    """
 
     period: int
     key_id: int
@@ -141,7 +147,10 @@ class UsageCount(NamedTuple):
 
 
 class RejectedRequest(msgspec.Struct, frozen=True):
-    """A rejected request. `microseconds`: a Unix time, unique in a process unless its clock was set back."""
+    """A rejected request.
+
+    `microseconds` is a Unix time in microseconds, unique in a process unless its clock was set back.
+    """
 
     account_id: int
     microseconds: int

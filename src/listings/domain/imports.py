@@ -74,7 +74,10 @@ class Edit(NamedTuple):
 
 
 class ConflictProblem(Problem):
-    """A row would change attributes that somebody changed since the export: the stored value and the row's of each."""
+    """A row would change attributes of a listing that somebody has changed since it was exported.
+
+    `attributes` has the stored value and that of the row of each.
+    """
 
     def __init__(self, values: Mapping[str, tuple[Value, Value]]) -> None:
         shown = format_pairs(values).items()
@@ -94,7 +97,10 @@ class ExportedVersion(NamedTuple):
         return listing.version <= self.number if self.number else listing.updated_at <= self.updated_at
 
     def find_later(self, listing: Listing, edits: Sequence[Edit]) -> tuple[Sequence[Edit], int, bool]:
-        """Return the later edits, the exported version, and whether all later ones are stored, given those stored."""
+        """Return the later edits, the version that was exported, and whether all later edits are stored.
+
+        `edits` are those of the listing, newest first.
+        """
         if self.number:
             count = listing.version - self.number
             return edits[:count], self.number, len(edits) >= count

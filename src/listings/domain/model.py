@@ -92,7 +92,10 @@ UNINDEXED_SORTS: Collection[str] = get_args(UnindexedSort)
 
 
 class ListingQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters, order and page of a list of an account's listings (decision G17). None, or () for words and ids: all."""
+    """Filters, order and page of a list of an account's listings (decision G17).
+
+    None means no filter, and so does () for `words` and `ids`.
+    """
 
     status: Status = "active"
     type: str | None = None
@@ -227,14 +230,20 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class Revisions(NamedTuple):
-    """The revision of an account, and its edit revision, the id of its last change set, which views do not raise."""
+    """The revision of an account, and its edit revision: the id of its last change set.
+
+    Views of its listings raise only the former.
+    """
 
     revision: int
     edit_revision: int
 
 
 class ListingCounts(msgspec.Struct, frozen=True):
-    """The listings of an account by state, and bytes of their texts: `stored_bytes` with deleted ones and changes."""
+    """The number of an account's listings in each state, and the bytes of the text of those that are not deleted.
+
+    `stored_bytes` includes deleted listings and changes.
+    """
 
     active: int
     inactive: int

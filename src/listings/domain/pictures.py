@@ -1,4 +1,7 @@
-"""Names, paths and sizes of pictures that sellers upload. A name is random, so it reveals nothing about a picture."""
+"""Pictures that sellers upload: their names, paths and sizes.
+
+A name is random and belongs to one account, so it reveals nothing about the picture.
+"""
 
 import re
 import secrets

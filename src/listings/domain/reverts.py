@@ -73,7 +73,10 @@ class RevertScope(msgspec.Struct, frozen=True):
 
 
 class Edit(NamedTuple):
-    """A change of a listing, or its create, with the number 0. `undoes`: what the revert undoes that wrote it."""
+    """A change of a listing. A create has the `CREATION_FIELDS`, and the number 0.
+
+    `undoes`: what the earlier revert undoes that wrote it, if a revert did.
+    """
 
     source: ChangeSource
     number: int
@@ -105,7 +108,10 @@ class FieldHistory(msgspec.Struct):
 
 
 class Conflict(NamedTuple):
-    """Fields that a revert leaves as they are, and why. `subject`: the later change set, or the holder of the id."""
+    """Fields that a revert leaves as they are, and the reason.
+
+    `subject` is the change set that changed them later, or the listing that has the external id.
+    """
 
     reason: ConflictReason
     fields: Sequence[str]
@@ -305,14 +311,20 @@ class RevertKey(NamedTuple):
 
 
 class RevertPosition(NamedTuple):
-    """How far a revert has come, from the newest change to the oldest: the rest is less than the position."""
+    """How far a revert has come: it continues with the changes of a change set that have lower numbers.
+
+    It goes from the newest change to the oldest, so what remains is less than the position.
+    """
 
     edit_revision: int
     number: int = MAX_ID
 
 
 class Candidate(NamedTuple):
-    """A listing to revert, at its newest change. The number of a create is the negative id of the listing."""
+    """A listing that a revert may change. Its position is that of the newest change of it that is undone.
+
+    The number of a create is the negative id of the listing.
+    """
 
     position: RevertPosition
     listing_id: int
@@ -342,7 +354,10 @@ class RevertStep(NamedTuple):
 
 
 class RevertCounts(msgspec.Struct, frozen=True):
-    """The listings that were reverted completely, those without a change, and the conflicts, which all others have."""
+    """The number of listings that were reverted completely, the number that needed no change, and that of conflicts.
+
+    Every other listing of the revert has a conflict.
+    """
 
     reverted: int = 0
     unchanged: int = 0
@@ -369,7 +384,10 @@ class RevertConflict(msgspec.Struct, frozen=True):
 
 
 class Revert(msgspec.Struct, frozen=True):
-    """A revert, and how far it has come. `group_id`: its first change set, or None if it has changed nothing."""
+    """A revert, and how far it has come. `actor` is the `key_id` of an `Actor`; times are in seconds since 1970.
+
+    `group_id` is the id of its first change set, or None if it has changed nothing.
+    """
 
     key: RevertKey
     scope: RevertScope

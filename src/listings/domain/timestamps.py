@@ -1,4 +1,7 @@
-"""UTC timestamps: seconds since 1970, or `YYYY-MM-DD HH:MM:SS` in listings and outside the program (G7)."""
+"""UTC timestamps: seconds since 1970, or `YYYY-MM-DD HH:MM:SS` in listings and outside the program (decision G7).
+
+Pages and mail show the time in New Zealand.
+"""
 
 import calendar
 import re
@@ -28,7 +31,10 @@ def _format_second(second: int) -> str:
 
 
 def parse_timestamp(text: str) -> int:
-    """Return the seconds since 1970 of `YYYY-MM-DD HH:MM:SS`, or `YYYY-MM-DD` at 00:00:00. Raises ValueError."""
+    """Return the seconds since 1970 of `YYYY-MM-DD HH:MM:SS`, or of `YYYY-MM-DD` at 00:00:00.
+
+    Raises ValueError for any other text.
+    """
     match = _DATE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a date: write YYYY-MM-DD or YYYY-MM-DD HH:MM:SS, in UTC")

@@ -315,7 +315,10 @@ def lock_header(descriptor: int) -> None:
 
 
 def open_file(path: Path, database_id: str, capacity: int, clock: MachineClock) -> MappedFile:
-    """Open, create or replace the file. Raises BlockingIOError while another process uses it exclusively."""
+    """Open the file, creating it or replacing an unusable one.
+
+    Raises BlockingIOError while another process is in exclusive mode, after asking that process to leave it.
+    """
     new_header = _Header(
         _MAGIC,
         max(_MIN_CAPACITY, capacity),

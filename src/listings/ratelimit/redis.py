@@ -138,7 +138,10 @@ class RedisLimiter:
         return await self._decide(key_id, increment=0)
 
     async def import_history(self, key_id: int, ages: Sequence[float]) -> None:
-        """Replace the key's log if `ages` (seconds since each request, oldest first) are more. Raises Unavailable."""
+        """Replace the key's log with another limiter's requests if there are more of those.
+
+        `ages` are the seconds since each request, oldest first. Raises Unavailable.
+        """
         connection = self._connection or await self._wait_for_connection()
         recent = [round(age * _MICROSECONDS_PER_SECOND) for age in ages if age < self.window][-self.limit :]
         now = "" if self._clock is None else round(self._clock() * _MICROSECONDS_PER_SECOND)

@@ -1,4 +1,8 @@
-"""The use cases of Listings and their rules, for the HTTP API, the pages and the command line."""
+"""The use cases of Listings and their rules. The rules of single fields are in `listings.domain.fields`.
+
+The HTTP API, the pages and the command line all call this package. It depends on none of them, nor on a database
+engine.
+"""
 
 import asyncio
 import time
@@ -106,7 +110,10 @@ DEFAULTS = Options()
 
 
 class Services:
-    """All use cases, by subject. `limiter` is None without a rate limit, and `clock` returns seconds since 1970."""
+    """All use cases, by subject, over one store, one rate limiter and one clock.
+
+    `limiter` is None if there is no rate limit, and `clock` returns seconds since 1970.
+    """
 
     def __init__(
         self,

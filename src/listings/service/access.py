@@ -43,7 +43,10 @@ class Access:
         self._well_formed: set[bytes] = set()
 
     async def authenticate(self, key: str | None) -> Caller:
-        """Return the key and the state of its account. Raises Problem: api_key_required (no key), invalid_api_key."""
+        """Return the key and the state of its account.
+
+        Raises Problem: api_key_required (no key), invalid_api_key (unknown, malformed, revoked or expired).
+        """
         if not key:
             raise Problem("api_key_required", "API key is required")
         digest = api_keys.digest(key)

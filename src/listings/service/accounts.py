@@ -41,7 +41,7 @@ _MAX_ID_DIGITS = 18  # below 2**63
 _DELETE_BATCH_SIZE = 100
 _ERASE_BATCH_SIZE = 1_000
 _ERASED_VALUES = {**asdict(NewListing(title="", content="")), "is_active": False}
-_BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # UAX 9, 2: they can reverse our text
+_BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # UAX 9, 2
 _PUBLIC_CONTACT = re.compile(
     r"[^@\s/<>]{1,64}@[^@\s/<>]{1,189}|\+?\(?[0-9][0-9 ()-]{5,24}|https?://[^\s/<>\"][^\s<>\"]{0,245}"
 )
@@ -83,7 +83,10 @@ class Accounts:
             page = await self._store.page_accounts(page[-1].id, _PAGE_SIZE)
 
     async def disable(self, reference: str) -> Account:
-        """Disable an account, unless it is: reject its keys until it is enabled, and end its sessions permanently."""
+        """Disable an account: reject its keys until it is enabled, and end its sessions permanently.
+
+        Disabling it again does not change `disabled_at`.
+        """
         now = int(self._clock())
         # Sessions end before and after the change: if the process stops after the change, without the second call, the
         # sessions must not be valid again when the account is enabled.
@@ -104,7 +107,10 @@ class Accounts:
         return account
 
     async def set_plan(self, reference: str, plan_expires_at: int | None) -> Account:
-        """Set the end of the plan, past or not, or remove it with None. A start or extension sends an email."""
+        """Set the end of the Business plan, which may be in the past. None removes the plan.
+
+        A seller whose plan is started or extended gets an email.
+        """
         compose = partial(self._composer.compose_plan_started, amount="")
         return await self._change(reference, lambda _: {"plan_expires_at": plan_expires_at}, compose)
 
@@ -142,7 +148,10 @@ class Accounts:
         return await self._change(reference, lambda _: {"name": name})
 
     async def set_public_contact(self, account: Account, contact: str) -> None:
-        """Set the email, phone number or URL that buyers see. Raises Problem: invalid_request, account_disabled."""
+        """Set the email address, phone number or URL that buyers see; "" shows none.
+
+        Raises Problem: invalid_request, account_disabled.
+        """
         contact = contact.strip()
         if contact and not (contact.isprintable() and _PUBLIC_CONTACT.fullmatch(contact)):
             message = "Enter an email address, a phone number, or a URL like https://shop.example"
@@ -209,9 +218,11 @@ class Accounts:
         return await self.find(str(account.id))
 
     async def delete_listings(self, account: Account) -> bool:
-        """Delete the listings and their values in batches. Return whether there were any.
+        """Delete the listings and the values of their fields in batches. Return whether there were any to delete.
 
-        Stop early if the account is disabled or enabled meanwhile. The caller deletes the history, and needs no actor.
+        Stop early if the account is disabled or enabled meanwhile.
+
+        No actor is passed, because the caller deletes the audit events or the changes anyway.
         """
         partition = (bucket_of(account.id), account.id)
         now = int(self._clock())
@@ -291,6 +302,9 @@ def validate_email(email: str) -> str:
 
 
 def remove_controls(text: str) -> str:
-    """Remove unpaired surrogates, bidirectional controls, and control characters except line breaks and tabs."""
+    """Remove unpaired surrogates, which UTF-8 can't encode, and control characters except line breaks and tabs.
+
+    Bidirectional controls are removed, too: they can reverse our own text on the same line.
+    """
     text = _BIDI_CONTROLS.sub("", text)
     return "".join(one for one in text if one in "\n\t" or unicodedata.category(one) not in {"Cc", "Cs"})

@@ -49,7 +49,10 @@ class Keys:
         *,
         access: KeyAccess = "write",
     ) -> IssuedKey:
-        """Create a key, or add an existing `secret`. Raises Problem like `add`, or account_not_found, plan_expired."""
+        """Create a key, or add an existing one if `secret` is given, such as a key of an older system.
+
+        Raises Problem: account_not_found, plan_expired, account_disabled, invalid_request, key_taken.
+        """
         account = await self._accounts.find(reference)
         _require_key_allowed(account, self._clock())
         require_future(expires_at, self._clock())
@@ -66,7 +69,10 @@ class Keys:
         *,
         access: KeyAccess = "write",
     ) -> IssuedKey:
-        """Add a key, whatever the plan. Raises Problem: invalid_request, key_taken, account_disabled (it is erased)."""
+        """Add a key without checking the account's plan.
+
+        Raises Problem: invalid_request, key_taken, account_disabled (the account is erased).
+        """
         if not api_keys.is_well_formed(secret):
             raise Problem("invalid_request", INVALID_KEY_MESSAGE)
         if secret.startswith(api_keys.TEST_PREFIX) and account.test_of is None:
@@ -102,7 +108,10 @@ class Keys:
         return is_revoked_or_expired(key.revoked_at, key.expires_at, self._clock())
 
     async def list_successors(self, account: Account) -> dict[int, int]:
-        """Return the ids of the keys that replaced others in the last year and 90 days, by the ids of those."""
+        """Return the ids of the keys that replaced rotated keys, by the id of the rotated key.
+
+        Rotations are stored for a year and 90 days.
+        """
         return await self._store.list_successors(account.id)
 
     async def rotate(self, key_id: int, grace_seconds: int, actor: int = OPERATOR) -> IssuedKey:

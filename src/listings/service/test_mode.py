@@ -38,7 +38,10 @@ class TestMode:
         return await self._store.find_test_account(account.id)
 
     async def find_plan_end(self, account: Account) -> int | None:
-        """Return when test mode ends: with the plan, or with the trial, if that is later. None: there was neither."""
+        """Return when the plan of test mode ends: with that of the live account, or with the trial, if that is later.
+
+        None: there was no plan.
+        """
         test = await self.find(account)
         own = test.plan_expires_at if test is not None else None
         ends = (account.plan_expires_at, own if own is not None else await self._find_trial_end(account))
@@ -53,7 +56,10 @@ class TestMode:
         *,
         access: KeyAccess = "write",
     ) -> IssuedKey:
-        """Create a test key, and its account. Raises Problem: plan_expired, account_disabled, invalid_request."""
+        """Create a test key, and with the first one the test account.
+
+        Raises Problem: plan_expired (there is neither a plan nor a trial), account_disabled, invalid_request.
+        """
         require_not_erased(account)
         require_enabled(account)
         if not is_plan_active(await self.find_plan_end(account), self._clock()):

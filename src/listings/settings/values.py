@@ -1,4 +1,7 @@
-"""Types of the settings, and their parsers. These raise ValueError, whose message begins with "must"."""
+"""Types of the settings, and parsers for those that have a format of their own.
+
+Parsers raise ValueError, whose message begins with "must".
+"""
 
 import re
 from collections.abc import Mapping

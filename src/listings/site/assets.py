@@ -1,4 +1,8 @@
-"""Style sheets, scripts, fonts and icons. URLs contain a digest, so browsers can cache the files forever."""
+"""Style sheets, scripts, fonts and icons.
+
+Each URL contains a digest of the content, so browsers can cache files forever. Unlike pages, texts are sent compressed:
+they contain no secret.
+"""
 
 import gzip
 import hashlib
@@ -31,7 +35,7 @@ class _Asset(NamedTuple):
     content: bytes
     digest: str
     media_type: str
-    compressed: bytes  # texts, which unlike pages contain no secret; empty for pictures and fonts
+    compressed: bytes  # empty for pictures and fonts
 
 
 def asset_url(path_prefix: str, name: str) -> str:

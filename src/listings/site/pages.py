@@ -184,7 +184,10 @@ def render(request: Request, template: str, **context: object) -> str:
 async def error_response(
     request: Request, problem: Problem, headers: Mapping[str, str] | None = None, **more: object
 ) -> Response:
-    """Return an error as a page with the values `more`, or as JSON if the client does not accept HTML."""
+    """Return the response to an error: a page if the client accepts HTML, otherwise JSON as in the API.
+
+    `more` are further values for the template.
+    """
     status, path = status_of(problem), request.scope["path"]
     headers = {"Cache-Control": "no-store", **retry_header(problem), **(headers or {})}
     if not accepts_html(request.scope):

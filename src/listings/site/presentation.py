@@ -165,7 +165,10 @@ def format_utc_day(moment: int) -> str:
 
 
 def parse_end_of_day(text: str) -> int | None:
-    """Return when a day (YYYY-MM-DD) ends in New Zealand; None for "". Raises Problem("invalid_request")."""
+    """Return when a day (YYYY-MM-DD) ends in New Zealand; None for an empty text.
+
+    Raises Problem("invalid_request").
+    """
     if not text.strip():
         return None
     try:

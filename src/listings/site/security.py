@@ -1,4 +1,7 @@
-"""Security of the pages: headers, origin check and form tokens. OWASP ASVS 3.4.3-3.4.6, 3.5.1-3.5.3."""
+"""Security of the pages: response headers, origin check and form tokens.
+
+OWASP ASVS 3.4.3-3.4.6, 3.5.1-3.5.3.
+"""
 
 import hmac
 from urllib.parse import urlsplit

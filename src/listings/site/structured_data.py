@@ -32,7 +32,10 @@ def script_content(listing: Listing, seller: str, url: str, images: Sequence[str
 
 
 def build(listing: Listing, seller: str, url: str, images: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the JSON-LD object of a listing without unknown properties, or {} without one of `REQUIRED`."""
+    """Return the JSON-LD object of a listing with the URLs of its page and pictures.
+
+    Unknown properties are omitted. Without one that search engines require, nothing is returned.
+    """
     thing = {"name": listing.title, "description": listing.content[:_MAX_DESCRIPTION]}
     shown = {"image": images, "offers": _offer(listing, url)}
     content: dict[str, Any]

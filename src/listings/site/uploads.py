@@ -29,7 +29,10 @@ def is_upload(request: Request) -> bool:
 
 
 async def read_upload_form(request: Request) -> FormData:
-    """Return a member's form with files. Raises Problem: malformed_request, body_too_large; Unavailable."""
+    """Return a member's form with files, which are open until the response is sent.
+
+    Raises Problem: malformed_request, body_too_large; Unavailable if too many pictures are being received.
+    """
     folder = site_of(request).options.upload_folder
     if folder is None:
         raise AssertionError("build_pages sets the folder")

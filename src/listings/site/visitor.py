@@ -52,7 +52,10 @@ def measure_html(text: object) -> int:
 
 
 def require_room(request: Request, size: int) -> None:
-    """Reserve memory for a large page before it is built. Raises Unavailable if the visitor leaves too much unread."""
+    """Reserve memory for a page of this many bytes, if it is large, before it is built.
+
+    Raises Unavailable if the visitor has left too many bytes unread.
+    """
     exchange: Exchange = request.scope["listings.exchange"]
     if size >= ASKING_BYTES:
         exchange.set_owner(owner_of(request))

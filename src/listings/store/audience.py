@@ -49,7 +49,10 @@ class ScriptedAudienceStore(ScriptedStore):
     async def add_message(
         self, tx: Transaction, partition: Partition, message: Message, mail: NewMail | None, *, stored: bool
     ) -> None:
-        """Count a message on its day, queue the mail and, if `stored`, store the message, at most `MAX_MESSAGES`."""
+        """Count a message to an account on its day, queue the mail and, if `stored`, store the message.
+
+        An account keeps its newest `MAX_MESSAGES`.
+        """
         if stored:
             await tx.fetch(ADD_MESSAGE, (*partition, *message))
             await tx.fetch(TRIM_MESSAGES, partition)

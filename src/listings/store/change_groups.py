@@ -1,4 +1,7 @@
-"""Groups of change sets: imports, reverts, bulk actions of the console, and writes with the same name. See `sql`."""
+"""Groups of change sets: imports, reverts, bulk actions of the console, and writes with the same name.
+
+See `sql` for the conventions of the statements.
+"""
 
 from listings.domain.changes import GroupOfChanges, GroupPage
 from listings.domain.history import Actor, ChangeGroup

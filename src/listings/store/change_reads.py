@@ -110,7 +110,10 @@ def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
 async def find_single_creates(
     tx: Transaction, partition: Partition, gaps: Sequence[int], purged_serial: int
 ) -> list[Row]:
-    """Return the rows of PAGE_CREATES for the change sets `gaps`, which have no row. Both ascend."""
+    """Return the listings created by the change sets `gaps`, which have no row. They are rows of PAGE_CREATES.
+
+    `gaps` and the result are in ascending order.
+    """
     if not gaps:
         return []
     found, missing = [], set(gaps)

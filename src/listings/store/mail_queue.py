@@ -96,7 +96,10 @@ class ScriptedMailStore(ScriptedStore):
     async def add_plan_reminder(
         self, tx: Transaction, account_id: int, plan_expires_at: int, days: int, mail: NewMail | None = None
     ) -> bool:
-        """Store a reminder of a plan's end, and queue the mail. Return False if this or a later reminder is stored."""
+        """Store a reminder of the end of a plan, and queue the mail.
+
+        Return False and store nothing if this or a later reminder of the same end is stored.
+        """
         if not await tx.fetch(ADD_PLAN_REMINDER, (account_id, plan_expires_at, days)):
             return False
         await add(tx, mail)

@@ -104,7 +104,10 @@ def build_older_schema_problem() -> Problem:
 
 
 def count_known(applied: Sequence[Any], migrations: list[Migration]) -> int:
-    """Return the number of applied migrations, given the rows of APPLIED. Raises Problem("schema_mismatch")."""
+    """Return the number of applied migrations, given the rows of APPLIED.
+
+    Raises Problem("schema_mismatch") if they are not the first ones of this program's migrations.
+    """
     if applied and applied[-1][0] == UNFINISHED_COPY:
         raise Problem("schema_mismatch", "The database is an unfinished copy: run `listings copy` again to finish it")
     if len(applied) > len(migrations):

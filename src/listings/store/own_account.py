@@ -105,7 +105,10 @@ class ScriptedOwnAccountStore(ScriptedStore):
 
     @transaction
     async def queue_confirmation(self, tx: Transaction, account_id: int, mail: NewMail, password_hash: str) -> None:
-        """Queue an email that confirms its address. Raises Problem("wrong_credentials") if the password has changed."""
+        """Queue an email to an address, with a link that confirms it.
+
+        Raises Problem("wrong_credentials") if `password_hash` is not the current one.
+        """
         await _require_password(tx, account_id, password_hash)
         await mail_queue.add(tx, mail)
 

@@ -1,4 +1,7 @@
-"""The report about all accounts, in one snapshot, read bucket by bucket along indexes. See `sql`."""
+"""The report about all accounts, in one snapshot. See `sql` for the conventions of its statements.
+
+Usage and rejections are read bucket by bucket, along the indexes of their times.
+"""
 
 from collections import Counter
 from http import HTTPStatus

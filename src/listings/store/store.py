@@ -72,7 +72,10 @@ class Store(
 
     @abstractmethod
     async def find_caller(self, digest: bytes) -> Caller | None:
-        """Return the key with this digest, revoked or not, and its account, or None if it is unknown."""
+        """Return the key with this digest and its account, or None if the key is unknown.
+
+        Revoked and expired keys are included.
+        """
 
     @abstractmethod
     async def stamp_market(self, count: int, holder: bytes, now: float) -> IndexResult:
@@ -94,7 +97,10 @@ class Store(
 
     @abstractmethod
     async def get_revisions(self, bucket: int, account_id: int) -> Revisions:
-        """Return both revisions of the account, from one snapshot: 0, then higher after every edit, or change set."""
+        """Return both revisions of the account, from one snapshot. Both are 0 at first.
+
+        `revision` is higher after every edit, and `edit_revision` after every change set.
+        """
 
     @abstractmethod
     async def get_last_change_revision(self, bucket: int, account_id: int) -> int:

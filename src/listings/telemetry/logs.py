@@ -74,7 +74,10 @@ def open_stderr() -> BinaryIO:
 
 
 def configure(stream: BinaryIO, level: int, *, as_json: bool, logger: str = "", pid: int | None = None) -> None:
-    """Write all events to one stream, or only those of a logger, with the `pid` if several processes do so."""
+    """Write all events to one stream, or only those of `logger` and its children.
+
+    `pid` is added to each event. Pass it if several processes write to the stream.
+    """
     handler = _LinesHandler(stream)
     handler.setFormatter(_EventFormatter(as_json=as_json, pid=pid))
     handler.addFilter(logging.Filter(logger))

@@ -1,4 +1,7 @@
-"""All metrics of the service, for Prometheus (docs/metrics.md). Clients can choose no value of a label."""
+"""All metrics of the service, for Prometheus (documented in docs/metrics.md).
+
+No label has a value that a client can choose: routes are patterns, and unknown methods are "other".
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -88,10 +91,16 @@ class _FamilyCollector(Collector):
 
 
 class Metrics:
-    """All metrics of one process. Scrapes run in threads of their own, so what they call must only read."""
+    """All metrics of one process.
+
+    A scrape runs in a separate thread, so the functions that it calls must only read.
+    """
 
     def __init__(self, database: Path, get_last_backup: Callable[[], int | None] | None = None) -> None:
-        """`database`: the file to measure, with its WAL and disk. `get_last_backup`: its Unix time, or None."""
+        """`database` is the file whose size is reported, along with that of its WAL, and the free space of its disk.
+
+        `get_last_backup` returns the Unix time of its last backup. None: there is no such file.
+        """
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # omits the _created series
         self.registry = registry = CollectorRegistry()
         self._gauge = partial(Gauge, registry=registry)

@@ -16,7 +16,10 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def run_companion(command: Sequence[str], first_line: bytes) -> AsyncIterator[Callable[[], None]]:
-    """Yield a function that starts the process, with a line on its standard input, which stops it when it is closed."""
+    """Yield a function that starts the process, which runs until the block ends.
+
+    The process receives a line on its standard input, and stops when that is closed, as at our own end.
+    """
     started = asyncio.Event()
     task = asyncio.create_task(_supervise(command, first_line, started))
     try:

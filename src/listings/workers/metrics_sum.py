@@ -61,8 +61,17 @@ def _sum_families(families: Iterable[Family]) -> list[Family]:
 
 def build_worker_metrics(count: int, deaths: int) -> list[Family]:
     """Return the metrics of the supervisor: the number of workers and of unexpected exits."""
-    families = (
-        ("listings_workers", "Worker processes, including those that are starting or stopping.", "gauge", "", count),
-        ("listings_worker_deaths", "Workers that exited unexpectedly.", "counter", "_total", deaths),
-    )
-    return [Family(name, text, kind, [Sample(name + end, {}, value)]) for name, text, kind, end, value in families]
+    return [
+        Family(
+            "listings_workers",
+            "Worker processes, including those that are starting or stopping.",
+            "gauge",
+            [Sample("listings_workers", {}, count)],
+        ),
+        Family(
+            "listings_worker_deaths",
+            "Workers that exited unexpectedly.",
+            "counter",
+            [Sample("listings_worker_deaths_total", {}, deaths)],
+        ),
+    ]

@@ -75,7 +75,10 @@ class Worker:
         return self._ready.done() and self._ready.exception() is None
 
     async def wait_until_ready(self) -> None:
-        """Wait for at most a minute until the worker is ready. Raises Problem, or WorkerKilledError, if it exits."""
+        """Wait until the worker is ready. Raises Problem if it exits, or is not ready within a minute and is killed.
+
+        The Problem is a WorkerKilledError if a signal of another program ended it.
+        """
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), _START_TIMEOUT_SECONDS)
         except TimeoutError:

@@ -124,7 +124,10 @@ class Changes:
         return (await self._store.get_edit_state(caller.bucket, caller.account_id)).edit_revision
 
     async def find_before(self, caller: Caller, moment: int) -> int:
-        """Return the id of the caller's last change set before a Unix time. Raises Problem("changes_gone")."""
+        """Return the id of the last of the caller's change sets from before a Unix time.
+
+        Raises Problem("changes_gone") if change sets since then are no longer stored.
+        """
         return await self._store.find_last_change_before(caller.bucket, caller.account_id, moment)
 
     async def read(self, caller: Caller, after: int, count: int, end: int | None = None) -> AsyncIterator[ChangePage]:
@@ -174,7 +177,10 @@ class Changes:
         return next(iter(page.changes), None)
 
     async def read_latest(self, account: Account, count: int) -> AsyncIterator[Change]:
-        """Yield the changes of an account's last `count` change sets, oldest first. Raises Problem("changes_gone")."""
+        """Yield the changes of an account's last `count` change sets, oldest first.
+
+        Raises Problem("changes_gone") if one is purged during the read.
+        """
         partition = (bucket_of(account.id), account.id)
         last, purged, _ = await self._store.get_edit_state(*partition)
         start = last - count
@@ -195,7 +201,10 @@ class Changes:
         return people | {key.id: ChangeActor("key", key.name, key.hint, key.id) for key in keys}
 
     async def purge(self) -> None:
-        """Delete old change sets, and rows of listings deleted long ago, of the next 64 buckets, in batches."""
+        """Delete old change sets, and the rows of listings that were deleted long ago.
+
+        Each call purges the next 64 buckets, in batches.
+        """
         now, buckets = int(self._clock()), next(self._buckets)
         oldest = now - self.days * DAY_SECONDS
         oldest_deleted = now - self._deleted_days * DAY_SECONDS if self._deleted_days else 0

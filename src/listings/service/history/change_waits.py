@@ -55,7 +55,10 @@ class ChangeWaits:
         self._watching: asyncio.Task[None] | None = None
 
     async def wait(self, caller: Caller, poll: Poll, until_closed: UntilClosed) -> None:
-        """Wait until a poll's response is due or its client has left. Raises Problem: changes_gone, too_many_waits."""
+        """Wait until the response to a poll is due, or `until_closed` returns.
+
+        Raises Problem: changes_gone, too_many_waits.
+        """
         state = await self._store.get_edit_state(caller.bucket, caller.account_id)
         state.require_retained(poll.after)
         found = state.edit_revision - poll.after

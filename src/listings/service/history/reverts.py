@@ -57,7 +57,11 @@ class Reverts:
     async def preview(
         self, account_id: int, request: RevertRequest, has_left: Callable[[], bool] = lambda: False
     ) -> RevertPreview:
-        """Return what a revert would do. Raises Problem like `start`, and Unavailable once `has_left` returns True."""
+        """Return what a revert would do. Raises Unavailable once `has_left` returns True: the client.
+
+        Raises Problem: invalid_request, change_not_found, changes_gone, revert_running (the revert to undo is
+        unfinished).
+        """
         async with self._previews.acquire(account_id):
             scope, times = await self._find_scope(account_id, request)
             partition, now = (bucket_of(account_id), account_id), int(self._clock())
@@ -77,7 +81,9 @@ class Reverts:
     async def start(
         self, account_id: int, request: RevertRequest, actor: int, options: WriteOptions = DEFAULT_WRITE_OPTIONS
     ) -> tuple[Revert, bool]:
-        """Revert the first listings now, and the others in `run`. Return whether an earlier request started it, too.
+        """Start a revert on behalf of an actor: revert the first listings now; `run` reverts the others.
+
+        It uses only the idempotency key and the digest in the options. Return whether an earlier request started it.
 
         Raises Problem: invalid_request, revert_running, change_not_found, changes_gone, idempotency_key_reused,
         account_disabled.
@@ -102,7 +108,10 @@ class Reverts:
         return await self.get(account_id, begun), True
 
     async def find_earlier(self, account_id: int, options: WriteOptions) -> Revert | None:
-        """Return the revert started with the idempotency key, or None. Raises Problem("idempotency_key_reused")."""
+        """Return the revert that was started with the idempotency key, or None.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        """
         record = build_idempotency_record(options, int(self._clock()))
         if record is None:
             return None
@@ -125,7 +134,10 @@ class Reverts:
         return await self._store.page_revert_conflicts(revert.key, after, count)
 
     async def run(self) -> None:
-        """Continue all enabled accounts' unfinished reverts in turn, also those started meanwhile."""
+        """Continue all enabled accounts' unfinished reverts in turn, except those that another process works on.
+
+        About once a second, it looks for reverts that were started meanwhile.
+        """
         running = await self._list_new([])
         while running:
             second = int(self._clock())

@@ -159,7 +159,10 @@ class RequestUsage:
                 break
 
     async def write_batch(self) -> bool:
-        """Store a batch of the counts, even if cancelled. Return False if the store is unavailable."""
+        """Store a batch of the counts. Return False if the store is unavailable.
+
+        Cancelling this call does not cancel the write.
+        """
         return await asyncio.shield(self._store_batch())
 
     async def _store_batch(self) -> bool:

@@ -35,7 +35,10 @@ class Moderation:
         self._composer = composer
 
     async def list_latest(self, account: Account, count: int) -> list[Listing]:
-        """Return at most `count` of an account's newest listings in any state; a long list has no content."""
+        """Return at most `count` of an account's newest listings, in any state.
+
+        The listings of a list that is too large for one read have no content.
+        """
         query = ListingQuery(status="all", limit=count)
         found = await find_of_any_size(self._store, FairQueue(), bucket_of(account.id), account.id, query)
         return found.listings
@@ -45,7 +48,10 @@ class Moderation:
         return _require_listing(await self._store.get_listing(listing_id), listing_id)
 
     async def delete(self, listing_id: int) -> Listing:
-        """Delete a listing, or return it if it is already deleted. Raises Problem("listing_not_found")."""
+        """Delete a listing as the operator. If it is already deleted, return it as it is.
+
+        Raises Problem("listing_not_found").
+        """
         found = await self.get(listing_id)
         if found.deleted_at is not None:
             return found

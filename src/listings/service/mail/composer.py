@@ -42,7 +42,10 @@ class MailComposer:
         return self._build("listing_report", self._operator, report.account_id, detail) if self._operator else None
 
     def compose_plan_started(self, account: Account, amount: str) -> NewMail | None:
-        """Return the email about a started or extended plan. `amount`: such as "3 months, 147 NZD", or empty."""
+        """Return the email about a plan that was started or extended, or None for a test account.
+
+        `amount` is such as "3 months, 147 NZD", or empty.
+        """
         if account.test_of is not None:
             return None
         return self.compose("plan_started", account, plan_expires_at=str(account.plan_expires_at), amount=amount)

@@ -30,7 +30,10 @@ class _Client(aiosmtplib.SMTP):
 
 
 async def send(server: SmtpServer, mail: OutgoingMail) -> None:
-    """Send an email in at most MAX_SECONDS. Raises MailError; when cancelled after the text, UnansweredError."""
+    """Send an email, in at most MAX_SECONDS.
+
+    Raises MailError. If it is cancelled, raises CancelledError, or UnansweredError once the text was sent.
+    """
     client = _Client(
         hostname=server.host,
         port=server.port,

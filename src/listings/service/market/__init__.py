@@ -157,7 +157,10 @@ class Market:
         return listing
 
     async def list_similar(self, listing_id: int, count: int) -> list[MarketEntry]:
-        """Return listings like one that is closed: those that match its title, then the newest of its category."""
+        """Return listings like one that buyers have seen, and its seller has deleted or paused; otherwise nothing.
+
+        Those that match its title come first, then the newest of its category.
+        """
         listing = await self._store.get_listing(listing_id) if 0 < listing_id <= MAX_ID else None
         if listing is None or not listing.view_count:
             return []
@@ -179,7 +182,10 @@ class Market:
         return await self._store.get_market_entries(ids) if ids else []
 
     async def get_seller(self, account_id: int, count: int = 24) -> Seller:
-        """Return a seller with at most `count` public listings, newest first. Raises Problem("path_not_found")."""
+        """Return a seller with at most `count` listings on the market, newest first.
+
+        Raises Problem("path_not_found") if the account is missing, disabled, or a test account.
+        """
         account = await self._store.get_account(account_id) if 0 < account_id <= MAX_ID else None
         if account is None or account.disabled_at is not None or account.test_of is not None:
             raise Problem("path_not_found", "We can't find that seller")
@@ -188,7 +194,11 @@ class Market:
         return Seller(account, await count_listings, await self._store.page_seller_listings(account_id, MAX_ID, count))
 
     async def list_facets(self) -> MarketFacets:
-        """Return the largest regions and categories, each in its most frequent spelling. Cached for a minute."""
+        """Return the largest regions and categories with their numbers of listings, cached for a minute.
+
+        Spellings of a category are counted together, under the most frequent one. While there is no index, the newest
+        listings are counted.
+        """
         return await self._facets.get(self._count_facets)
 
     async def _count_facets(self) -> MarketFacets:
@@ -246,7 +256,10 @@ class Market:
     # Views
 
     def record_view(self, listing: Listing, address: str, agent: str) -> None:
-        """Count a view of a listing's page by anyone but its owner, unless the visitor is a bot (decision G8)."""
+        """Count a view of a listing's page, unless the visitor is a bot (decision G8).
+
+        The caller must not record views by the owner.
+        """
         if not is_bot(agent) and len(self._views) < _MAX_PENDING_VIEWS:
             visitor = blake2b(f"{address}\n{agent[:_MAX_AGENT_LENGTH]}".encode("utf-8", "replace")).digest()
             self._views.add(_View(int(self._clock()) // DAY_SECONDS, listing.id, visitor))
@@ -282,7 +295,10 @@ class Market:
     # The index
 
     async def stamp(self) -> int:
-        """Number new and changed listings for the indexes, unless another process does so. Return how many."""
+        """Number new and changed listings, so that the indexes follow them, unless another process is doing so.
+
+        Returns the number of listings.
+        """
         self._behind_since = self._behind_since or self._clock()
         try:
             done = await run_index_steps(

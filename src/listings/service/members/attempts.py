@@ -42,7 +42,10 @@ class Attempts:
 
 
 def build_limit(max_attempts: int, kind: str, text: str, seconds: int = _DEFAULT_SECONDS) -> AttemptLimit:
-    """Return the limit of attempts with the same `kind` and `text`. Only their hash is stored."""
+    """Return the limit of attempts with the same `kind` and `text`.
+
+    Only their hash is stored. That does not hide an IPv4 address, because all addresses can be tried.
+    """
     subject = sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()
     return AttemptLimit(subject, max_attempts, seconds)
 

@@ -32,7 +32,10 @@ class Invitations:
     _composer: MailComposer
 
     async def create(self, reference: str) -> str:
-        """Return a token to set a password once, within 7 days. Raises Problem: account_not_found, account_disabled."""
+        """Return a token with which the owner can set a password once, within 7 days. Earlier tokens become invalid.
+
+        Raises Problem: account_not_found, account_disabled.
+        """
         account = await self._accounts.find(reference)
         require_not_erased(account)
         if account.disabled_at is not None:

@@ -45,7 +45,10 @@ class Operators:
     _market_name: str  # that an authenticator app shows
 
     async def add(self, reference: str) -> SecondFactor:
-        """Give an account's owner a new secret as an operator. Raises Problem: account_not_found, account_disabled."""
+        """Make the owner of an enabled account an operator, or replace an operator's secret, which is shown once.
+
+        Raises Problem: account_not_found, account_disabled.
+        """
         from pyotp import TOTP, random_base32  # noqa: PLC0415 - few processes need it
 
         account = await self._accounts.find(reference)

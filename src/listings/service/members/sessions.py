@@ -250,7 +250,10 @@ class Sessions:
         return await self._passwords.verify(await self._store.get_password(account.id), password) is not None
 
     async def require_password(self, member: Member, password: str) -> str:
-        """Return the stored hash of the member's password. Raises Problem: wrong_credentials, too_many_attempts."""
+        """Check the member's password and return its stored hash.
+
+        Raises Problem: wrong_credentials, too_many_attempts.
+        """
         limit = build_limit(_MAX_ATTEMPTS, "member", str(member.account.id))
         with self._passwords.admit():
             await self._attempts.count([limit])

@@ -135,7 +135,10 @@ def _answer(request: Mapping[str, str]) -> dict[str, Any]:  # pragma: no cover -
 
 
 def convert(source: BinaryIO, folder: Path, name: str) -> dict[str, Any]:
-    """Write a picture's files. Return its size. Raises InvalidPictureError, OSError, MemoryError."""
+    """Write the files of a picture. Return its width and height, and the bytes of all files.
+
+    Raises InvalidPictureError, OSError if a file can't be written, and MemoryError.
+    """
     kind = _find_kind(source.read(32))
     _require_few_scans(source, kind)
     try:

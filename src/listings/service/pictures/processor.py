@@ -63,7 +63,10 @@ class Processor:
         self._timer: asyncio.TimerHandle | None = None
 
     async def process(self, account_id: int, source: IO[bytes], name: str) -> Processed:
-        """Write the files of a picture to the folder. Raises Problem("invalid_image"), or Unavailable."""
+        """Write the files of a picture to the folder.
+
+        Raises Problem("invalid_image"), or Unavailable if too many uploads wait or the files can't be written.
+        """
         request = {"source": f"/proc/{os.getpid()}/fd/{source.fileno()}", "folder": str(self._folder), "name": name}
         async with self._queue.acquire(account_id):
             loop = asyncio.get_running_loop()

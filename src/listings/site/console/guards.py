@@ -135,7 +135,10 @@ def require_current_session(member: Member, form: FormData) -> None:
 
 
 async def read_form(request: Request) -> FormData:
-    """Return the submitted form, which is parsed only once. Raises Problem: malformed_request, body_too_large."""
+    """Return the submitted form, limited in size. It is parsed only once.
+
+    Raises Problem("malformed_request") for a multipart form with a charset: some codecs of Python take minutes.
+    """
     if hasattr(request.state, "form"):
         form: FormData = request.state.form
         return form
@@ -147,7 +150,7 @@ async def read_form(request: Request) -> FormData:
 
 
 async def _parse_body(request: Request, content_type: str) -> FormData:
-    if content_type.startswith("multipart/") and "charset" in content_type:  # some codecs of Python take minutes
+    if content_type.startswith("multipart/") and "charset" in content_type:
         raise Problem("malformed_request", "A multipart form must be UTF-8: remove the charset from its Content-Type")
     is_upload = uploads.is_upload(request)
     if is_upload and getattr(request.state, "member", None) is not None:  # forms of visitors are small
@@ -177,7 +180,10 @@ def body_of(request: Request) -> ReceivedBody:
 
 
 def parse_form(body: bytes) -> FormData:
-    """Return the fields of a URL-encoded form. Raises Problem("malformed_request")."""
+    """Return the fields of a URL-encoded form.
+
+    Raises Problem("malformed_request") if there are too many, or a large one has an invalid escape such as "%zz".
+    """
     if body.count(b"&") >= MAX_FIELDS:
         raise Problem("malformed_request", f"A form must have at most {MAX_FIELDS} fields")
     pairs = [field.partition(b"=") for field in body.split(b"&") if field]
@@ -199,7 +205,10 @@ def _unquote(value: bytes) -> str:
 
 
 def get_text(form: FormData, name: str) -> str:
-    """Return the value of a field, or "" if it is missing or a file. One that is much too long is cut."""
+    """Return the value of a field, or "" if it is missing or a file.
+
+    A value that is longer than any may be is cut, so that the page of its error is not large.
+    """
     value = form.get(name, "")
     return value[:_MAX_TEXT_LENGTH] if isinstance(value, str) else ""
 
@@ -245,7 +254,10 @@ def redirect(path: str, **parameters: str) -> Response:
 
 
 def redirect_with_notice(request: Request, path: str, notice: str, change: int | None = None) -> Response:
-    """Redirect to a page that shows a notice or bulk change ("pause.3.0") once, and offers to undo its change set."""
+    """Redirect to a page that shows a notice once: a name of `NOTICES`, or a bulk change such as "pause.3.0".
+
+    The notice offers to undo a change set, or the bulk change with this first change set.
+    """
     return cookies.set_flash(request, redirect(path), notice, change)
 
 

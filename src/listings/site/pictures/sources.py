@@ -19,7 +19,10 @@ _DEMO_SIZE = (800, 600)
 
 
 class Source(NamedTuple):
-    """The URLs of a picture and of a small variant, and with ours attributes by which a browser chooses a variant."""
+    """The URLs of a picture and of a small variant, and attributes with which a browser chooses a variant.
+
+    Of pictures on other hosts, only the URL is known.
+    """
 
     url: str
     small: str

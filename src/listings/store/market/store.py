@@ -81,7 +81,10 @@ class ScriptedMarketStore(ScriptedStore):
         return MarketState(*(await self._fetch(GET_STATE))[0])
 
     async def list_market_changes(self, after: int, count: int) -> list[IndexedListing]:
-        """Return at most `count` listings changed after a sequence, in that order. Hidden ones have no texts."""
+        """Return at most `count` listings with their latest change after a sequence, in the order of the changes.
+
+        The texts of listings that are not visible are empty.
+        """
         return await self._read_texts(await self._fetch(LIST_CHANGES, after, count))
 
     async def list_unread_listings(self, before: int, count: int) -> list[IndexedListing]:
@@ -105,7 +108,10 @@ class ScriptedMarketStore(ScriptedStore):
         return await self._read_entries(await self._fetch(PAGE_NEWEST, before, count))
 
     async def page_seller_listings(self, account_id: int, before: int, count: int) -> list[MarketEntry]:
-        """Return at most `count` visible listings of an enabled account below the serial `before`, newest first."""
+        """Return at most `count` visible listings of an enabled account, newest first.
+
+        Begin after the listing with the serial `before`, or with the newest one if there is none.
+        """
         return await self._read_entries(await self._fetch(PAGE_SELLER, account_id, before, count))
 
     async def count_seller_listings(self, account_id: int, limit: int) -> int:

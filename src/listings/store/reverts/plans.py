@@ -43,7 +43,10 @@ class HoldersChangedError(Exception):
 
 
 class Plans(NamedTuple):
-    """The plans of the first `done` candidates of a step, with the growth of the account and its revision before."""
+    """The plans of a step, of which the first `done` candidates are planned, and the growth of the account by them.
+
+    `edit_revision` is that of the account before the step.
+    """
 
     planned: list[RevertPlan]
     done: int

@@ -77,6 +77,8 @@ FIND_NEWER_OF_LISTINGS = {kind: build_each(statement) for kind, statement in FIN
 
 GET_CREATED_LISTING = f"SELECT {LISTING_COLUMNS}, author, edit_revision FROM listings WHERE bucket = $1 AND id = $2"
 GET_CREATED_LISTINGS = GET_CREATED_LISTING.replace("id = $2", "id = ANY(CAST($2 AS bigint[]))")
+
+
 LIST_EDITS = f"""
 SELECT listing_id, edit_revision, moment, author, kind, import_id, number, fields, octet_length(detail),
     CASE WHEN octet_length(detail) <= {_MAX_SHORT_BYTES} THEN detail END
@@ -119,7 +121,9 @@ ADD_REVERT = f"""
 INSERT INTO reverts ({REVERT_COLUMNS}, revision)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, NULL, NULL, 0)
 """
-GET_REVERT = f"SELECT {REVERT_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3"
+GET_REVERT = f"""
+SELECT {REVERT_COLUMNS} FROM reverts WHERE bucket = $1 AND account_id = $2 AND id = $3
+"""
 FIND_UNFINISHED_REVERT = """
 SELECT id, first_revision FROM reverts WHERE bucket = $1 AND account_id = $2 AND finished_at IS NULL LIMIT 1
 """

@@ -53,7 +53,10 @@ class ScriptedRevertStore(ScriptedStore):
     engine: Engine
 
     async def find_revert_scope(self, bucket: int, account_id: int, request: RevertRequest) -> FoundScope:
-        """Return the stored change sets to revert. Raises Problem: change_not_found, changes_gone, revert_running."""
+        """Return the change sets to revert, of those that are stored now.
+
+        Raises Problem: change_not_found, changes_gone, revert_running (the revert to undo is unfinished).
+        """
         return await self._run_reads(lambda tx: scan.find_scope(tx, (bucket, account_id), request))
 
     async def scan_revert(self, bucket: int, account_id: int, scope: RevertScope, start: RevertPosition) -> RevertStep:
@@ -63,7 +66,10 @@ class ScriptedRevertStore(ScriptedStore):
     async def preview_revert(
         self, bucket: int, account_id: int, scope: RevertScope, step: RevertStep, now: int, preview: RevertPreview
     ) -> int:
-        """Add a step, or its first part if the values are large. Return how many of its listings were planned."""
+        """Add to the preview what a step would do, and return how many of its listings were planned.
+
+        It ends early if the values are large.
+        """
         limits = self.engine.limits
         plans = await self._run_reads(
             lambda tx: Planner(tx, (bucket, account_id), scope, limits, now, preview=preview).plan_step(step)
@@ -72,7 +78,10 @@ class ScriptedRevertStore(ScriptedStore):
         return plans.done
 
     async def find_earlier_revert(self, bucket: int, account_id: int, idempotency: IdempotencyRecord) -> int | None:
-        """Return the id of the revert with an idempotency key, or None. Raises Problem("idempotency_key_reused")."""
+        """Return the id of the revert that was started with an idempotency key, or None.
+
+        Raises Problem("idempotency_key_reused") if the key was used for a different request.
+        """
         result = await self._run_reads(lambda tx: listings.find_earlier_result(tx, (bucket, account_id), idempotency))
         return int(result) if result is not None else None
 
@@ -147,7 +156,10 @@ class ScriptedRevertStore(ScriptedStore):
         return await self._find(_build_revert, revert_sql.GET_REVERT, *key)
 
     async def list_undone(self, bucket: int, account_id: int, count: int) -> set[tuple[RevertKind, int]]:
-        """Return kinds and subjects of what the last `count` reverts have undone without a conflict until now."""
+        """Return the kinds and subjects of the scopes that the last `count` reverts have undone without a conflict.
+
+        Those whose revert was undone are left out.
+        """
         undone: set[tuple[RevertKind, int]] = set()
         for kind, subject, group_id in await self._fetch(revert_sql.LIST_UNDONE, bucket, account_id, count):
             if ("revert", group_id) not in undone:  # the newer ones come first

@@ -111,7 +111,10 @@ async def unmark(connection: asyncpg.Connection) -> None:
 
 
 async def require_unused(connection: asyncpg.Connection) -> None:
-    """Raise Problem("copy_refused") if others are still connected after some seconds."""
+    """Raise Problem("copy_refused") if a service or a command is connected besides this copy.
+
+    The sessions of a program that has ended may take seconds to end.
+    """
     deadline = time.monotonic() + _MAX_SESSION_END_SECONDS
     while await connection.fetchval(_COUNT_SESSIONS) > _OWN_SESSIONS:
         if time.monotonic() > deadline:
@@ -149,7 +152,10 @@ async def set_last_id(connection: asyncpg.Connection, table: str, last: int) -> 
 async def find_differences(
     connection: asyncpg.Connection, database_id: str, last_ids: list[int], words: int
 ) -> list[str]:
-    """Return other differences than rows, given the last ids of NUMBERED and the number of rows in listing_words."""
+    """Return what differs from the source besides the rows of tables.
+
+    `last_ids` are those of the tables in NUMBERED, and `words` is the number of rows in listing_words.
+    """
     found = []
     names = [await connection.fetchval(f"SELECT pg_get_serial_sequence('{table}', 'id')") for table in NUMBERED]
     sequences = [await connection.fetch(f"SELECT last_value, is_called FROM {name}") for name in names]
@@ -197,7 +203,10 @@ class Batches:
         await self._queue(self._deleted, row)
 
     async def release(self, row: Row) -> None:
-        """Free the email or the external id of a row that will change, because another row may need it."""
+        """Free the unique value of a row that will change, because another row may need it.
+
+        It is the email address of an account, or the external id of a listing.
+        """
         if self._table.name in _RELEASE:
             await self._queue(self._released, row[: self._table.keys])
 

@@ -32,7 +32,10 @@ _ANY_STATE = StateCondition(None)  # the outcome then has the change set
 
 
 class BulkForm(NamedTuple):
-    """An action on `ids`, or on all that match, with ids less than `below`. A form with the same id acts once."""
+    """An action on the listings with `ids`, or on all that match the search and have lower ids than `below`.
+
+    A form with the same `form_id` and `digest` takes effect once.
+    """
 
     search: Search
     ids: list[int]

@@ -251,7 +251,10 @@ async def _edit_error_page(
 
 
 async def get_own_listing(request: Request, member: Member) -> Listing:
-    """Return the member's listing, deleted or not. Raises Problem("listing_not_found") for any other one."""
+    """Return the member's listing, deleted or not.
+
+    Raises Problem("listing_not_found"), also if the listing belongs to another account.
+    """
     listing_id = fields.parse_id(request.path_params["id"]) or 0
     listing = await site_of(request).services.listings.find_own(member.caller, listing_id)
     if listing is None:

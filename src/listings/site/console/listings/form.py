@@ -48,7 +48,10 @@ def form_values(listing: Listing) -> FormValues:
 
 
 def copy_values(listing: Listing, base_url: str) -> FormValues:
-    """Return the form's values for a paused copy without an external id, with whole addresses of pictures."""
+    """Return the values of a new listing's form for a copy, which is paused and has no external id.
+
+    Pictures of the demo have whole addresses, because a new listing needs them.
+    """
     values = form_values(listing)
     urls = values["images"].split("\n")
     images = "\n".join(f"{base_url}{url}" if url.startswith("/static/demo/") else url for url in urls)
@@ -61,12 +64,18 @@ def new_body(sent: FormValues) -> dict[str, object]:
 
 
 def changed_body(sent: FormValues, listing: Listing) -> dict[str, object]:
-    """Return the body of an update with the fields that the seller edited: those with another text in the form."""
+    """Return the body of an update request with the fields that the seller edited.
+
+    Submitted values are compared with the form's texts, because a text may not show all of a stored value.
+    """
     return {name: FIELDS[name].rule.from_text(sent[name]) for name in _changed_names(sent, form_values(listing))}
 
 
 def build_preview(sent: FormValues, stored: Listing | None, account_id: int, now: str) -> Listing:
-    """Return the listing of a form: a new one with the id 0, or the stored one, changed. Raises InvalidFieldsError."""
+    """Return the listing that a form describes: a new one without an id, or the stored one with its changes.
+
+    Raises InvalidFieldsError.
+    """
     if stored is not None:
         change, _ = parse_listing_change(changed_body(sent, stored), strict=True)
         return msgspec.structs.replace(stored, **change)
