@@ -454,7 +454,7 @@ def test_a_batch_that_is_rolled_back_stores_no_idempotency_key(listings: Account
     assert listings.run(ADD, atomic=True, claim=build_idempotency_record(digest=b"e" * 32)) == [1025]
 
 
-def test_accounts_in_one_bucket_have_separate_idempotency_keys(
+def test_accounts_in_one_bucket_have_separate_keys_and_external_ids(
     listings: AccountListings, store: Store, run: Run
 ) -> None:
     async def add_accounts() -> list[Account | None]:
@@ -474,6 +474,10 @@ def test_accounts_in_one_bucket_have_separate_idempotency_keys(
         False,
     ]
     assert (len(listings.titles), len(other.titles)) == (1, 1)
+    add = AddStep(msgspec.structs.replace(ADD.new, external_id="a"), CREATED)
+    (theirs,) = other.run(add)
+    _, own = listings.run(ChangeStep(theirs, lambda _: {}), PutStep("a", add, lambda _: {}))
+    assert own in listings.ids
 
 
 def test_one_of_many_concurrent_writes_with_the_same_key_is_stored(

@@ -7,6 +7,7 @@ import pytest
 from listings.domain.errors import Problem
 from listings.domain.model import Account
 from listings.service import Services
+from listings.service.keys import IssuedKey
 from tests.harness import MONTH, Harness
 from tests.service.members import DAY, PASSWORD, catch_problem, error_code, find_member, find_member_with_plan, sign_in
 
@@ -162,6 +163,20 @@ def test_several_processes_create_twenty_keys_an_hour_together(harness: Harness,
         return list(await asyncio.gather(*map(create_and_revoke, range(30)), return_exceptions=True))
 
     assert harness.run(create_all()).count(None) == 20
+
+
+def test_simultaneous_requests_create_no_more_than_twenty_keys(harness: Harness, alice: str) -> None:
+    member, keys = find_member_with_plan(harness, alice), harness.services.member_keys
+    for number in range(19):
+        harness.run(keys.create(member, f"key {number}"))
+    harness.clock.advance(HOUR)  # the keys that are created in an hour are limited, too
+    member = find_member(harness, harness.run(harness.services.sessions.confirm_password(member, PASSWORD)))
+
+    async def create_all() -> list[object]:
+        tasks = [keys.create(member, f"more {number}") for number in range(3)]
+        return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+    assert sum(isinstance(result, IssuedKey) for result in harness.run(create_all())) == 1
 
 
 def test_the_expiry_of_a_key_must_be_in_the_future(harness: Harness, alice: str) -> None:

@@ -40,6 +40,8 @@ _OPERATIONS_PER_STEP = 20  # in a larger body: 2 MiB take 1 to 4 ms to decode, a
 _ANY = "*"  # if_match of any version
 
 T = TypeVar("T")
+Ref: TypeAlias = str | int | None
+"""The client's name for an operation, None if absent."""
 
 
 class Operation(NamedTuple):
@@ -49,7 +51,7 @@ class Operation(NamedTuple):
     step: Callable[[Services, Caller], Step]
     ignored: Sequence[str] = ()  # names of its unknown or read-only fields
     parent: str = ""  # precedes the names of its fields in errors
-    ref: object = None  # the client's name for it, None if absent
+    ref: Ref = None
     is_put: bool = False  # its result has the field op
 
 
@@ -69,7 +71,7 @@ else:
 
 class _Create(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_fields=True, gc=False):
     listing: _TypedBody
-    ref: str | int | None = None
+    ref: Ref = None
 
 
 class _Put(_Create, tag_field="op", tag="put", forbid_unknown_fields=True, gc=False):
@@ -79,7 +81,7 @@ class _Put(_Create, tag_field="op", tag="put", forbid_unknown_fields=True, gc=Fa
 class _Update(msgspec.Struct, tag_field="op", tag="update", forbid_unknown_fields=True, gc=False):
     id: int
     changes: _TypedBody
-    ref: str | int | None = None
+    ref: Ref = None
     if_match: str = _ANY
 
 
@@ -238,7 +240,7 @@ def _parse_create(content: Mapping[str, Any], *, strict: bool) -> Operation:
     return _build_create(*_parse_fields(fields.parse_new_listing, content, "listing", strict=strict))
 
 
-def _build_create(new: NewListing, ignored: Sequence[str], ref: object = None) -> Operation:
+def _build_create(new: NewListing, ignored: Sequence[str], ref: Ref = None) -> Operation:
     return Operation("created", lambda services, _: services.listings.steps.create(new), ignored, "listing", ref)
 
 
@@ -248,7 +250,7 @@ def _parse_update(content: Mapping[str, Any], *, strict: bool) -> Operation:
 
 
 def _build_update(
-    locate: _Locate, change: ListingChange | Problem, ignored: Sequence[str], options: WriteOptions, ref: object = None
+    locate: _Locate, change: ListingChange | Problem, ignored: Sequence[str], options: WriteOptions, ref: Ref = None
 ) -> Operation:
     def build_step(services: Services, caller: Caller) -> Step:
         return locate(partial(services.listings.steps.update, caller, change=change, options=options))
@@ -284,13 +286,12 @@ def _build_put(
     change: ListingChange | Problem,
     if_match: object,  # UNSET if absent
     ignored: Sequence[str],
-    ref: object = None,
+    ref: Ref = None,
 ) -> Operation:
-    absent = f"No listing has the external_id {preview(external_id)}"
     if if_match is not UNSET:
-        new = Problem("precondition_failed", absent)
+        new = Problem("precondition_failed", _describe_absence(external_id))
     elif isinstance(new, InvalidFieldsError) and any(fault.code == "required" for fault in new.faults):
-        new = InvalidFieldsError(new.faults, f"{absent}: ")
+        new = InvalidFieldsError(new.faults, f"{_describe_absence(external_id)}: ")
     options = _parse_options(_ANY if if_match is UNSET else if_match)
 
     def build_step(services: Services, caller: Caller) -> Step:
@@ -353,8 +354,12 @@ def _parse_target(content: Mapping[str, Any]) -> _Locate:
         external_id = str(fields.FIELDS["external_id"].rule(content["external_id"]))
     except FieldError as error:
         raise InvalidFieldsError([error.locate("external_id")]) from None
-    missing = Problem("listing_not_found", f"No listing has the external_id {preview(external_id)}")
+    missing = Problem("listing_not_found", _describe_absence(external_id))
     return lambda build: PutStep(external_id, missing, build(0).decide)
+
+
+def _describe_absence(external_id: str) -> str:
+    return f"No listing has the external_id {preview(external_id)}"
 
 
 def _parse_id(content: Mapping[str, Any]) -> int:
@@ -381,11 +386,11 @@ def _require(content: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - an
     return content[name]
 
 
-def _invalid(ref: object, field: str, message: str, code: FaultCode = "wrong_type") -> Operation:
+def _invalid(ref: Ref, field: str, message: str, code: FaultCode = "wrong_type") -> Operation:
     return _failing(ref, InvalidFieldsError([Fault(field, code, message)]))
 
 
-def _failing(ref: object, problem: Problem) -> Operation:
+def _failing(ref: Ref, problem: Problem) -> Operation:
     return Operation("", lambda _services, _caller: problem, ref=ref)
 
 

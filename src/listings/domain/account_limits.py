@@ -29,7 +29,14 @@ class AccountSize(NamedTuple):
     history_bytes: int = 0
 
     def add(self, other: "AccountSize") -> "AccountSize":
-        return AccountSize(*(one + more for one, more in zip(self, other, strict=True)))
+        return AccountSize(
+            self.listings + other.listings,
+            self.text_bytes + other.text_bytes,
+            self.history_bytes + other.history_bytes,
+        )
+
+    def subtract(self, other: "AccountSize") -> "AccountSize":
+        return self.add(AccountSize(-other.listings, -other.text_bytes, -other.history_bytes))
 
 
 class AccountLimits(NamedTuple):
@@ -99,8 +106,7 @@ def measure_growth(listing: Listing, changes: Mapping[str, Any]) -> AccountSize:
     """Return by how much changes of a listing enlarge its account; negative if they shrink it."""
     if "deleted_at" not in changes and _TEXT_FIELDS.isdisjoint(changes):
         return NO_GROWTH
-    before, after = _measure(listing), _measure(replace(listing, **changes))
-    return after.add(AccountSize(*(-value for value in before)))
+    return _measure(replace(listing, **changes)).subtract(_measure(listing))
 
 
 def _measure(listing: Listing) -> AccountSize:

@@ -257,15 +257,12 @@ RETURNING {KEY_COLUMNS}
 
 
 @lru_cache(maxsize=1024)
-def build_listing_update(columns: tuple[str, ...], *, returning: bool = True) -> str:
-    """Return the statement that sets these columns and raises the version. If `returning`, it returns the listing.
+def build_listing_update(columns: tuple[str, ...]) -> str:
+    """Return the statement that sets these columns and raises the version.
 
     Its parameters are the bucket, the id, and the values of the columns.
     """
-    update = (
-        f"UPDATE listings SET version = version + 1, {_build_assignments(columns, 3)} WHERE bucket = $1 AND id = $2"
-    )
-    return f"{update} RETURNING {LISTING_COLUMNS}" if returning else update
+    return f"UPDATE listings SET version = version + 1, {_build_assignments(columns, 3)} WHERE bucket = $1 AND id = $2"
 
 
 @lru_cache(maxsize=1024)

@@ -233,7 +233,7 @@ class ScriptedRevertStore(ScriptedStore):
         await tx.fetch_many(revert_sql.FREE_EXTERNAL_ID, passed_on)
         for one in changed:
             if one.claimed is not None:
-                await listings.update(tx, self.engine, one.listing.id, one.changes)
+                await listings.update(tx, self.engine, one.listing, one.changes)
             await change_set.add_changed(tx, one.listing, one.changes)
         await change_set.write(tx)
         return int(revision)

@@ -36,7 +36,7 @@ class BulkWriter:
         self._created: dict[int, ImportedListing] = {}
         self._changed: dict[int, tuple[Listing, ListingChange]] = {}
         self._changed_characters = 0
-        self._size = self._growth = NO_GROWTH  # the account's before the transaction, and since
+        self._size = self._before = NO_GROWTH  # the account's, now and before the transaction
         self._creates = self._changes = 0
 
     async def prepare(
@@ -54,17 +54,20 @@ class BulkWriter:
         it was not called.
         """
         self._indexed = indexed
-        wanted = list(dict.fromkeys((*external_ids, *new_external_ids)))
         if ids or external_ids:
             self.known |= await self._engine.lock_and_read_listings(tx, self.partition, ids, external_ids)
+        for one in self.known.values():
+            if one is not None and one.external_id is not None and one.deleted_at is None:
+                self._holders[one.external_id] = one.id
         state = await tx.find(AccountState, sql.GET_ACCOUNT_SIZE, self.partition, locks=True)
         if state is not None:
-            self._size = state.size
+            self._size = self._before = state.size
             self._limits = self._limits.override((state.max_listings, state.max_text_bytes))
             self._change_set.begin(state.edit_revision + 1, state.edited_at)
+        wanted = dict.fromkeys(one for one in (*external_ids, *new_external_ids) if one not in self._holders)
         if wanted:
             found = await tx.fetch_many(sql.FIND_EXTERNAL_ID, [(*self.partition, one) for one in wanted])
-            self._holders = dict.fromkeys(wanted) | {name: holder for holder, name in found}
+            self._holders |= wanted | {name: holder for holder, name in found}
 
     async def find(self, tx: Transaction, listing_id: int, *, locks: bool = False) -> Listing | None:
         """Return a listing of any account, as it is after the changes. Lock it if `locks`."""
@@ -130,7 +133,8 @@ class BulkWriter:
             await tx.fetch(sql.SKIP_SERIALS, (self.partition[0], self.last_serial))
         if self._creates or self._changes:
             step = int(self._change_set.edit_revision is not None)
-            rows = await tx.fetch(sql.COUNT_MORE, (*self.partition, self._creates, *self._growth, step))
+            growth = self._size.subtract(self._before)
+            rows = await tx.fetch(sql.COUNT_MORE, (*self.partition, self._creates, *growth, step))
             if self._indexed is False and rows and rows[0][0] >= search_sql.MIN_INDEXED_LISTINGS:
                 await self._engine.start_indexing(tx, self.partition)
 
@@ -145,8 +149,8 @@ class BulkWriter:
                 raise build_taken_problem(claimed, holder)
         growth = measure_imported(listing, decision)
         if growth is not NO_GROWTH:
-            self._limits.require_room(self._size.add(self._growth), growth)
-            self._growth = self._growth.add(growth)
+            self._limits.require_room(self._size, growth)
+            self._size = self._size.add(growth)
 
     async def _make_room(self, tx: Transaction, listing: Listing, changes: ListingChange) -> None:
         # A change may depend on the pending edits, and they must not take too much memory.
@@ -194,8 +198,7 @@ async def update_many(
     for listing, changes in edits:
         by_columns.setdefault(tuple(changes), []).append((partition[0], listing.id, *changes.values()))
     for columns, rows in by_columns.items():
-        update = sql.build_listing_update(columns, returning=False)
-        await tx.fetch_many(update, rows, sql.build_listing_updates(columns))
+        await tx.fetch_many(sql.build_listing_update(columns), rows, sql.build_listing_updates(columns))
     texts = [(one.id, one.title, one.content) for one, changes in edits if changes.keys() & {"title", "content"}]
     if texts and may_be_indexed:
         found = await tx.fetch_many(sql.IS_LISTING_INDEXED, [(partition[0], text[0]) for text in texts])

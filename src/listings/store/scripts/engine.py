@@ -40,8 +40,7 @@ class Engine(Protocol):
     ) -> dict[int, Listing]:
         """Lock the account's listings with these ids or external ids, and return them by id.
 
-        An engine without row locks returns none, and none are returned if they are too large together. The script then
-        reads them itself.
+        Large ones may be missing, because all are in memory together. The script then reads them itself.
         """
 
     async def lock_listings(self, tx: Transaction, partition: Partition, ids: Sequence[int]) -> None:

@@ -1,8 +1,9 @@
 """Transactions that create and change listings, singly and in batches."""
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from listings.domain.account_limits import AccountSize, measure_growth, measure_new
 from listings.domain.errors import Problem
@@ -74,7 +75,7 @@ async def change(tx: Transaction, engine: Engine, listing_id: int, decide: Decid
         await require_free(tx, partition, claimed, listing_id)
     if max(growth[:2]) > 0:
         await require_room(tx, engine, partition, growth)
-    changed = await update(tx, engine, listing_id, change)
+    changed = await update(tx, engine, before, change)
     if actor is None:
         await tx.fetch(sql.RAISE_REVISION, (*partition, *growth, 0, 0))
         return changed
@@ -85,15 +86,14 @@ async def change(tx: Transaction, engine: Engine, listing_id: int, decide: Decid
     return changed
 
 
-async def update(
-    tx: Transaction, engine: Engine, listing_id: int, change: ListingChange, *, may_be_indexed: bool = True
-) -> Listing:
+async def update(tx: Transaction, engine: Engine, before: Listing, change: ListingChange) -> Listing:
     """Write the changes of a listing and return the new listing. The caller must raise the revision."""
-    key = (bucket_of(listing_id), listing_id)
-    rows = await tx.fetch(sql.build_listing_update(tuple(change)), (*key, *change.values()))
-    changed = build_listing(rows[0])
-    if may_be_indexed and change.keys() & {"title", "content"} and await tx.get(bool, sql.IS_LISTING_INDEXED, key):
-        await engine.index_words(tx, changed.account_id, [(listing_id, changed.title, changed.content)])
+    values: Mapping[str, Any] = change
+    changed = replace(before, version=before.version + 1, **values)
+    key = (bucket_of(before.id), before.id)
+    await tx.fetch(sql.build_listing_update(tuple(change)), (*key, *change.values()))
+    if ("title" in change or "content" in change) and await tx.get(bool, sql.IS_LISTING_INDEXED, key):
+        await engine.index_words(tx, changed.account_id, [(changed.id, changed.title, changed.content)])
     return changed
 
 

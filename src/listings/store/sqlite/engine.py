@@ -1,5 +1,6 @@
 """SQLite's operations for scripts on listings. Its write transactions lock the whole database."""
 
+import json
 from collections.abc import Sequence
 
 from apsw import Connection
@@ -9,7 +10,7 @@ from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.model import BUCKETS, Listing, Revisions
 from listings.store import sql
-from listings.store.mapping import Partition, Row
+from listings.store.mapping import Partition, Row, build_listing
 from listings.store.scripts import changes, listings
 from listings.store.scripts.engine import ListingText, SingleEdit
 from listings.store.scripts.script import Transaction
@@ -24,18 +25,34 @@ _MAX_UNINDEXED = 2 * MIN_INDEXED_LISTINGS
 _ADD_SINGLE_EDIT = """
 INSERT INTO changes (
     bucket, account_id, edit_revision, number, listing_id, moment, author, kind, revision, last_serial, fields, detail)
-VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, (SELECT last FROM listing_ids WHERE bucket = $1), $9, $10)
+VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, $9, $10, $11)
 """
 _ADD_LISTING = sql.to_sqlite(sql.ADD_LISTING)
 # For RETURNING, SQLite creates a temporary table each time. With one query for both results, a create takes 3% fewer
 # instructions.
-_NEXT_SERIAL, _COUNT_ONE_MORE = (
-    sql.to_sqlite(statement.partition("RETURNING")[0]) for statement in (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE)
+_NEXT_SERIAL, _COUNT_ONE_MORE, _RAISE_REVISION = (
+    sql.to_sqlite(statement.partition("RETURNING")[0])
+    for statement in (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.RAISE_REVISION)
 )
 _GET_COUNTERS = """
 SELECT last, listings, indexed, revision, edit_revision, edited_at
 FROM listing_ids LEFT JOIN account_state ON account_state.bucket = ?1 AND account_id = ?2
 WHERE listing_ids.bucket = ?1
+"""
+# One statement reads a listing in 40% of the time of a statement for each. The others are too large to be in memory
+# together.
+_COLUMNS = ", ".join(f"listings.{name}" for name in Listing.__struct_fields__)
+_IS_SMALL = f"octet_length(title) + octet_length(content) + octet_length(images) <= {8 * 1024}"
+_READ_LISTINGS = f"""
+SELECT {_COLUMNS} FROM json_each($3) AS wanted
+CROSS JOIN listings ON bucket = $1 AND listings.id = wanted.value AND account_id = $2
+WHERE {_IS_SMALL}
+"""
+_READ_LISTINGS_BY_EXTERNAL_ID = f"""
+SELECT {_COLUMNS} FROM json_each($3) AS wanted
+CROSS JOIN listings ON bucket = $1 AND account_id = $2 AND external_id = wanted.value
+    AND CASE WHEN deleted_at IS NULL THEN 0 ELSE listings.id END = 0
+WHERE {_IS_SMALL}
 """
 
 
@@ -51,8 +68,11 @@ class SqliteEngine:
     async def lock_and_read_listings(
         self, tx: Transaction, partition: Partition, ids: Sequence[int], external_ids: Sequence[str] = ()
     ) -> dict[int, Listing]:
-        # as in `lock_counter`
-        return {}
+        # Without a lock, as in `lock_counter`.
+        rows = await tx.fetch(_READ_LISTINGS, (*partition, json.dumps(ids))) if ids else []
+        if external_ids:
+            rows += await tx.fetch(_READ_LISTINGS_BY_EXTERNAL_ID, (*partition, json.dumps(external_ids)))
+        return {row[0]: build_listing(row) for row in rows}
 
     async def lock_listings(self, tx: Transaction, partition: Partition, ids: Sequence[int]) -> None:
         pass  # as in `lock_counter`
@@ -79,12 +99,12 @@ class SqliteEngine:
 
     async def record_edit(self, tx: Transaction, partition: Partition, growth: AccountSize, edit: SingleEdit) -> None:
         actor, kind, listing_id, fields, detail = edit
-        rows = await tx.fetch(sql.RAISE_REVISION, (*partition, *growth, 1, actor.moment))
-        revision, edit_revision, edited_at = rows[0]
+        await tx.fetch(_RAISE_REVISION, (*partition, *growth, 1, actor.moment))
+        serial, _, _, revision, edit_revision, edited_at = (await tx.fetch(_GET_COUNTERS, partition))[0]
         moment = edited_at
         if edited_at != actor.moment:
             moment = await changes.settle_moment(tx, partition, actor.moment, edited_at)
-        values = (edit_revision, listing_id, moment, actor.key_id, kind, revision, fields, detail)
+        values = (edit_revision, listing_id, moment, actor.key_id, kind, revision, serial, fields, detail)
         await tx.fetch(_ADD_SINGLE_EDIT, (*partition, *values))
 
     def add(
