@@ -3,7 +3,7 @@
 import pytest
 
 from listings.search.analysis import find_positions, fold_category, list_terms, read_words
-from listings.search.words import find_stem, normalize, split
+from listings.search.words import find_singular, find_stem, normalize, split
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,8 @@ from listings.search.words import find_stem, normalize, split
         ("fri\u200bd\u00adge", ["fridge"]),
         ("Bike™ ﬁne", ["biketm", "fine"]),
         ("自転車", ["自", "転", "車", "自転", "転車"]),
+        ('55" TV, 27-inch, 9in, 3 inches', ["55", "inch", "tv", "27", "inch", "9", "inch", "3", "inches"]),
+        ('5-in-1, 3 in 1, the "Model 55"', ["5", "in", "1", "3", "in", "1", "the", "model", "55"]),
         ("", []),
         ("*?!", []),
     ],
@@ -47,6 +49,24 @@ def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
 )
 def test_different_words_have_different_stems(one: str, other: str) -> None:
     assert find_stem(one) != find_stem(other)
+
+
+@pytest.mark.parametrize(
+    ("plural", "singular"),
+    [
+        ("couches", "couch"),
+        ("batteries", "battery"),
+        ("shoes", "shoe"),
+        ("glasses", "glass"),
+        ("tvs", "tv"),
+        ("men", "man"),
+        ("chassis", "chassis"),
+        ("gardening", "gardening"),
+        ("gardeners", "gardener"),
+    ],
+)
+def test_only_the_singular_and_the_plural_of_a_word_have_its_synonyms(plural: str, singular: str) -> None:
+    assert find_singular(plural) == find_singular(singular) == singular
 
 
 def test_a_run_of_combining_marks_takes_linear_time() -> None:

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from listings.search import words
 from listings.search.synonyms import IN_LISTINGS, IN_SEARCHES
-from listings.search.words import find_stem
+from listings.search.words import find_singular, find_stem
 
-ANALYSIS_VERSION: Final = 1
+ANALYSIS_VERSION: Final = 2
 MAX_WORDS: Final = 20  # maximum number of words that are searched for; further ones are ignored
 
 _CACHED_WORDS, _CACHED_STARTS, _CACHED_NAMES = 50_000, 4_096, 4_096
@@ -51,7 +51,7 @@ def list_terms(text: str) -> set[str]:
     terms = set(map(_TERMS.__getitem__, found))
     terms.update(map(_TERMS.__getitem__, words.list_joined(normalized)))
     if not IN_LISTINGS.starts.isdisjoint(found):
-        terms.update(name for _, _, name in IN_LISTINGS.find_phrases([*map(find_stem, found)]))
+        terms.update(name for _, _, name in IN_LISTINGS.find_phrases([*map(find_singular, found)]))
     return terms
 
 
@@ -83,7 +83,7 @@ def read_words(text: str) -> list[Word]:
     found = ([word for word in found if word.text not in _FUNCTION_WORDS] or found)[:MAX_WORDS]
     classes = [set(word.classes) for word in found]
     joined: list[set[str]] = [set() for _ in found]
-    for first, length, name in IN_SEARCHES.find_phrases([word.stem for word in found]):
+    for first, length, name in IN_SEARCHES.find_phrases([find_singular(word.text) for word in found]):
         for number in range(first, first + length):
             classes[number].add(name)
     for number, (one, other) in enumerate(pairwise(found)):
@@ -99,8 +99,7 @@ def read_words(text: str) -> list[Word]:
 
 def build_word(text: str) -> Word:
     """Return a word of a search, without its neighbours."""
-    stem = find_stem(text)
-    return Word(text, stem, IN_SEARCHES.words.get(stem, ()))
+    return Word(text, find_stem(text), IN_SEARCHES.words.get(find_singular(text), ()))
 
 
 def list_halves(word: str) -> list[tuple[str, str]]:
@@ -112,11 +111,12 @@ def list_halves(word: str) -> list[tuple[str, str]]:
 @lru_cache(2_048)
 def fold_category(name: str) -> str:
     """Return the form that the spellings of one category share, such as "Bikes", "bike" and "Bicycles"."""
-    stems = tuple(map(find_stem, words.split(name)))
-    if len(stems) == 1:
-        return IN_SEARCHES.words.get(stems[0], stems)[0]
-    whole = [it for first, length, it in IN_SEARCHES.find_phrases(stems) if (first, length) == (0, len(stems))]
-    return whole[0] if whole else " ".join(stems) or name
+    parts = words.split(name)
+    if len(parts) == 1:
+        return IN_SEARCHES.words.get(find_singular(parts[0]), (find_stem(parts[0]),))[0]
+    found = IN_SEARCHES.find_phrases([*map(find_singular, parts)])
+    whole = [it for first, length, it in found if (first, length) == (0, len(parts))]
+    return whole[0] if whole else " ".join(map(find_stem, parts)) or name
 
 
 def find_positions(text: str, searched: Sequence[Word]) -> list[tuple[int, int]]:
@@ -142,8 +142,8 @@ def _read_chunk(chunk: str) -> Iterator[Word]:
         yield build_word(parts[0])
     elif parts:
         joined = build_word(words.join(chunk))
-        stems = [*map(find_stem, parts)]
-        whole = (name for _, length, name in IN_SEARCHES.find_phrases(stems) if length == len(stems))
+        phrases = IN_SEARCHES.find_phrases([*map(find_singular, parts)])
+        whole = (name for _, length, name in phrases if length == len(parts))
         is_hyphenated = joined.text != chunk  # "PS5" does not match "PS4, 5 games"
         yield joined._replace(
             classes=(*joined.classes, *whole), parts=tuple(map(build_word, parts)) if is_hyphenated else ()
@@ -153,8 +153,7 @@ def _read_chunk(chunk: str) -> Iterator[Word]:
 class _Terms(dict[str, str]):
     # A common word is looked up without a call of Python code.
     def __missing__(self, word: str) -> str:
-        stem = find_stem(word)
-        terms = sys.intern(" ".join((stem, *IN_LISTINGS.words.get(stem, ()))))
+        terms = sys.intern(" ".join((find_stem(word), *IN_LISTINGS.words.get(find_singular(word), ()))))
         if len(self) < _CACHED_WORDS:
             self[word] = terms
         return terms

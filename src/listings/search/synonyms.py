@@ -1,4 +1,4 @@
-"""The classes of synonyms in `synonyms.txt`, by the stems of their words."""
+"""The classes of synonyms in `synonyms.txt`, by the singulars of their words."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,24 +6,24 @@ from hashlib import blake2b
 from importlib.resources import files
 from typing import NamedTuple, TypeAlias
 
-from listings.search.words import find_stem, split
+from listings.search.words import find_singular, split
 
 Phrases: TypeAlias = Mapping[str, Sequence[tuple[tuple[str, ...], str]]]
 
 
 class Classes(NamedTuple):
-    """The classes of single words, and of phrases by their first stem."""
+    """The classes of single words, and of phrases by the singular of their first word."""
 
     words: Mapping[str, tuple[str, ...]]
     phrases: Phrases
     starts: frozenset[str]
     """The first words of all phrases, as they are: a text without any of them is taken to have no phrase."""
 
-    def find_phrases(self, stems: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-        """Yield position, length and class of each phrase in these stems."""
-        for number, stem in enumerate(stems):
-            for phrase, name in self.phrases.get(stem, ()):
-                if tuple(stems[number : number + len(phrase)]) == phrase:
+    def find_phrases(self, singulars: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+        """Yield position, length and class of each phrase in these words."""
+        for number, first in enumerate(singulars):
+            for phrase, name in self.phrases.get(first, ()):
+                if tuple(singulars[number : number + len(phrase)]) == phrase:
                     yield number, len(phrase), name
 
 
@@ -34,8 +34,9 @@ def _load(text: str) -> tuple[Classes, Classes]:  # in listings, and in searches
     for line in text.splitlines():
         head, arrow, members = line.partition(">")
         if line and line[0] != "#":
-            phrases = [tuple(map(find_stem, split(it))) for it in (f"{head},{members}" if arrow else head).split(",")]
-            starts.update(split(it)[0] for it in f"{head},{members}".split(",") if it)
+            parts = [split(it) for it in f"{head},{members}".split(",") if it]
+            phrases = [tuple(map(find_singular, part)) for part in parts]
+            starts.update(part[0] for part in parts)
             name = "=" + "_".join(phrases[0]) + ("+" if arrow else "")
             for phrase in phrases:
                 in_listings[phrase].append(name)
@@ -46,10 +47,10 @@ def _load(text: str) -> tuple[Classes, Classes]:  # in listings, and in searches
 
 def _build(named: Mapping[tuple[str, ...], Sequence[str]], starts: set[str]) -> Classes:
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
-    for stems, names in named.items():
-        if len(stems) > 1:
-            phrases[stems[0]] += [(stems, name) for name in dict.fromkeys(names)]
-    single = {stems[0]: tuple(dict.fromkeys(names)) for stems, names in named.items() if len(stems) == 1}
+    for singulars, names in named.items():
+        if len(singulars) > 1:
+            phrases[singulars[0]] += [(singulars, name) for name in dict.fromkeys(names)]
+    single = {words[0]: tuple(dict.fromkeys(names)) for words, names in named.items() if len(words) == 1}
     return Classes(single, phrases, frozenset(starts))
 
 

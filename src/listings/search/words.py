@@ -23,6 +23,9 @@ _IGNORED = re.compile(
 )
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]")
 _APOSTROPHE = re.compile("(?<=\\w)['`\u00b4\u2018-\u201b\u2032\u2035\uff07](?=\\w)")
+_INCHES = re.compile(r"(?<=\d)(?:[\"\u2033\u201d]|-?inch(?:es)?\b|in\b(?!-))")  # "5-in-1" has none
+_INCHES_HINT = re.compile(r"\d(?:[\"\u2033\u201d]|-?in)")
+_QUOTED = re.compile(r"(?:^|[\s(])[\"\u201c]\w")  # then a quotation mark after a number may be its end
 _HYPHENS = re.compile("[\u2010-\u2013]")
 _GROUPED = re.compile(r"(?<!\d )(?<![\w.,])([1-9]\d{0,2})((?:[, ]\d{3})+)(?![\w,])")
 _MARK_RANGES = (
@@ -71,6 +74,7 @@ operation generation movie cookie hoodie barbie policy police commune communion 
 barbed
 """
 _KEPT = frozenset(_KEPT_WORDS.split())  # words whose stem would be that of another word, or of another meaning
+_ES_PLURALS, _SINGULARS = ("ches", "shes", "sses", "xes", "zes"), ("ss", "us", "is")
 _SNOWBALL = TextAnalyzerBuilder(Tokenizer.raw()).filter(Filter.stemmer("english")).build()
 
 
@@ -85,6 +89,8 @@ def normalize(text: str) -> str:
         text = _HYPHENS.sub("-", "".join(unicodedata.normalize("NFC", it) for it in _slice(text)))
     if not text.isascii() or "'" in text or "`" in text:
         text = _APOSTROPHE.sub("", text)
+    if _INCHES_HINT.search(text) and not _QUOTED.search(text):
+        text = _INCHES.sub(" inch ", text)
     return _GROUPED.sub(_join_groups, text) if _GROUP_HINT.search(text) else text
 
 
@@ -148,13 +154,29 @@ def list_joined(normalized: str) -> Iterator[str]:
 def find_stem(word: str) -> str:
     """Return the stem that the forms of an English word share."""
     word = _IRREGULAR.get(word, word)
+    return _find_known(word) or str(_SNOWBALL.analyze(word)[0])
+
+
+@lru_cache(_CACHED_WORDS)
+def find_singular(word: str) -> str:
+    """Return the singular of an English noun. Unlike stems, it keeps "gardener" and "garden" apart."""
+    word = _IRREGULAR.get(word, word)
+    known = _find_known(word)
+    if known is not None:
+        return known
+    if word.endswith("ies"):
+        return f"{word[:-3]}y"
+    if word.endswith(_ES_PLURALS):
+        return word[:-2]
+    return word if word.endswith(_SINGULARS) else word.removesuffix("s")
+
+
+def _find_known(word: str) -> str | None:
     if word in _KEPT or not word.isascii():
         return word
-    if word.endswith("s") and word[:-1] in _KEPT:
+    if (word.endswith("s") and word[:-1] in _KEPT) or _NO_VOWEL_PLURAL.fullmatch(word):
         return word[:-1]
-    if _NO_VOWEL_PLURAL.fullmatch(word):
-        return word[:-1]
-    return word if len(word) <= _MAX_KEPT else str(_SNOWBALL.analyze(word)[0])
+    return word if len(word) <= _MAX_KEPT else None
 
 
 def _cut(word: str) -> Iterator[str]:
