@@ -45,6 +45,7 @@ _ASCII_WORD = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?")
 _CHUNK = re.compile(rf"(?:{_LETTER}|\d)+(?:[-&.](?:{_LETTER}|\d)+)*")
 _JOINTS = re.compile("[-&.]")
 _EDGES = ".,;:!?()[]{}\"'/*+=<>|~\u2026\u201c\u201d"
+_PAIR = 2
 _MAX_UNIT = 3  # letters after a number
 _COMPOUND_HINT = re.compile(r"[0-9]|[-&.][^\W_]|(?:^|[ \n])[^\W_](?:[ \n]|$)")
 _GROUP_HINT = re.compile("[ ,][0-9]{3}")
@@ -131,7 +132,10 @@ def join(chunk: str) -> str:
 
 
 def list_joined(normalized: str) -> Iterator[str]:
-    """Yield the joined forms of compounds: "e-bike" as "ebike", "PS5" and "PS 5" as "ps5", "T shirt" as "tshirt"."""
+    """Yield the joined forms of compounds: "e-bike" as "ebike", "PS5" and "PS 5" as "ps5", "T shirt" as "tshirt".
+
+    Neighbouring parts of longer ones are joined, too: "WH-1000XM5" is also found as "XM5".
+    """
     if _COMPOUND_HINT.search(normalized) is None:
         return  # most texts
     tokens = normalized.split()
@@ -147,7 +151,10 @@ def list_joined(normalized: str) -> Iterator[str]:
         elif len(core) == 1:
             yield from (core + after,) if core.isalpha() and after.isalpha() else ()
         elif not core.isalpha():
-            yield from (join(it) for it in _CHUNK.findall(core) if not it.isalpha() and not is_dense(it))
+            for chunk in (it for it in _CHUNK.findall(core) if not it.isalpha() and not is_dense(it)):
+                yield join(chunk)
+                parts = split_normalized(chunk)
+                yield from map("".join, pairwise(parts)) if len(parts) > _PAIR else ()
 
 
 @lru_cache(_CACHED_WORDS)
