@@ -124,6 +124,21 @@ def test_columns_are_known_by_their_meaning(name: str, column: str) -> None:
     assert build_header([name], "a.csv", ReadOptions()).columns == [column]
 
 
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("Product Name,Product Code/SKU,Price,Product Image File - 1", "title,external_id,price,images"),
+        ("Title,PicURL,StartPrice,BuyItNowPrice,CustomLabel", "title,images,-,price,external_id"),
+        ("name,collection,sku,productImageUrl,visible", "title,category,external_id,images,is_active"),
+        ("name,base_image,additional_images,product_online", "title,images,images,is_active"),
+        ("Name *,Reference #,Price tax included,Image URLs (x.y.z...)", "title,external_id,price,images"),
+    ],
+    ids=["BigCommerce", "eBay", "Wix", "Magento", "PrestaShop"],
+)
+def test_headers_of_further_shops(header: str, columns: str) -> None:
+    assert ",".join(build_header(header.split(","), "file", ReadOptions()).columns) == columns
+
+
 def test_an_exact_name_wins_and_columns_can_be_chosen(shop: Shop) -> None:
     header = ["Name", "title", "Details", "Foo"]
     assert build_header(header, "a.csv", ReadOptions()).columns == ["-", "title", "content", "Foo"]

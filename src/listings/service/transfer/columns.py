@@ -22,7 +22,9 @@ _SYNONYMS: Mapping[str, list[str]] = msgspec.json.decode(  # the first name that
 _MAX_NAME = 200
 _WORD = re.compile(r"[^\W_]+")
 _BRACKETS = re.compile(r"\([^)]*\)(?!$)|\((?!html).*\)$")
-_NUMBERED_IMAGE = re.compile(r"(?:image|picture|photo)(?: url| src| link)? ?[0-9]{1,2}(?: url| src| link)?")
+_NUMBERED_IMAGE = re.compile(
+    r"(?:product )?(?:image|picture|photo)(?: url| src| link| file)? ?[0-9]{1,2}(?: url| src| link)?"
+)
 
 
 class _Shop(NamedTuple):
