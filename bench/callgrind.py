@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from itertools import cycle, islice
 from pathlib import Path
-from statistics import quantiles
 
 from bench import BenchmarkError
 from bench.http_client import Request, send_all
@@ -41,7 +40,7 @@ def build_command(folder: Path) -> tuple[str, ...]:
 
 
 def count_instructions(server: Server, requests: list[Request], folder: Path, divisor: int = 1) -> float:
-    """Return the instructions per request: the lower quartile of several counts, to exclude periodic work.
+    """Return the instructions per request: the least of several counts, to exclude periodic work.
 
     `divisor` reduces the number of requests, for expensive ones.
 
@@ -49,7 +48,7 @@ def count_instructions(server: Server, requests: list[Request], folder: Path, di
     """
     warm_up, *counted = split_requests(requests, divisor)
     _send(server, warm_up)
-    return quantiles([_count(server, part, folder) for part in counted], n=4)[0]
+    return min(_count(server, part, folder) for part in counted)
 
 
 def split_requests(requests: list[Request], divisor: int = 1) -> list[list[Request]]:
