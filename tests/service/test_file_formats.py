@@ -298,7 +298,7 @@ def test_long_numbers_and_headers_are_read_in_linear_time() -> None:
         return process_time() - started
 
     short = min(measure(100) for _ in range(5))
-    assert measure(1_000) < 40 * short  # quadratic, it takes 100 times as long
+    assert min(measure(1_000) for _ in range(3)) < 40 * short  # quadratic, it takes 100 times as long
 
 
 @pytest.mark.parametrize(
