@@ -3,7 +3,10 @@
 import pytest
 
 from listings.search.analysis import find_positions, fold_category, list_terms, read_words
+from listings.search.synonyms import IN_LISTINGS
 from listings.search.words import find_singular, find_stem, normalize, split
+
+ES_ENDINGS = {"ch", "sh", "ss", "ax", "ex", "ox"}
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,7 @@ from listings.search.words import find_singular, find_stem, normalize, split
         ("Bike™ ﬁne", ["biketm", "fine"]),
         ("自転車", ["自", "転", "車", "自転", "転車"]),
         ('55" TV, 27-inch, 9in, 3 inches', ["55", "inch", "tv", "27", "inch", "9", "inch", "3", "inches"]),
-        ('5-in-1, 3 in 1, the "Model 55"', ["5", "in", "1", "3", "in", "1", "the", "model", "55"]),
+        ('5-in-1, 3 in 1, the "Model 55", 9in', ["5", "in", "1", "3", "in", "1", "the", "model", "55", "9", "inch"]),
         ("", []),
         ("*?!", []),
     ],
@@ -67,6 +70,14 @@ def test_different_words_have_different_stems(one: str, other: str) -> None:
 )
 def test_only_the_singular_and_the_plural_of_a_word_have_its_synonyms(plural: str, singular: str) -> None:
     assert find_singular(plural) == find_singular(singular) == singular
+
+
+def test_the_plurals_of_all_synonyms_are_found() -> None:
+    for word in IN_LISTINGS.words:
+        if word.isascii() and word.isalpha() and len(word) > 1:
+            ending = "ies" if word[-1] == "y" and word[-2] not in "aeiou" else "es" if word[-2:] in ES_ENDINGS else "s"
+            plural = (word[:-1] if ending == "ies" else word) + ending
+            assert IN_LISTINGS.words[find_singular(plural)] == IN_LISTINGS.words[word]
 
 
 def test_a_run_of_combining_marks_takes_linear_time() -> None:

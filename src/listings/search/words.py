@@ -23,7 +23,8 @@ _IGNORED = re.compile(
 )
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]")
 _APOSTROPHE = re.compile("(?<=\\w)['`\u00b4\u2018-\u201b\u2032\u2035\uff07](?=\\w)")
-_INCHES = re.compile(r"(?<=\d)(?:[\"\u2033\u201d]|-?inch(?:es)?\b|in\b(?!-))")  # "5-in-1" has none
+_INCHES = re.compile(r"(?<=\d)(?:-?inch(?:es)?\b|in\b(?!-))")  # "5-in-1" has none
+_INCH_SIGNS = re.compile(r"(?<=\d)[\"\u2033\u201d]")
 _INCHES_HINT = re.compile(r"\d(?:[\"\u2033\u201d]|-?in)")
 _QUOTED = re.compile(r"(?:^|[\s(])[\"\u201c]\w")  # then a quotation mark after a number may be its end
 _HYPHENS = re.compile("[\u2010-\u2013]")
@@ -62,7 +63,7 @@ tomatoes:tomato heroes:hero buses:bus busses:bus gases:gas lenses:lens canvases:
 viruses:virus irises:iris bonuses:bonus cactuses:cactus cacti:cactus walruses:walrus campuses:campus
 circuses:circus choruses:chorus octopuses:octopus statuses:status skies:sky taxis:taxi quizzes:quiz axes:axe
 ties:tie pies:pie movies:movie cookies:cookie hoodies:hoodie barbies:barbie bookshelves:bookshelf
-engineering:engineer wharves:wharf hankies:hanky
+engineering:engineer wharves:wharf hankies:hanky truckies:truckie housebuses:housebus evs:ev
 """
 _IRREGULAR = dict(pair.split(":") for pair in _IRREGULAR_WORDS.split())
 _KEPT_WORDS = """
@@ -75,7 +76,7 @@ operation generation movie cookie hoodie barbie policy police commune communion 
 barbed
 """
 _KEPT = frozenset(_KEPT_WORDS.split())  # words whose stem would be that of another word, or of another meaning
-_ES_PLURALS, _SINGULARS = ("ches", "shes", "sses", "xes", "zes"), ("ss", "us", "is")
+_ES_PLURALS = ("ches", "shes", "sses", "xes")
 _SNOWBALL = TextAnalyzerBuilder(Tokenizer.raw()).filter(Filter.stemmer("english")).build()
 
 
@@ -90,8 +91,9 @@ def normalize(text: str) -> str:
         text = _HYPHENS.sub("-", "".join(unicodedata.normalize("NFC", it) for it in _slice(text)))
     if not text.isascii() or "'" in text or "`" in text:
         text = _APOSTROPHE.sub("", text)
-    if _INCHES_HINT.search(text) and not _QUOTED.search(text):
+    if _INCHES_HINT.search(text):
         text = _INCHES.sub(" inch ", text)
+        text = text if _QUOTED.search(text) else _INCH_SIGNS.sub(" inch ", text)
     return _GROUPED.sub(_join_groups, text) if _GROUP_HINT.search(text) else text
 
 
@@ -166,7 +168,10 @@ def find_stem(word: str) -> str:
 
 @lru_cache(_CACHED_WORDS)
 def find_singular(word: str) -> str:
-    """Return the singular of an English noun. Unlike stems, it keeps "gardener" and "garden" apart."""
+    """Return the singular of an English noun, by which synonyms are found: "gardener" and "garden" have one stem.
+
+    A singular that ends in "s" may lose it, like its plural.
+    """
     word = _IRREGULAR.get(word, word)
     known = _find_known(word)
     if known is not None:
@@ -175,7 +180,7 @@ def find_singular(word: str) -> str:
         return f"{word[:-3]}y"
     if word.endswith(_ES_PLURALS):
         return word[:-2]
-    return word if word.endswith(_SINGULARS) else word.removesuffix("s")
+    return word if word.endswith("ss") else word.removesuffix("s")
 
 
 def _find_known(word: str) -> str | None:
