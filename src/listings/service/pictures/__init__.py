@@ -16,9 +16,10 @@ from listings.domain.errors import Problem, Unavailable
 from listings.domain.model import MAX_ID, bucket_of
 from listings.domain.pictures import Picture, Sweep, create_name, find_name
 from listings.service.pictures.files import PictureFiles
-from listings.service.pictures.processor import Processor, finish
+from listings.service.pictures.processor import Processor
 from listings.service.pieces import Pieces
 from listings.store.store import Store
+from listings.tasks import finish
 
 T = TypeVar("T")
 P = ParamSpec("P")

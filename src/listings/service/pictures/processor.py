@@ -6,7 +6,6 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 
 from listings.domain.errors import Problem, Unavailable
 from listings.queues import FairQueue
+from listings.tasks import finish
 
 T = TypeVar("T")
 
@@ -39,16 +39,6 @@ class Processed(NamedTuple):
     width: int
     height: int
     size: int
-
-
-async def finish(work: Awaitable[T]) -> T:
-    """Return a result. If the caller is cancelled, because the client has disconnected, wait for it nevertheless."""
-    running = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
 
 
 class Processor:

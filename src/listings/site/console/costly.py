@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 from listings.domain.errors import Unavailable
 from listings.http.asgi import Exchange
 from listings.service.members.sessions import Member
-from listings.service.pictures.processor import finish
 from listings.site.console.guards import MemberPage, Page, for_member
 from listings.site.context import Kind, held_of, site_of
+from listings.tasks import finish
 
 T = TypeVar("T")
 P = ParamSpec("P")
