@@ -85,7 +85,7 @@ class ImportedListing(msgspec.Struct, frozen=True, gc=False):
 
 Status: TypeAlias = Literal["active", "inactive", "deleted", "all"]
 SortKey: TypeAlias = Literal["id", "created_at", "updated_at", "price", "title"]
-UnindexedSort: TypeAlias = Literal["views", "name"]
+UnindexedSort: TypeAlias = Literal["views", "folded_title"]
 """Orders for pages: by views, and by titles without regard to case and accents. All matches are sorted."""
 
 UNINDEXED_SORTS: Collection[str] = get_args(UnindexedSort)
@@ -136,7 +136,7 @@ SORTED_BY: Mapping[SortKey | UnindexedSort, str] = {
     "price": "price_cents",
     "title": "title",
     "views": "view_count",
-    "name": "title",
+    "folded_title": "title",
 }
 """The `Listing` attribute of each sort key."""
 

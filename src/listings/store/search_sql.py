@@ -227,4 +227,4 @@ def _build_order_by(query: ListingQuery) -> str:
 def _build_key(query: ListingQuery, value: str = "") -> str:
     # SQLite has the function `fold`; PostgreSQL replaces it.
     value = value or SORTED_BY[query.sort]
-    return f"fold({value})" if query.sort == "name" else value
+    return f"fold({value})" if query.sort == "folded_title" else value

@@ -450,7 +450,7 @@ def is_by_account(plan: str) -> bool:
 def test_a_sort_by_names_reads_one_account(search_plans: Plans) -> None:
     for status, after in product(("active", "inactive", "deleted", "all"), (None, ("a", 1))):
         options: Any = {"status": status, "after": after}
-        query = ListingQuery(sort="name", descending=False, limit=50, **options)
+        query = ListingQuery(sort="folded_title", descending=False, limit=50, **options)
         plan = search_plans.of(postgres_search.replace_fold(build_index_scan(query)))
         assert is_by_account(plan), plan
         assert "Seq Scan" not in plan, plan

@@ -285,7 +285,7 @@ def build_account_scan(partition: Partition, query: ListingQuery, columns: str) 
     """Return the statement that filters all listings of an account that is not indexed."""
     builder = Builder(partition)
     conditions = search_sql.build_filters(builder, query) + search_sql.build_cursor_conditions(builder, query)
-    if query.sort == "name":  # the rows of a UNION can't be sorted by an expression
+    if query.sort == "folded_title":  # the rows of a UNION can't be sorted by an expression
         return _sort(builder, query, search_sql.build_select(query, "", conditions, LISTING_COLUMNS), columns)
     found = search_sql.build_select(query, "", conditions, columns)
     return builder.finish(f"{found} {search_sql.build_order(builder, query)}")

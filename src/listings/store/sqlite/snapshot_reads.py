@@ -68,7 +68,7 @@ class SnapshotReads:
 
     async def _find(self, connection: apsw.Connection, partition: Partition, query: ListingQuery) -> Pieces:
         read = partial(self._fetch_any, connection)
-        if query.sort == "name":
+        if query.sort == "folded_title":
             connection.set_progress_handler(_build_pauses(), _STEPS_PER_PAUSE)
         pieces, scanned = await self._run(partial(search.find_pieces, read, partition, query))
         return self._read_pieces(connection, pieces, query.words if scanned else ())

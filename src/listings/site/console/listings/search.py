@@ -79,7 +79,7 @@ class Search(NamedTuple):
             view_count=0 if self.show == "drafts" else None,
             unviewed_since=format_timestamp(now - _UNVIEWED_DAYS * DAY_SECONDS) if self.show == "no-views" else None,
             words=terms,
-            sort="name" if key == "title" else next((it for it in SORTED_BY if it == key), "id"),
+            sort="folded_title" if key == "title" else next((it for it in SORTED_BY if it == key), "id"),
             descending=not self.sort or self.sort.startswith("-"),
             limit=PAGE_SIZE,
             after=self.after,
