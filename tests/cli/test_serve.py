@@ -165,7 +165,7 @@ def test_all_files_of_the_demo_are_private(demo: Serving) -> None:
 
 
 class StoppedDemo(NamedTuple):
-    """The folder of a demo, its URL and what it printed."""
+    """The folder and the URL of a demo that has run, and its output."""
 
     folder: Path
     base_url: str

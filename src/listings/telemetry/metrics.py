@@ -108,37 +108,8 @@ class Metrics:
         self._histogram = partial(Histogram, registry=registry)
         self.url = ""  # of the listener, if there is one
         self._reason = ""  # why the service is not ready
-        self._requests = self._counter(
-            "listings_requests", "HTTP responses by method, route and status.", ["method", "route", "status"]
-        )
-        self._seconds = self._histogram(
-            "listings_request_duration_seconds",
-            "Time from the headers of a request to the end of its response.",
-            ["route"],
-            buckets=_REQUEST_SECONDS,
-        )
-        self._counts: dict[tuple[str, str, int], Callable[[], None]] = {}
-        self._observers: dict[str, Callable[[float], None]] = {}
-        self._rate_limited = self._counter(
-            "listings_rate_limited",
-            "Responses with status 429: over the rate limit, too many waits for changes, too many attempts on a page.",
-        )
-        self.connections = self._gauge("listings_connections", "Open connections.")
-        self.max_connections = self._gauge("listings_connections_max", "Maximum number of connections.")
-        self.writes_waiting = self._gauge("listings_writes_waiting", "Writes in the queue.")
-        self.market_lag = self._gauge(
-            "listings_market_lag_seconds",
-            "Age of the oldest change that the market's search index can't follow yet, at most.",
-        )
-        self._batch_size = self._histogram("listings_write_batch_size", "Writes per commit.", buckets=_BATCH_SIZES)
-        self._batch_seconds = self._histogram(
-            "listings_write_batch_duration_seconds",
-            "Time of a batch from taking the write lock to the end of its commit.",
-            buckets=_BATCH_SECONDS,
-        )
-        self.failed_batches = self._counter(
-            "listings_write_batches_failed", "Batches (PostgreSQL: writes) that were not committed."
-        )
+        self._add_requests()
+        self._add_writes()
         self.limiter_away = self._gauge("listings_rate_limit_away", "1 while Redis is unavailable for the rate limit.")
         self.counted_locally = self._counter(
             "listings_rate_limit_local", "Requests counted by this machine instead of Redis."
@@ -148,28 +119,8 @@ class Metrics:
         )
         for outcome in ("sent", "failed", "given_up"):  # an alert does not see the first increase of a new series
             self._mails.labels(outcome)
-        wal = database.with_name(f"{database.name}-wal")
-        for name, text, path in (
-            ("listings_database_bytes", "Size of the database file.", database),
-            ("listings_database_wal_bytes", "Size of the write-ahead log.", wal),
-        ):
-            self._gauge(name, text).set_function(partial(_measure_size, path))
-        self._gauge("listings_disk_free_bytes", "Free space of the database's disk.").set_function(
-            partial(_measure_free_space, database.parent)
-        )
-        self._ready = self._gauge(
-            "listings_ready", "1, or 0 with the reason while the service is not ready.", ["reason"]
-        )
-        self._oldest_mail = self._gauge(
-            "listings_mail_oldest_timestamp_seconds", "Time of the oldest queued email; 0: none."
-        )
-        self._stored_bytes = self._gauge("listings_stored_bytes", "Bytes that all accounts have stored.")
-        self._picture_bytes = self._gauge("listings_picture_bytes", "Bytes of all uploaded pictures.")
-        self.sessions = self._gauge(
-            "listings_database_sessions", "Sessions of PostgreSQL in use, and waits.", ["state"]
-        )
-        for state in ("in_use", "waiting"):
-            self.sessions.labels(state)
+        self._add_files(database)
+        self._add_state()
         if get_last_backup is not None:
             self._gauge(
                 "listings_last_backup_timestamp_seconds", "Time of the last checked backup; 0: never."
@@ -225,6 +176,69 @@ class Metrics:
         self._batch_seconds.observe(seconds)
         if not committed:
             self.failed_batches.inc()
+
+    # Definitions
+
+    def _add_requests(self) -> None:
+        self._requests = self._counter(
+            "listings_requests", "HTTP responses by method, route and status.", ["method", "route", "status"]
+        )
+        self._seconds = self._histogram(
+            "listings_request_duration_seconds",
+            "Time from the headers of a request to the end of its response.",
+            ["route"],
+            buckets=_REQUEST_SECONDS,
+        )
+        self._counts: dict[tuple[str, str, int], Callable[[], None]] = {}
+        self._observers: dict[str, Callable[[float], None]] = {}
+        self._rate_limited = self._counter(
+            "listings_rate_limited",
+            "Responses with status 429: over the rate limit, too many waits for changes, too many attempts on a page.",
+        )
+        self.connections = self._gauge("listings_connections", "Open connections.")
+        self.max_connections = self._gauge("listings_connections_max", "Maximum number of connections.")
+
+    def _add_writes(self) -> None:
+        self.writes_waiting = self._gauge("listings_writes_waiting", "Writes in the queue.")
+        self.market_lag = self._gauge(
+            "listings_market_lag_seconds",
+            "Age of the oldest change that the market's search index can't follow yet, at most.",
+        )
+        self._batch_size = self._histogram("listings_write_batch_size", "Writes per commit.", buckets=_BATCH_SIZES)
+        self._batch_seconds = self._histogram(
+            "listings_write_batch_duration_seconds",
+            "Time of a batch from taking the write lock to the end of its commit.",
+            buckets=_BATCH_SECONDS,
+        )
+        self.failed_batches = self._counter(
+            "listings_write_batches_failed", "Batches (PostgreSQL: writes) that were not committed."
+        )
+
+    def _add_files(self, database: Path) -> None:
+        wal = database.with_name(f"{database.name}-wal")
+        for name, text, path in (
+            ("listings_database_bytes", "Size of the database file.", database),
+            ("listings_database_wal_bytes", "Size of the write-ahead log.", wal),
+        ):
+            self._gauge(name, text).set_function(partial(_measure_size, path))
+        self._gauge("listings_disk_free_bytes", "Free space of the database's disk.").set_function(
+            partial(_measure_free_space, database.parent)
+        )
+
+    def _add_state(self) -> None:
+        self._ready = self._gauge(
+            "listings_ready", "1, or 0 with the reason while the service is not ready.", ["reason"]
+        )
+        self._oldest_mail = self._gauge(
+            "listings_mail_oldest_timestamp_seconds", "Time of the oldest queued email; 0: none."
+        )
+        self._stored_bytes = self._gauge("listings_stored_bytes", "Bytes that all accounts have stored.")
+        self._picture_bytes = self._gauge("listings_picture_bytes", "Bytes of all uploaded pictures.")
+        self.sessions = self._gauge(
+            "listings_database_sessions", "Sessions of PostgreSQL in use, and waits.", ["state"]
+        )
+        for state in ("in_use", "waiting"):
+            self.sessions.labels(state)
 
 
 def _measure_size(path: Path) -> int:

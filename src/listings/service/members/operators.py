@@ -92,11 +92,7 @@ class Operators:
             raise Problem("confirmation_required", "Enter your password again")
         limits = [build_limit(_MAX_ATTEMPTS, "operator", str(member.account.id))]
         await self._attempts.count(limits)
-        from pyotp import TOTP  # noqa: PLC0415 - as above
-
-        factor, entered, now = TOTP(operator.secret), "".join(code.split()).encode(), int(self._clock())
-        steps = range(now // _STEP_SECONDS - _MAX_SKEW_STEPS, now // _STEP_SECONDS + _MAX_SKEW_STEPS + 1)
-        step = next((one for one in steps if compare_digest(factor.generate_otp(one).encode(), entered)), None)
+        step, now = _find_step(operator.secret, "".join(code.split()), self._clock()), int(self._clock())
         if step is None or not await self._store.use_operator_code(operator, step, member.session_handle, now):
             _log.warning("Wrong code of operator %d", member.account.id)
             raise Problem("wrong_credentials", "The code is wrong or was used before. Wait for the next one")
@@ -108,3 +104,11 @@ class Operators:
         if operator is None:
             raise Problem("path_not_found", "We can't find that page")
         return operator
+
+
+def _find_step(secret: str, code: str, now: float) -> int | None:
+    from pyotp import TOTP  # noqa: PLC0415 - as above
+
+    factor, current = TOTP(secret), int(now) // _STEP_SECONDS
+    steps = range(current - _MAX_SKEW_STEPS, current + _MAX_SKEW_STEPS + 1)
+    return next((one for one in steps if compare_digest(factor.generate_otp(one).encode(), code.encode())), None)

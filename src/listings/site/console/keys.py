@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from listings.domain.errors import Problem
 from listings.domain.fields import parse_id
-from listings.domain.model import is_plan_active
+from listings.domain.model import KeyAccess, is_plan_active
 from listings.domain.timestamps import DAY_SECONDS, HOUR_SECONDS
 from listings.service.keys import IssuedKey
 from listings.service.members.sessions import Member
@@ -69,10 +69,7 @@ async def _create_key(request: Request, member: Member) -> Response:
     try:
         expires_at = presentation.parse_end_of_day(get_text(form, "expires"))
         name = get_text(form, "name").strip()
-        chosen = get_text(form, "access") or "write"
-        access = next((access for access in presentation.KEY_ACCESS if access == chosen), None)
-        if access is None:
-            raise Problem("invalid_request", "Choose what the key may do")  # noqa: TRY301 - shown like other problems
+        access = _read_access(form)
         is_test = get_text(form, "mode") == "test"
         keys = await services.keys.list_active(member.account)  # before the create: an error would hide the new secret
         issued = await services.member_keys.create(
@@ -113,10 +110,7 @@ async def _rotate_key(request: Request, member: Member) -> Response:
     confirmation = await confirm(request, member, form)
     services, key_id, seconds = site_of(request).services, _id_of(request), DAY_SECONDS
     try:
-        grace = get_text(form, "grace")
-        if grace not in map(str, GRACES):
-            raise Problem("invalid_request", "Choose when the old key stops working")  # noqa: TRY301 - as above
-        seconds = int(grace)
+        seconds = _read_grace(form)
         issued = await services.member_keys.rotate(confirmation.require(), key_id, seconds, get_form_id(form))
     except Problem as problem:
         return await _show_key(request, confirmation.member, problem, seconds)
@@ -191,6 +185,21 @@ def _describe_end(grace_seconds: int, expires_at: int | None, now: float) -> str
     if expires_at is not None and expires_at < now + grace_seconds:
         return f"The old key stops working on {presentation.format_moment(expires_at)}, when it expires."
     return f"The old key stops working {GRACES[grace_seconds].lower()}."
+
+
+def _read_access(form: FormData) -> KeyAccess:
+    text = get_text(form, "access") or "write"
+    access = next((access for access in presentation.KEY_ACCESS if access == text), None)
+    if access is None:
+        raise Problem("invalid_request", "Choose what the key may do")
+    return access
+
+
+def _read_grace(form: FormData) -> int:
+    text = get_text(form, "grace")
+    if text not in map(str, GRACES):
+        raise Problem("invalid_request", "Choose when the old key stops working")
+    return int(text)
 
 
 def _id_of(request: Request) -> int:
