@@ -4,20 +4,20 @@ import base64
 import hashlib
 import hmac
 import json
-import random
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import httpx2
 
 from listings_client import credentials, operations
-from listings_client.errors import ConfigurationError
+from listings_client.core import choose_delay
+from listings_client.errors import ConfigurationError, NoResponseError
 from listings_client.records import ChangeSet
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - not a secret
 _TIMEOUT_SECONDS = 20.0
-_MAX_DELAY = 60.0
 _SUCCESS = range(200, 300)
 
 
@@ -64,8 +64,7 @@ def forward(
     message_id = f"change-{change_set.id}"
     content = {"type": f"listings.{change_set.kind}", "timestamp": change_set.time.isoformat()}
     body = operations.encode({**content, "data": change_set})
-    attempt = 0
-    while True:
+    for attempt in count():
         now = int(time.time())
         headers = {
             "Content-Type": "application/json",
@@ -81,7 +80,6 @@ def forward(
             if response.status_code in _SUCCESS:
                 return
             reason = f"the receiver responded with status {response.status_code}"
-        delay = random.uniform(0, min(_MAX_DELAY, 2.0 ** min(attempt, 10)))  # noqa: S311 - no secret
+        delay = choose_delay(NoResponseError(reason), attempt)
         on_wait(delay, reason)
         time.sleep(delay)
-        attempt += 1
