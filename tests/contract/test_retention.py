@@ -15,6 +15,7 @@ from listings.domain.listings import AddStep, ChangeStep
 from listings.domain.mail import NewMail
 from listings.domain.model import Account, ImportedListing
 from listings.domain.reverts import Revert, RevertRequest
+from listings.store.query import Query
 from listings.store.store import Store
 from tests.contract.conftest import Run
 from tests.contract.helpers import CREATED, erase, set_values
@@ -288,7 +289,7 @@ def test_events_of_batches_go_with_their_change_sets(history: History) -> None:
         history.run_batch(ChangeStep(own, set_values(price_cents=number + 1)), AddStep(NEW, CREATED))
     history.set_budget(history.stored - 150)
     history.shrink()
-    events = history.run(history.store._fetch("SELECT subject FROM activity WHERE kind = 'batch'"))  # noqa: SLF001
+    events = history.run(history.store._fetch(Query[tuple[int]]("SELECT subject FROM activity WHERE kind = 'batch'")))  # noqa: SLF001
     assert sorted(row[0] for row in events) == list(range(history.state.purged_revision + 1, history.last + 1))
 
 

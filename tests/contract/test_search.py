@@ -20,6 +20,7 @@ from listings.domain.model import SORTED_BY, Account, Listing, ListingChange, Li
 from listings.queues import FairQueue
 from listings.service.listings import find_of_any_size
 from listings.store import search_sql
+from listings.store.query import Command
 from listings.store.sqlite import snapshot_reads
 from listings.store.store import Store
 from tests.contract.conftest import ENGINES, Run, open_store
@@ -253,7 +254,7 @@ def test_listings_are_found_by_pictures_and_views(store: Store, run: Run) -> Non
     run(store.record_views(day + 3_650, {boat: [b"1" * 16]}))
     assert find(unviewed_since="2030-01-01 00:00:00") == [bike]
     assert find(unviewed_since="2001-01-01 00:00:00") == []
-    run(store._run_script(lambda tx: tx.fetch("UPDATE listings SET last_viewed_on = NULL", ())))  # noqa: SLF001
+    run(store._run_script(lambda tx: tx.fetch(Command("UPDATE listings SET last_viewed_on = NULL"), ())))  # noqa: SLF001
     assert find(unviewed_since="2070-01-01 00:00:00") == [bike]  # when the boat was last viewed is not known
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE
 from listings.service.transfer.scan import IdChoiceRequired
+from listings.store.query import Command
 from tests.harness import Harness, create_member
 from tests.service.importing import Shop
 
@@ -111,7 +112,7 @@ def test_removed_changes_are_conflicts(shop: Shop) -> None:
     file = shop.export()
     shop.change(one, title="Other")
     store = shop.harness.services.transfer._store  # noqa: SLF001
-    shop.harness.run(store._write("DELETE FROM changes WHERE listing_id = $1", one))  # noqa: SLF001
+    shop.harness.run(store._write(Command("DELETE FROM changes WHERE listing_id = $1"), one))  # noqa: SLF001
     assert shop.outcomes(edit(file, ",A,", ",B,"))[0].startswith("Changed after this file was exported: title is")
 
 

@@ -138,7 +138,7 @@ def store_progress_before_changes() -> None:
 
 async def _write_late(store: ScriptedRevertStore, tx: Transaction, revert: Revert, step: RevertStep, now: int) -> None:
     partition = revert.key[:2]
-    plans = await Planner(tx, partition, revert.scope, store.engine.limits, now).plan_step(step)
+    plans = await Planner(tx, partition, revert.scope, store.engine, now).plan_step(step, locks=False)
     change_set = ChangeSet(partition, Actor(revert.actor, now), revert_id=plans.edit_revision + 1)
     await store._write_plans(tx, partition, plans, change_set)
 

@@ -65,11 +65,10 @@ class RevertScope(msgspec.Struct, frozen=True):
         """Return whether the revert undoes a change set."""
         if not self.first <= source.edit_revision <= self.last:
             return False
-        if self.kind == "change":
-            return source.edit_revision == self.subject
         if self.kind == "key":
             return source.actor == self.subject and self.since <= source.moment <= self.until
-        return source.group_id == self.subject and _GROUPED_KINDS.get(source.kind, "group") == self.kind
+        is_of_group = source.group_id == self.subject and _GROUPED_KINDS.get(source.kind, "group") == self.kind
+        return is_of_group or self.kind == "change"
 
 
 class Edit(NamedTuple):
@@ -82,7 +81,6 @@ class Edit(NamedTuple):
     number: int
     fields: Sequence[str]
     size: int = 0  # bytes of its values
-    detail: str | None = None  # the values, if they are short
     is_creation: bool = False
     undoes: RevertScope | None = None
 

@@ -5,41 +5,44 @@ from listings.domain.mail import NewMail
 from listings.domain.timestamps import DAY_SECONDS
 from listings.store import mail_queue
 from listings.store.mapping import Partition
+from listings.store.query import Command, Query
 from listings.store.scripts.script import ScriptedStore, Transaction, transaction
 
 MAX_MESSAGES = 1_000  # of an account
 
 _COLUMNS = ", ".join(Message._fields)
 
-ADD_MESSAGE = f"""
+ADD_MESSAGE = Command(f"""
 INSERT INTO messages (bucket, account_id, {_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-"""
-TRIM_MESSAGES = f"""
+""")
+TRIM_MESSAGES = Command(f"""
 DELETE FROM messages WHERE bucket = $1 AND account_id = $2 AND (created_at, id) <= (
     SELECT created_at, id FROM messages WHERE bucket = $1 AND account_id = $2
     ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET {MAX_MESSAGES})
-"""
-PAGE_MESSAGES = f"""
+""")
+PAGE_MESSAGES = Query[tuple[int, str, int, str, str, str]](f"""
 SELECT {_COLUMNS} FROM messages WHERE bucket = $1 AND account_id = $2 AND (created_at, id) < ($3, $4)
 ORDER BY created_at DESC, id DESC LIMIT $5
-"""
-PURGE_MESSAGES = "DELETE FROM messages WHERE created_at < $1"
-COUNT_ON_DAY = """
+""")
+PURGE_MESSAGES = Command("DELETE FROM messages WHERE created_at < $1")
+COUNT_ON_DAY = Command("""
 INSERT INTO account_days (bucket, account_id, day, views, messages) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (bucket, account_id, day) DO UPDATE
 SET views = account_days.views + excluded.views, messages = account_days.messages + excluded.messages
-"""
-LIST_DAYS = """
+""")
+LIST_DAYS = Query[tuple[int, int, int]]("""
 SELECT day, views, messages FROM account_days WHERE bucket = $1 AND account_id = $2 AND day >= $3 ORDER BY day
-"""
-PURGE_DAYS = "DELETE FROM account_days WHERE day < $1"
+""")
+PURGE_DAYS = Command("DELETE FROM account_days WHERE day < $1")
 
 _REPORT_COLUMNS = ", ".join(ListingReport._fields)
 
-ADD_LISTING_REPORT = f"INSERT INTO listing_reports ({_REPORT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"
-LIST_LISTING_REPORTS = f"SELECT {_REPORT_COLUMNS} FROM listing_reports ORDER BY created_at, id LIMIT $1"
-DELETE_LISTING_REPORT = "DELETE FROM listing_reports WHERE id = $1 RETURNING id"
-PURGE_LISTING_REPORTS = "DELETE FROM listing_reports WHERE created_at < $1"
+ADD_LISTING_REPORT = Command(f"INSERT INTO listing_reports ({_REPORT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)")
+LIST_LISTING_REPORTS = Query[tuple[str, int, int, str, str, int]](
+    f"SELECT {_REPORT_COLUMNS} FROM listing_reports ORDER BY created_at, id LIMIT $1"
+)
+DELETE_LISTING_REPORT = Query[tuple[str]]("DELETE FROM listing_reports WHERE id = $1 RETURNING id")
+PURGE_LISTING_REPORTS = Command("DELETE FROM listing_reports WHERE created_at < $1")
 
 
 class ScriptedAudienceStore(ScriptedStore):

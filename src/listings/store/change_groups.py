@@ -3,39 +3,48 @@
 See `sql` for the conventions of the statements.
 """
 
+from typing import TypeAlias
+
 from listings.domain.changes import GroupOfChanges, GroupPage
 from listings.domain.history import Actor, ChangeGroup
 from listings.domain.model import Revisions
 from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import ChangeState, Partition
+from listings.store.query import Command, Query
 from listings.store.scripts import audit
 from listings.store.scripts.script import Transaction
 
+_GroupRow: TypeAlias = tuple[int, str, str | None, int, int, int, int, int, int]
+
 GROUP_COLUMNS = "id, kind, name, author, started_at, ended_at, last_id, sets, changes"
 
-ADD_TO_GROUP = f"""
+ADD_TO_GROUP = Query[tuple[int, int, int | None]](f"""
 INSERT INTO change_groups (bucket, account_id, {GROUP_COLUMNS}, revision)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, 1, $9, $10)
 ON CONFLICT (bucket, account_id, id) DO UPDATE
 SET ended_at = excluded.ended_at, last_id = excluded.last_id, sets = change_groups.sets + 1,
     changes = change_groups.changes + excluded.changes
 RETURNING sets, changes, revision
-"""
-SET_GROUP_OF_CHANGE = """
+""")
+SET_GROUP_OF_CHANGE = Query[tuple[int]]("""
 UPDATE changes SET import_id = $4 WHERE bucket = $1 AND account_id = $2 AND edit_revision = $3 AND number = 0
 RETURNING moment
-"""
-GET_GROUP = f"SELECT {GROUP_COLUMNS} FROM change_groups WHERE bucket = $1 AND account_id = $2 AND id = $3"
-FIND_GROUP = f"SELECT {GROUP_COLUMNS} FROM change_groups WHERE bucket = $1 AND account_id = $2 AND name = $3"
-PAGE_GROUPS = f"""
+""")
+GET_GROUP = Query[_GroupRow](
+    f"SELECT {GROUP_COLUMNS} FROM change_groups WHERE bucket = $1 AND account_id = $2 AND id = $3"
+)
+FIND_GROUP = Query[_GroupRow](
+    f"SELECT {GROUP_COLUMNS} FROM change_groups WHERE bucket = $1 AND account_id = $2 AND name = $3"
+)
+PAGE_GROUPS = Query[tuple[int, str, str | None, int, int, int, int, int, int, int | None]](f"""
 SELECT {GROUP_COLUMNS}, CASE change_groups.kind WHEN 'reverted' THEN (
     SELECT reverts.id FROM reverts
     WHERE reverts.bucket = $1 AND reverts.account_id = $2 AND reverts.group_id = change_groups.id) END
 FROM change_groups WHERE bucket = $1 AND account_id = $2 AND id < $3
 ORDER BY id DESC LIMIT $4
-"""
-PURGE_GROUPS = "DELETE FROM change_groups WHERE bucket = $1 AND account_id = $2 AND last_id <= $3"
-ERASE_GROUPS = "DELETE FROM change_groups WHERE bucket = $1 AND account_id = $2"
+""")
+PURGE_GROUPS = Command("DELETE FROM change_groups WHERE bucket = $1 AND account_id = $2 AND last_id <= $3")
+ERASE_GROUPS = Command("DELETE FROM change_groups WHERE bucket = $1 AND account_id = $2")
 
 
 async def find_id(tx: Transaction, partition: Partition, group: ChangeGroup, edit_revision: int) -> int:
@@ -54,7 +63,7 @@ async def add(  # noqa: PLR0913, PLR0917 - the columns
     kind = kind if group is None else "bulk" if is_bulk else "named"
     row = (group_id, kind, name, actor.key_id, actor.moment, edit_revision, changes, revision)
     sets, total, revision = (await tx.fetch(ADD_TO_GROUP, (*partition, *row)))[0]
-    if group is not None and is_bulk:
+    if group is not None and is_bulk and revision is not None:
         detail = f'{group.detail},"listings":{total}}}'
         if sets == 1:
             await audit.record_edit(tx, partition, revision, actor, "bulk", detail, group_id)

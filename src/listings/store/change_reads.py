@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, islice
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,7 +14,8 @@ from listings.domain.fields import FIELDS
 from listings.domain.listings import MAX_LIST_BYTES, ROW_BYTES
 from listings.domain.model import BUCKETS, ListingChange, Value, bucket_of
 from listings.store import change_sql
-from listings.store.mapping import ChangeState, Partition, Row, build_listing
+from listings.store.change_sql import ChangeRow, CreatedListing, LaterEdit, MeasuredChange, Span
+from listings.store.mapping import ChangeState, Partition, build_listing
 from listings.store.scripts.changes import decode_ids, find_updated_at, join_value
 from listings.store.scripts.script import Transaction
 
@@ -45,6 +46,15 @@ class _Entry(NamedTuple):
     first_edits: Mapping[str, EditKey] = NO_EDITS
 
 
+class SingleCreate(NamedTuple):
+    """A change set that exists only as the listing that it created: the listing, its author, and its bytes."""
+
+    listing_id: int
+    author: int
+    edit_revision: int
+    size: int
+
+
 async def read_page(tx: Transaction, partition: Partition, after: ChangePosition, last: int) -> ChangePage:
     """Return a page of the account's changes."""
     state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
@@ -59,7 +69,7 @@ async def read_page(tx: Transaction, partition: Partition, after: ChangePosition
         last = rows[-1][0]
     found, gaps, last = _arrange(partition[0], rows, after, last, lost)
     creates = await find_single_creates(tx, partition, gaps, state.purged_serial)
-    found += [_Entry(edit, 0, listing_id, size + ROW_BYTES, is_create=True) for listing_id, _, edit, size in creates]
+    found += [_Entry(one.edit_revision, 0, one.listing_id, one.size + ROW_BYTES, is_create=True) for one in creates]
     entries = await _measure_creates(tx, partition, found)
     kept = await _find_first_edits(tx, partition, entries)
     if len(kept) < len(entries):
@@ -72,13 +82,13 @@ async def read_page(tx: Transaction, partition: Partition, after: ChangePosition
 
 
 def _arrange(
-    bucket: int, rows: Sequence[Row], after: ChangePosition, last: int, lost: Sequence[Row]
+    bucket: int, rows: Sequence[MeasuredChange], after: ChangePosition, last: int, lost: Sequence[Span]
 ) -> tuple[list[_Entry], list[int], int]:
     # Returns the ids of the change sets without a row as well, and the id of the last one read.
     found: list[_Entry] = []
     gaps: list[int] = []
     next_revision = after.edit_revision + 1
-    for edit_revision, group in groupby(rows, lambda row: int(row[0])):
+    for edit_revision, group in groupby(rows, lambda row: row[0]):
         gaps += list_used(next_revision, edit_revision - 1, lost)
         found += [entry for row in group for entry in _expand(bucket, row) if entry[:2] > after]
         next_revision = edit_revision + 1
@@ -88,7 +98,7 @@ def _arrange(
     return found, gaps, max(after.edit_revision, last)
 
 
-def list_used(first: int, last: int, lost: Sequence[Row]) -> list[int]:
+def list_used(first: int, last: int, lost: Sequence[Span]) -> list[int]:
     """Return the ids from `first` to `last` without those that a restore skipped: `lost`, rows of LIST_LOST_CHANGES."""
     used: list[int] = []
     for first_lost, last_lost in lost:
@@ -97,35 +107,34 @@ def list_used(first: int, last: int, lost: Sequence[Row]) -> list[int]:
     return [*used, *range(first, last + 1)]
 
 
-def _expand(bucket: int, row: Row) -> Iterator[_Entry]:
+def _expand(bucket: int, row: MeasuredChange) -> Iterator[_Entry]:
     edit_revision, number, listing_id, serials, size = row
     if listing_id:
         yield _Entry(edit_revision, number, listing_id, size + _CHANGE_BYTES, is_create=False)
         return
-    ids = list(decode_ids(serials, bucket))
+    ids = list(decode_ids(serials or "[]", bucket))
     for index, created_id in enumerate(ids):
         yield _Entry(edit_revision, index - len(ids), created_id, 0, is_create=True)
 
 
 async def find_single_creates(
     tx: Transaction, partition: Partition, gaps: Sequence[int], purged_serial: int
-) -> list[Row]:
-    """Return the listings created by the change sets `gaps`, which have no row. They are rows of PAGE_CREATES.
+) -> list[SingleCreate]:
+    """Return the listings created by the change sets `gaps`, which have no row.
 
     `gaps` and the result are in ascending order.
     """
     if not gaps:
         return []
-    found, missing = [], set(gaps)
+    found, missing = list[SingleCreate](), set(gaps)
     start = await tx.find(int, change_sql.FIND_START, (*partition, gaps[0] - 1))
     position = (purged_serial if start is None else start) * BUCKETS + partition[0]
     while missing:
         page = await tx.fetch(tx.page_creates, (*partition, position, _MAX_ROWS))
-        for row in page:
-            _, author, edit_revision, _ = row
-            if author is not None and edit_revision in missing:
+        for listing_id, author, edit_revision, size in page:
+            if author is not None and edit_revision is not None and edit_revision in missing:
                 missing.remove(edit_revision)
-                found.append(row)
+                found.append(SingleCreate(listing_id, author, edit_revision, size))
         if missing and len(page) < _MAX_ROWS:
             raise AssertionError(f"Account {partition[1]} lacks the change sets {sorted(missing)[:10]}")
         position = page[-1][0]
@@ -150,9 +159,9 @@ async def _find_first_edits(tx: Transaction, partition: Partition, entries: Sequ
     for start in range(0, len(entries), _MAX_CREATES):
         part = entries[start : start + _MAX_CREATES]
         wanted = [(partition[0], one.listing_id, one.edit_revision, 0) for one in part if one.is_create]
-        rows = (await tx.fetch_many(change_sql.LIST_LATER, wanted, change_sql.LIST_LATER_OF_LISTINGS)) if wanted else []
+        rows = (await tx.fetch_each(change_sql.LIST_LATER, wanted)) if wanted else []
         total += len(rows)
-        by_listing: dict[int, list[Row]] = {}
+        by_listing: dict[int, list[LaterEdit]] = {}
         for row in rows:
             by_listing.setdefault(row[0], []).append(row)
         for entry in part:
@@ -169,7 +178,7 @@ async def _find_first_edits(tx: Transaction, partition: Partition, entries: Sequ
     return found
 
 
-def _add_first_edits(entry: _Entry, later: Iterable[Row]) -> _Entry:
+def _add_first_edits(entry: _Entry, later: Iterable[LaterEdit]) -> _Entry:
     # `later` are the later edits of its listing, oldest first.
     first: dict[str, EditKey] = {}
     size = entry.size
@@ -201,7 +210,7 @@ def _cut(entries: list[_Entry], last: int, *, is_complete: bool) -> tuple[list[_
 async def _read_slice(tx: Transaction, partition: Partition, entries: Sequence[_Entry]) -> list[Change]:
     first, last = entries[0], entries[-1]
     span = (first.edit_revision, first.number, last.edit_revision, max(last.number, 0))
-    rows = {tuple(row[:2]): row for row in (await tx.fetch(change_sql.LIST_CHANGES, (*partition, *span)))}
+    rows = {(row[0], row[1]): row for row in (await tx.fetch(change_sql.LIST_CHANGES, (*partition, *span)))}
     created = [(partition[0], entry.listing_id) for entry in entries if entry.is_create]
     listings = {}
     if created:
@@ -226,10 +235,9 @@ async def _read_values(
     }
 
 
-def build_change(row: Row) -> Change:
+def build_change(row: ChangeRow) -> Change:
     """Return the change in a row of LIST_CHANGES."""
-    *columns, fields, detail, external_id, name = row
-    edit_revision, number, listing_id, moment, actor, kind, group_id = columns
+    edit_revision, number, listing_id, moment, actor, kind, group_id, fields, detail, external_id, name = row
     group = read_group(kind, group_id, name)
     before, after = build_values(fields.split(","), detail)
     return Change(edit_revision, number, listing_id, moment, actor, kind, *group, external_id, before, after)
@@ -250,20 +258,20 @@ def build_values(names: Sequence[str], detail: str) -> tuple[ListingChange, List
 
 
 def _build_create(
-    entry: _Entry, row: Sequence[Any], described: Row | None, values: Mapping[EditKey, ListingChange]
+    entry: _Entry, row: CreatedListing, described: ChangeRow | None, values: Mapping[EditKey, ListingChange]
 ) -> Change:
     # As it was then. `described`: the row with number 0 of its change set; `values`: those from before the later edits.
     *columns, author = row
     listing = build_listing(columns)
     after = {name: getattr(listing, name) for name in _CREATED_ATTRIBUTES}
     after |= {name: values[key][name] for name, key in entry.first_edits.items()}
-    if entry.first_edits:
-        updated_at = None if described is None else find_updated_at(described[8], listing.id)
-        after["updated_at"] = updated_at or listing.created_at
-    moment, kind, group_id, name = timestamps.parse_timestamp(listing.created_at), "created", None, None
+    moment, kind, group_id, detail, name = timestamps.parse_timestamp(listing.created_at), "created", None, "[]", None
     if described is not None:
-        *_, moment, author, kind, group_id = described[:7]
-        name = described[-1]
+        _, _, _, moment, author, kind, group_id, _, detail, _, name = described
+    if author is None:
+        raise AssertionError(f"Listing {listing.id} lacks the change set that created it")
+    if entry.first_edits:
+        after["updated_at"] = find_updated_at(detail, listing.id) or listing.created_at
     group = read_group(kind, group_id, name)
     edit_revision, number = entry.edit_revision, entry.number
     return Change(edit_revision, number, listing.id, moment, author, kind, *group, listing.external_id, None, after)
@@ -286,7 +294,7 @@ async def convert_first(
     return found
 
 
-def _build_changes(bucket: int, row: Row) -> Iterator[Change]:
+def _build_changes(bucket: int, row: ChangeRow) -> Iterator[Change]:
     edit_revision, number, listing_id, moment, actor, kind, group_id, _, detail, _, name = row
     if listing_id:
         yield build_change(row)
@@ -313,10 +321,10 @@ async def read_listing_page(tx: Transaction, listing_id: int, before: int, count
     return ListingChangePage(changes, more=bool(creation) or not is_complete)
 
 
-def _cut_history(rows: Sequence[Row], count: int) -> tuple[list[int], bool]:
+def _cut_history(rows: Sequence[tuple[int, int, int]], count: int) -> tuple[list[int], bool]:
     # Returns whether there are no further rows, too.
     size, kept = 0, list[int]()
-    for edit_revision, group in groupby(rows, lambda row: int(row[0])):
+    for edit_revision, group in groupby(rows, lambda row: row[0]):
         size += sum(bytes_ + _CHANGE_BYTES for _, _, bytes_ in group)
         if kept and (size > MAX_LIST_BYTES or len(kept) == count):
             return kept, False
@@ -328,7 +336,7 @@ async def _read_creation(tx: Transaction, key: tuple[int, int], before: int) -> 
     rows = await tx.fetch(change_sql.GET_CREATED, key)
     if not rows:  # the listing was removed meanwhile
         return []
-    account_id, edit_revision = (await tx.fetch(change_sql.GET_CREATION, key))[0]
+    ((account_id, edit_revision),) = await tx.fetch(change_sql.GET_CREATION, key)
     if edit_revision is None or edit_revision >= before:
         return []
     partition = (key[0], account_id)
@@ -355,12 +363,14 @@ async def find_last_row_before(tx: Transaction, partition: Partition, last: int,
     while low < high:
         middle = (low + high + 1) // 2
         rows = await tx.fetch(change_sql.FIND_SET_BEFORE, (*partition, middle))
-        if not rows or rows[0][1] < moment:
+        edit_revision, written_at = next(iter(rows), (0, moment - 1))
+        if written_at < moment:
             low = middle
         else:
-            high = rows[0][0] - 1
-    rows = await tx.fetch(change_sql.FIND_SET_BEFORE, (*partition, low))
-    return int(rows[0][0]) if rows else 0
+            high = edit_revision - 1
+    return next(
+        (edit_revision for edit_revision, _ in await tx.fetch(change_sql.FIND_SET_BEFORE, (*partition, low))), 0
+    )
 
 
 async def find_last_before(tx: Transaction, partition: Partition, moment: int) -> int:
@@ -368,12 +378,13 @@ async def find_last_before(tx: Transaction, partition: Partition, moment: int) -
     state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
     require_time(moment, state.purged_revision, state.purged_at)
     row = max(await find_last_row_before(tx, partition, state.edit_revision, moment), state.purged_revision)
-    following = await tx.fetch(change_sql.FIND_SET_AFTER, (*partition, row))
-    end = int(following[0][0]) if following else state.edit_revision + 1
+    end = await tx.find(int, change_sql.FIND_SET_AFTER, (*partition, row)) or state.edit_revision + 1
     gaps = list_used(row + 1, end - 1, (await tx.fetch(change_sql.LIST_LOST_CHANGES, partition)))
     creates = await find_single_creates(tx, partition, gaps, state.purged_serial)
-    times = await tx.fetch_many(change_sql.GET_CREATION_TIME, [(partition[0], create[0]) for create in creates])
-    for create, (created_at,) in zip(creates, times, strict=True):
+    times = await tx.fetch_many(
+        change_sql.GET_CREATION_TIME, [(partition[0], listing_id) for listing_id, *_ in creates]
+    )
+    for (_, _, edit_revision, _), (created_at,) in zip(creates, times, strict=True):
         if timestamps.parse_timestamp(created_at) >= moment:
-            return int(create[2] or 0) - 1
+            return (edit_revision or 0) - 1
     return end - 1

@@ -1,49 +1,54 @@
 """The queue of mail: its statements, scripts and methods."""
 
-from listings.domain.mail import NewMail, QueuedMail
+from typing import TypeAlias
+
+from listings.domain.mail import MailKind, NewMail, QueuedMail
 from listings.domain.model import Account
+from listings.store.mapping import AccountRow
 from listings.store.member_sql import QUALIFIED_ACCOUNT_COLUMNS
+from listings.store.query import Command, Query
 from listings.store.scripts.script import ScriptedStore, Transaction, transaction
 
 MAIL_COLUMNS = ", ".join(NewMail._fields)
+_MailRow: TypeAlias = tuple[str, MailKind, str, int | None, str, int]
 
-ADD_MAIL = f"""
+ADD_MAIL = Command(f"""
 INSERT INTO mails ({MAIL_COLUMNS}, next_at, attempts) VALUES ($1, $2, $3, $4, $5, $6, $6, 0)
-"""
+""")
 
 # A new email is due immediately, and later attempts follow within four hours: other times are those of a wrong clock.
 _IS_DUE = "(next_at <= $1 OR next_at > $1 + 60 AND (attempts = 0 OR next_at > $1 + 4 * 3600 + 60))"
 
-IS_MAIL_DUE = f"SELECT 1 FROM mails WHERE {_IS_DUE} LIMIT 1"
-CLAIM_MAIL = f"""
+IS_MAIL_DUE = Query[tuple[int]](f"SELECT 1 FROM mails WHERE {_IS_DUE} LIMIT 1")
+CLAIM_MAIL = Query[tuple[*_MailRow, int]](f"""
 UPDATE mails
 SET next_at = $2, attempts = attempts + 1, created_at = CASE WHEN created_at > $1 THEN $1 ELSE created_at END
 WHERE {_IS_DUE} AND id = (SELECT id FROM mails WHERE {_IS_DUE} ORDER BY next_at LIMIT 1)
 RETURNING {MAIL_COLUMNS}, attempts
-"""
-FIND_MAIL = "SELECT id FROM mails WHERE id = $1"
-DELETE_MAIL = "DELETE FROM mails WHERE id = $1"
-POSTPONE_MAIL = "UPDATE mails SET next_at = $2 WHERE id = $1"
-GIVE_UP_MAIL = "UPDATE mails SET next_at = NULL, detail = '{}' WHERE id = $1"
-LIST_GIVEN_UP_MAILS = f"SELECT {MAIL_COLUMNS} FROM mails WHERE next_at IS NULL ORDER BY created_at, id"
-PURGE_MAILS = "DELETE FROM mails WHERE created_at < $1"
-LIST_ACCOUNTS_TO_REMIND = f"""
+""")
+FIND_MAIL = Query[tuple[str]]("SELECT id FROM mails WHERE id = $1")
+DELETE_MAIL = Command("DELETE FROM mails WHERE id = $1")
+POSTPONE_MAIL = Command("UPDATE mails SET next_at = $2 WHERE id = $1")
+GIVE_UP_MAIL = Command("UPDATE mails SET next_at = NULL, detail = '{}' WHERE id = $1")
+LIST_GIVEN_UP_MAILS = Query[_MailRow](f"SELECT {MAIL_COLUMNS} FROM mails WHERE next_at IS NULL ORDER BY created_at, id")
+PURGE_MAILS = Command("DELETE FROM mails WHERE created_at < $1")
+LIST_ACCOUNTS_TO_REMIND = Query[AccountRow](f"""
 SELECT {QUALIFIED_ACCOUNT_COLUMNS}
 FROM accounts a LEFT JOIN plan_reminders r ON r.account_id = a.id AND r.plan_expires_at = a.plan_expires_at
 WHERE a.plan_expires_at > $2 AND a.plan_expires_at <= $3 AND a.disabled_at IS NULL AND a.test_of IS NULL
     AND (r.days IS NULL OR r.days > $1)
 ORDER BY a.plan_expires_at LIMIT $4
-"""
-ADD_PLAN_REMINDER = """
+""")
+ADD_PLAN_REMINDER = Query[tuple[int]]("""
 INSERT INTO plan_reminders (account_id, plan_expires_at, days) VALUES ($1, $2, $3)
 ON CONFLICT (account_id) DO UPDATE SET plan_expires_at = excluded.plan_expires_at, days = excluded.days
 WHERE plan_reminders.plan_expires_at <> excluded.plan_expires_at OR plan_reminders.days > excluded.days
 RETURNING account_id
-"""
-DELETE_CONFIRMATIONS = "DELETE FROM mails WHERE account_id = $1 AND kind = 'confirm_email'"
-ERASE_MAILS = """
+""")
+DELETE_CONFIRMATIONS = Command("DELETE FROM mails WHERE account_id = $1 AND kind = 'confirm_email'")
+ERASE_MAILS = Command("""
 DELETE FROM mails WHERE account_id = $1 OR recipient = (SELECT email FROM accounts WHERE id = $1)
-"""
+""")
 
 
 async def add(tx: Transaction, mail: NewMail | None) -> None:
@@ -68,7 +73,7 @@ class ScriptedMailStore(ScriptedStore):
         if not await self._fetch(IS_MAIL_DUE, now):  # a read, which does not wait for the write lock
             return None
         rows = await self._write(CLAIM_MAIL, now, retry_at)
-        return next((QueuedMail(NewMail(*mail), attempts) for *mail, attempts in rows), None)
+        return next((QueuedMail(NewMail(*row[:-1]), row[-1]) for row in rows), None)
 
     async def delete_mail(self, mail_id: str) -> None:
         await self._write(DELETE_MAIL, mail_id)

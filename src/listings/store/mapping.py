@@ -4,9 +4,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from listings.domain.account_limits import AccountSize
-from listings.domain.model import Listing
+from listings.domain.model import KeyAccess, Listing
 
-Row: TypeAlias = tuple[Any, ...]
+ListingRow: TypeAlias = tuple[Any, ...]
+"""Values of `sql.LISTING_COLUMNS`, from which `build_listing` makes a listing."""
+
+AccountRow: TypeAlias = tuple[int, str, str, int | None, int, int | None, str, int | None, int | None, str]
+"""Values of `sql.ACCOUNT_COLUMNS`."""
+
+KeyRow: TypeAlias = tuple[int, int, str, str, int, int | None, int | None, int | None, KeyAccess]
+"""Values of `sql.KEY_COLUMNS`."""
+
 Partition: TypeAlias = tuple[int, int]
 """Bucket and account id."""
 

@@ -1,24 +1,25 @@
 """Operators, who are owners of accounts: statements, scripts and methods."""
 
 from listings.domain.members import Operator
+from listings.store.query import Command, Query
 from listings.store.scripts.script import ScriptedStore, Transaction, transaction
 
 _COLUMNS = ", ".join(Operator._fields)
 
-SET_OPERATOR = f"""
+SET_OPERATOR = Command(f"""
 INSERT INTO operators ({_COLUMNS}) VALUES ($1, $2, $3, $4)
 ON CONFLICT (account_id) DO UPDATE
 SET secret = excluded.secret, last_step = excluded.last_step, added_at = excluded.added_at
-"""
-GET_OPERATOR = f"SELECT {_COLUMNS} FROM operators WHERE account_id = $1"
-LIST_OPERATORS = f"SELECT {_COLUMNS} FROM operators ORDER BY account_id"
-DELETE_OPERATOR = "DELETE FROM operators WHERE account_id = $1 RETURNING account_id"
-USE_STEP = """
+""")
+GET_OPERATOR = Query[tuple[int, str, int, int]](f"SELECT {_COLUMNS} FROM operators WHERE account_id = $1")
+LIST_OPERATORS = Query[tuple[int, str, int, int]](f"SELECT {_COLUMNS} FROM operators ORDER BY account_id")
+DELETE_OPERATOR = Query[tuple[int]]("DELETE FROM operators WHERE account_id = $1 RETURNING account_id")
+USE_STEP = Query[tuple[int]]("""
 UPDATE operators SET last_step = $3 WHERE account_id = $1 AND secret = $2 AND last_step < $3 RETURNING account_id
-"""
-GET_SESSION_START = "SELECT operator_at FROM sessions WHERE account_id = $1 AND handle = $2"
-START_SESSION = "UPDATE sessions SET operator_at = $3 WHERE account_id = $1 AND handle = $2"
-END_SESSIONS = "UPDATE sessions SET operator_at = NULL WHERE account_id = $1"
+""")
+GET_SESSION_START = Query[tuple[int | None]]("SELECT operator_at FROM sessions WHERE account_id = $1 AND handle = $2")
+START_SESSION = Command("UPDATE sessions SET operator_at = $3 WHERE account_id = $1 AND handle = $2")
+END_SESSIONS = Command("UPDATE sessions SET operator_at = NULL WHERE account_id = $1")
 
 
 class ScriptedOperatorStore(ScriptedStore):
@@ -46,7 +47,7 @@ class ScriptedOperatorStore(ScriptedStore):
     async def get_operator_session(self, account_id: int, handle: str) -> int | None:
         """Return when a code was last used in a session (a Unix time in seconds), or None."""
         rows = await self._fetch(GET_SESSION_START, account_id, handle)
-        return rows[0][0] if rows else None
+        return next((started for (started,) in rows), None)
 
     @transaction
     async def use_operator_code(self, tx: Transaction, operator: Operator, step: int, handle: str, now: int) -> bool:

@@ -1,42 +1,42 @@
 """Changes that the owner of an account makes to it: statements, scripts and methods."""
 
-from typing import Any
-
 from listings.domain.accounts import require_enabled
 from listings.domain.errors import Problem
 from listings.domain.history import CONSOLE, Actor
 from listings.domain.mail import NewMail
 from listings.domain.model import Account
 from listings.store import mail_queue, member_sql, sql
+from listings.store.mapping import AccountRow
+from listings.store.query import Command, Query
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
-ADD_TOKEN = "INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)"  # noqa: S105 - SQL
-LOCK_TOKEN = "SELECT account_id FROM email_tokens WHERE digest = $1"  # noqa: S105 - SQL
-FIND_TOKEN = f"""
+ADD_TOKEN = Command("INSERT INTO email_tokens (account_id, digest, email, expires_at) VALUES ($1, $2, $3, $4)")
+LOCK_TOKEN = Query[tuple[int]]("SELECT account_id FROM email_tokens WHERE digest = $1")
+FIND_TOKEN = Query[tuple[str, *AccountRow]](f"""
 SELECT t.email, {member_sql.QUALIFIED_ACCOUNT_COLUMNS}
 FROM email_tokens t JOIN accounts a ON a.id = t.account_id
 WHERE t.digest = $1 AND t.expires_at > $2
-"""
-DELETE_EXPIRED_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1 AND expires_at <= $2"
-DELETE_TOKENS = "DELETE FROM email_tokens WHERE account_id = $1"
-SET_CONFIRMED_EMAIL = """
+""")
+DELETE_EXPIRED_TOKENS = Command("DELETE FROM email_tokens WHERE account_id = $1 AND expires_at <= $2")
+DELETE_TOKENS = Command("DELETE FROM email_tokens WHERE account_id = $1")
+SET_CONFIRMED_EMAIL = Command("""
 INSERT INTO confirmed_emails (account_id, email, confirmed_at) VALUES ($1, $2, $3)
 ON CONFLICT (account_id) DO UPDATE SET email = excluded.email, confirmed_at = excluded.confirmed_at
-"""
-GET_CONFIRMED_EMAIL = "SELECT email FROM confirmed_emails WHERE account_id = $1"
-GET_CONFIRMATION_TIME = """
+""")
+GET_CONFIRMED_EMAIL = Query[tuple[str]]("SELECT email FROM confirmed_emails WHERE account_id = $1")
+GET_CONFIRMATION_TIME = Query[tuple[int]]("""
 SELECT c.confirmed_at FROM confirmed_emails c JOIN accounts a ON a.id = c.account_id AND a.email = c.email
 WHERE c.account_id = $1
-"""
+""")
 
 
-ADD_CLOSED_ACCOUNT = """
+ADD_CLOSED_ACCOUNT = Command("""
 INSERT INTO closed_accounts (account_id, closed_at) VALUES ($1, $2) ON CONFLICT (account_id) DO NOTHING
-"""
-DISABLE_ACCOUNT = "UPDATE accounts SET disabled_at = COALESCE(disabled_at, $2) WHERE id = $1"
-LIST_CLOSED_ACCOUNTS = "SELECT account_id FROM closed_accounts ORDER BY account_id"
-DELETE_CLOSED_ACCOUNT = "DELETE FROM closed_accounts WHERE account_id = $1"
+""")
+DISABLE_ACCOUNT = Command("UPDATE accounts SET disabled_at = COALESCE(disabled_at, $2) WHERE id = $1")
+LIST_CLOSED_ACCOUNTS = Query[tuple[int]]("SELECT account_id FROM closed_accounts ORDER BY account_id")
+DELETE_CLOSED_ACCOUNT = Command("DELETE FROM closed_accounts WHERE account_id = $1")
 
 
 class ScriptedOwnAccountStore(ScriptedStore):
@@ -138,9 +138,14 @@ class ScriptedOwnAccountStore(ScriptedStore):
         return await self._list(int, LIST_CLOSED_ACCOUNTS)
 
 
+async def lock_enabled(tx: Transaction, account_id: int) -> None:
+    """Lock an account, so that it is not erased meanwhile. Raises Problem("account_disabled")."""
+    require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True))
+
+
 async def _change(tx: Transaction, account_id: int, email: str, actor: Actor) -> Account | None:
     # Returns None if another account has the address.
-    require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True))
+    await lock_enabled(tx, account_id)
     if await tx.fetch(sql.FIND_ACCOUNT, (email,)):
         return None
     await tx.fetch(member_sql.DELETE_INVITATIONS, (account_id,))
@@ -159,5 +164,5 @@ async def is_password(tx: Transaction, account_id: int, password_hash: str) -> b
     return await tx.find(str, member_sql.GET_PASSWORD, (account_id,), locks=True) == password_hash
 
 
-def _build_token(email: str, *account: Any) -> tuple[Account, str]:  # noqa: ANN401 - the columns of an account
+def _build_token(email: str, *account: *AccountRow) -> tuple[Account, str]:
     return Account(*account), email

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from listings.domain.errors import Problem
 from listings.domain.pictures import Picture, Sweep
 from listings.store import sql
 from listings.store.mapping import Partition
+from listings.store.query import Command, Query
 from listings.store.scripts.accounts import lock_not_erased
 from listings.store.scripts.script import ScriptedStore, Transaction, transaction
 
@@ -14,44 +16,51 @@ _COLUMNS = ", ".join(Picture.__struct_fields__)
 _MAX_NAMES = 64  # in one statement
 _PAGE_SIZE = 1_000
 _NAME = re.compile(r"/media/([0-9a-f]{32})\.jpg")
+_PictureRow: TypeAlias = tuple[str, int, int, int, int, int, int | None, str]
 
-ADD_PICTURE = f"""
+ADD_PICTURE = Command(f"""
 INSERT INTO pictures ({_COLUMNS}, file_key, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-"""
-ADD_BYTES = """
+""")
+ADD_BYTES = Command("""
 INSERT INTO picture_usage (account_id, bytes) VALUES ($1, $2)
 ON CONFLICT (account_id) DO UPDATE SET bytes = picture_usage.bytes + excluded.bytes
-"""
-SET_LIMIT = """
+""")
+SET_LIMIT = Command("""
 INSERT INTO picture_usage (account_id, bytes, max_bytes) VALUES ($1, 0, $2)
 ON CONFLICT (account_id) DO UPDATE SET max_bytes = excluded.max_bytes
-"""
-GET_USAGE = "SELECT bytes, max_bytes FROM picture_usage WHERE account_id = $1"
-PAGE_ACCOUNTS = "SELECT account_id FROM picture_usage WHERE account_id > $1 AND bytes > 0 ORDER BY account_id LIMIT $2"
-GET_PICTURE = f"SELECT {_COLUMNS} FROM pictures WHERE name = $1"
-FIND_VISIBLE = """
+""")
+GET_USAGE = Query[tuple[int, int | None]]("SELECT bytes, max_bytes FROM picture_usage WHERE account_id = $1")
+PAGE_ACCOUNTS = Query[tuple[int]](
+    "SELECT account_id FROM picture_usage WHERE account_id > $1 AND bytes > 0 ORDER BY account_id LIMIT $2"
+)
+GET_PICTURE = Query[_PictureRow](f"SELECT {_COLUMNS} FROM pictures WHERE name = $1")
+FIND_VISIBLE = Query[tuple[str]]("""
 SELECT p.name FROM pictures p JOIN accounts a ON a.id = p.account_id
 WHERE p.name = $1 AND p.hidden_by IS NULL AND a.disabled_at IS NULL
-"""
-FIND_BY_DIGEST = f"SELECT {_COLUMNS} FROM pictures WHERE account_id = $1 AND digest = $2"
-FIND_NEWEST = f"""
+""")
+FIND_BY_DIGEST = Query[_PictureRow](f"SELECT {_COLUMNS} FROM pictures WHERE account_id = $1 AND digest = $2")
+FIND_NEWEST = Query[_PictureRow](f"""
 SELECT {_COLUMNS} FROM pictures WHERE account_id = $1 AND file_key = $2 ORDER BY created_at DESC, name DESC LIMIT 1
-"""
-RENEW = """
+""")
+RENEW = Command("""
 UPDATE pictures SET created_at = $2, unused_since = NULL, file_name = $3, file_key = $4 WHERE name = $1
-"""
-PAGE_PICTURES = f"""
+""")
+PAGE_PICTURES = Query[_PictureRow](f"""
 SELECT {_COLUMNS} FROM pictures WHERE account_id = $1 AND (created_at, name) < ($2, $3)
 ORDER BY created_at DESC, name DESC LIMIT $4
-"""
-PAGE_NAMES = "SELECT name FROM pictures WHERE name > $1 ORDER BY name LIMIT $2"
-LIST_OF_ACCOUNT = "SELECT name, size, unused_since FROM pictures WHERE account_id = $1"
-LOCK_STATE = "SELECT edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
-SET_UNUSED = "UPDATE pictures SET unused_since = $2 WHERE name = $1"
-DELETE_PICTURE = "DELETE FROM pictures WHERE name = $1 RETURNING account_id, size, digest"
-BLOCK = "INSERT INTO blocked_pictures (digest, blocked_at) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING"
-IS_BLOCKED = "SELECT blocked_at FROM blocked_pictures WHERE digest = $1"
-PAGE_IMAGES = sql.build_page("id, images, deleted_at IS NOT NULL, is_active")
+""")
+PAGE_NAMES = Query[tuple[str]]("SELECT name FROM pictures WHERE name > $1 ORDER BY name LIMIT $2")
+LIST_OF_ACCOUNT = Query[tuple[str, int, int | None]](
+    "SELECT name, size, unused_since FROM pictures WHERE account_id = $1"
+)
+LOCK_STATE = Query[tuple[int]]("SELECT edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2")
+SET_UNUSED = Command("UPDATE pictures SET unused_since = $2 WHERE name = $1")
+DELETE_PICTURE = Query[tuple[int, int, bytes]](
+    "DELETE FROM pictures WHERE name = $1 RETURNING account_id, size, digest"
+)
+BLOCK = Command("INSERT INTO blocked_pictures (digest, blocked_at) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING")
+IS_BLOCKED = Query[tuple[int]]("SELECT blocked_at FROM blocked_pictures WHERE digest = $1")
+PAGE_IMAGES = Query[tuple[int, str, bool, bool]](sql.build_page("id, images, deleted_at IS NOT NULL, is_active"))
 
 
 class ScriptedPictureStore(ScriptedStore):
@@ -114,7 +123,9 @@ class ScriptedPictureStore(ScriptedStore):
         found: dict[str, tuple[int, int] | None] = {}
         for part in _split(names):
             places = ", ".join(f"${number}" for number, _ in enumerate(part, 1))
-            statement = f"SELECT name, width, height, hidden_by FROM pictures WHERE name IN ({places})"
+            statement = Query[tuple[str, int, int, int | None]](
+                f"SELECT name, width, height, hidden_by FROM pictures WHERE name IN ({places})"
+            )
             for name, width, height, hidden_by in await self._fetch(statement, *part):
                 found[name] = None if is_public and hidden_by is not None else (width, height)
         return found
@@ -199,7 +210,7 @@ async def _delete(tx: Transaction, name: str) -> bytes | None:
     rows = await tx.fetch(DELETE_PICTURE, (name,))
     if not rows:
         return None
-    account_id, size, digest = rows[0]
+    ((account_id, size, digest),) = rows
     await tx.fetch(ADD_BYTES, (account_id, -size))
     return bytes(digest)
 
@@ -217,7 +228,7 @@ async def _find_used(
                 continue
             for name in own.intersection(_NAME.findall(images)):
                 used.setdefault(name, []).append(-listing_id if is_deleted else listing_id)
-        after = rows[-1][0]
+        after, *_ = rows[-1]
     return revision, used
 
 

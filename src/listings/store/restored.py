@@ -6,7 +6,7 @@ The serials of the market are not raised: only its cursors contain them, togethe
 import time
 from typing import NamedTuple
 
-from listings.store.mapping import Row
+from listings.store.query import Row
 
 _FIRST_SECOND = 1_767_225_600  # 2026-01-01
 

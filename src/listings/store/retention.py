@@ -14,6 +14,7 @@ from listings.domain.model import MAX_ID
 from listings.store import change_groups, change_sql, member_sql
 from listings.store.mapping import Partition
 from listings.store.market import stamps
+from listings.store.query import Command, Query
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts.changes import MAX_AHEAD_SECONDS, settle_moment
 from listings.store.scripts.engine import Engine
@@ -25,7 +26,7 @@ _MAX_CHANGES = 300
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_LISTINGS = 200
 
-FIND_OLD_ACCOUNTS = """
+FIND_OLD_ACCOUNTS = Query[tuple[int]]("""
 SELECT account_id FROM account_state AS state
 WHERE bucket = $1 AND (edited_at > $4 OR (
     SELECT moment FROM changes WHERE bucket = $1 AND changes.account_id = state.account_id
@@ -38,38 +39,38 @@ WHERE bucket = $1 AND (edited_at > $4 OR (
     SELECT 1 FROM reverts
     WHERE bucket = $1 AND reverts.account_id = state.account_id AND group_id IS NULL AND finished_at > 0
         AND started_at < $2))
-"""
-_SET_BACK_DELETIONS = """
+""")
+_SET_BACK_DELETIONS = Command("""
 UPDATE listings SET deleted_at = $3 WHERE bucket = $1 AND account_id = $2 AND deleted_at > 0 AND deleted_at > $3
-"""
-LIST_LARGE_ACCOUNTS = """
+""")
+LIST_LARGE_ACCOUNTS = Query[tuple[int, int, int, int, int | None, int | None, int | None]]("""
 SELECT bucket, account_id, text_bytes, text_bytes + history_bytes, max_listings, max_text_bytes, max_stored_bytes
 FROM account_state
 WHERE history_bytes > 0
     AND (text_bytes + history_bytes > $1 OR max_text_bytes IS NOT NULL OR max_stored_bytes IS NOT NULL)
-"""
-_LOCK_MARKET = "SELECT id FROM market_indexer WHERE id = 1"
-_GET_STATE = """
+""")
+_LOCK_MARKET = Query[tuple[int]]("SELECT id FROM market_indexer WHERE id = 1")
+_GET_STATE = Query[tuple[int, int, int, int, int | None, int | None, int | None]]("""
 SELECT purged_revision, edited_at, text_bytes, history_bytes, max_listings, max_text_bytes, max_stored_bytes
 FROM account_state WHERE bucket = $1 AND account_id = $2
-"""
-OLDEST_SETS = f"""
+""")
+OLDEST_SETS = Query[tuple[int, int, int, int, int]](f"""
 SELECT edit_revision, max(moment), max(last_serial), count(*), sum({change_sql.STORED_BYTES}) FROM changes
 WHERE bucket = $1 AND account_id = $2
 GROUP BY edit_revision ORDER BY edit_revision LIMIT $3
-"""
-_DELETE_CHANGES = "DELETE FROM changes WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3"
-_DELETE_BATCH_EVENTS = f"""
+""")
+_DELETE_CHANGES = Command("DELETE FROM changes WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3")
+_DELETE_BATCH_EVENTS = Command(f"""
 DELETE FROM activity WHERE bucket = $1 AND account_id = $2 AND kind = 'batch' AND subject <= $3 AND revision <= (
     SELECT max(revision) FROM (
         SELECT revision FROM activity WHERE bucket = $1 AND account_id = $2 AND kind = 'batch'
         ORDER BY revision LIMIT {_MAX_SETS}) AS oldest)
-"""
-_SET_PURGED = """
+""")
+_SET_PURGED = Command("""
 UPDATE account_state SET purged_revision = $3, purged_serial = $4, purged_at = $5
 WHERE bucket = $1 AND account_id = $2 AND purged_revision < $3
-"""
-LIST_DELETED = f"""
+""")
+LIST_DELETED = Query[tuple[int, int, int]](f"""
 SELECT id, version, bytes FROM (
     SELECT id, version, edit_revision, deleted_at, {DELETED_BYTES} + {TEXT_BYTES} AS bytes FROM listings
     WHERE bucket = $1 AND account_id = $2 AND deleted_at > 0 AND deleted_at <= $3
@@ -77,14 +78,14 @@ SELECT id, version, bytes FROM (
 WHERE COALESCE(edit_revision, 0) <= $4 AND NOT EXISTS (
     SELECT 1 FROM changes WHERE changes.bucket = $1 AND listing_id = oldest.id AND listing_id <> 0)
 ORDER BY deleted_at, id
-"""
-_REMOVE_LISTING = f"""
+""")
+_REMOVE_LISTING = Query[tuple[int, int]](f"""
 DELETE FROM listings WHERE bucket = $1 AND id = $2 AND version = $3 RETURNING id, {DELETED_BYTES} + {TEXT_BYTES}
-"""
-_COUNT_REMOVED = """
+""")
+_COUNT_REMOVED = Command("""
 UPDATE account_state SET revision = revision + 1, listings = listings - $3, history_bytes = history_bytes - $4
 WHERE bucket = $1 AND account_id = $2
-"""
+""")
 
 
 class _StoredSet(NamedTuple):
@@ -128,11 +129,12 @@ async def forget(tx: Transaction, engine: Engine, partition: Partition, count: i
     await tx.fetch(_GET_STATE, partition, locks=True)
     erased = [row for one in member_sql.ERASE_HISTORY for row in await tx.fetch(one, (*partition, count - 1))]
     if not erased:
-        for statement in (revert_sql.ERASE_REVERTS, revert_sql.ERASE_CONFLICTS, change_sql.ERASE_CHANGES):
-            erased += await tx.fetch(statement, partition)
+        await tx.fetch(revert_sql.ERASE_REVERTS, partition)
+        for erase in (revert_sql.ERASE_CONFLICTS, change_sql.ERASE_CHANGES):
+            erased += await tx.fetch(erase, partition)
         for statement in (change_groups.ERASE_GROUPS, member_sql.DELETE_IDEMPOTENCY_RECORDS):
             await tx.fetch(statement, partition)
-    await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(size for (size,) in erased if size is not None)))
+    await tx.fetch(change_sql.FORGET_CHANGES, (*partition, sum(size for (size,) in erased)))
     return bool(await _remove_listings(tx, engine, partition, MAX_ID, MAX_ID)) or bool(erased)
 
 

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from listings.domain.listings import MAX_COUNTED, ROW_BYTES
 from listings.domain.model import SORTED_BY, UNINDEXED_SORTS, ListingQuery, Status, Value
-from listings.store.mapping import Partition, Row
+from listings.store.mapping import Partition
+from listings.store.query import Row
 from listings.store.sql import TEXT_BYTES
 
 MIN_INDEXED_LISTINGS = 1000

@@ -11,9 +11,14 @@ with CAST, because SQLite would read `::` as part of the parameter's name.
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import get_args, get_type_hints
+from typing import TypeAlias, get_args, get_type_hints
 
-from listings.domain.model import Listing, NewListing
+from listings.domain.model import KeyAccess, Listing, NewListing
+from listings.store.mapping import AccountRow, KeyRow, ListingRow
+from listings.store.query import Command, Query, R
+
+_Caller: TypeAlias = tuple[int, int, int, int | None, int | None, int | None, int | None, KeyAccess, int | None]
+_ImportRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int | None, int | None, str]
 
 LISTING_COLUMNS = ", ".join(Listing.__struct_fields__)
 TEXT_BYTES = "octet_length(title) + octet_length(content) + octet_length(images)"
@@ -48,22 +53,22 @@ def build_page(columns: str, *, descending: bool = False) -> str:
     return f"\n{halves}ORDER BY {order} LIMIT $4\n"
 
 
-GET_DATABASE_ID = "SELECT id FROM database_id"
-GET_RESTORE_ID = "SELECT restore_id FROM database_id"
-FIND_CALLER = """
+GET_DATABASE_ID = Query[tuple[str]]("SELECT id FROM database_id")
+GET_RESTORE_ID = Query[tuple[str]]("SELECT restore_id FROM database_id")
+FIND_CALLER = Query[tuple[bytes, *_Caller]]("""
 SELECT k.digest, k.id, k.account_id, a.bucket,
     CASE WHEN live.plan_expires_at > COALESCE(a.plan_expires_at, -1) THEN live.plan_expires_at
         ELSE a.plan_expires_at END,
     a.disabled_at, k.expires_at, k.revoked_at, k.access, a.test_of
 FROM api_keys k JOIN accounts a ON a.id = k.account_id LEFT JOIN accounts live ON live.id = a.test_of
 WHERE k.digest = $1
-"""
+""")
 LIST_LISTINGS = f"""
 SELECT {LISTING_COLUMNS} FROM listings
 WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
 ORDER BY id DESC
 """
-COUNT_LISTINGS = """
+COUNT_LISTINGS = Query[tuple[int, int, int, int, int]]("""
 SELECT
     (SELECT count(*) FROM listings
      WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL),
@@ -72,201 +77,210 @@ SELECT
     (SELECT text_bytes FROM account_state WHERE bucket = $1 AND account_id = $2),
     (SELECT text_bytes + history_bytes FROM account_state WHERE bucket = $1 AND account_id = $2)
 FROM listings WHERE bucket = $1 AND account_id = $2 AND NOT (is_active AND deleted_at IS NULL)
-"""
-GET_LISTING = f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = $2"
-GET_LISTING_AND_REVISION = f"""
+""")
+GET_LISTING = Query[ListingRow](f"SELECT {LISTING_COLUMNS} FROM listings WHERE bucket = $1 AND id = $2")
+GET_LISTING_AND_REVISION = Query[tuple[*ListingRow, int]](f"""
 SELECT {LISTING_COLUMNS}, (
     SELECT revision FROM account_state
     WHERE account_state.bucket = $1 AND account_state.account_id = listings.account_id)
 FROM listings WHERE bucket = $1 AND id = $2
-"""
+""")
 
 # The CASE expression is the last column of the index. It finds the listing that is not deleted.
-GET_LISTING_BY_EXTERNAL_ID = f"""
+GET_LISTING_BY_EXTERNAL_ID = Query[ListingRow](f"""
 SELECT {LISTING_COLUMNS} FROM listings
 WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND CASE WHEN deleted_at IS NULL THEN 0 ELSE id END = 0
-"""
-FIND_EXTERNAL_ID = """
+""")
+FIND_EXTERNAL_ID = Query[tuple[int, str]]("""
 SELECT id, external_id FROM listings
 WHERE bucket = $1 AND account_id = $2 AND external_id = $3 AND CASE WHEN deleted_at IS NULL THEN 0 ELSE id END = 0
-"""
-NEXT_SERIAL = """
+""")
+NEXT_SERIAL = Query[tuple[int]]("""
 INSERT INTO listing_ids (bucket, last) VALUES ($1, 1)
 ON CONFLICT (bucket) DO UPDATE SET last = listing_ids.last + 1
 RETURNING last
-"""
+""")
 
 _NEW_COLUMNS = (
     *("id", "bucket", "account_id", *NewListing.__struct_fields__),
     *("view_count", "created_at", "updated_at", "deleted_at", "indexed", "author", "revision", "edit_revision"),
 )
-ADD_LISTING = f"""
+ADD_LISTING = Command(f"""
 INSERT INTO listings ({", ".join(_NEW_COLUMNS)})
 VALUES ({", ".join(f"${number}" for number, _ in enumerate(_NEW_COLUMNS, 1))})
-"""
+""")
 
-PAGE_LISTINGS = build_page(LISTING_COLUMNS)
+PAGE_LISTINGS = Query[ListingRow](build_page(LISTING_COLUMNS))
 
-SKIP_SERIALS = """
+SKIP_SERIALS = Command("""
 INSERT INTO listing_ids (bucket, last) VALUES ($1, $2)
 ON CONFLICT (bucket) DO UPDATE SET last = excluded.last WHERE excluded.last > listing_ids.last
-"""
-GET_IMPORT = f"""
+""")
+GET_IMPORT = Query[_ImportRow](f"""
 SELECT {IMPORT_COLUMNS} FROM imports
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
-"""
-BEGIN_IMPORT = """
+""")
+BEGIN_IMPORT = Command("""
 INSERT INTO imports (bucket, account_id, digest, format, new_ids, started_at, name)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (bucket, account_id, digest, format, new_ids) DO UPDATE
 SET bytes_done = 0, lines_done = 0, made = 0, changed = 0, unchanged = 0, refused = 0,
     restored = 0, deleted = 0, conflicts = 0, started_at = excluded.started_at, finished_at = NULL, revision = NULL,
     edit_revision = NULL, name = excluded.name
-"""
-ADVANCE_IMPORT = """
+""")
+ADVANCE_IMPORT = Command("""
 UPDATE imports
 SET bytes_done = $6, lines_done = $7, made = made + $8, changed = changed + $9, unchanged = unchanged + $10,
     refused = refused + $11, restored = restored + $12, deleted = deleted + $13, conflicts = conflicts + $14,
     finished_at = $15
 WHERE bucket = $1 AND account_id = $2 AND digest = $3 AND format = $4 AND new_ids = $5
-"""
-LIST_IMPORTS = f"""
+""")
+LIST_IMPORTS = Query[_ImportRow](f"""
 SELECT {IMPORT_COLUMNS} FROM imports
 WHERE bucket = $1 AND account_id = $2 ORDER BY started_at DESC, digest LIMIT $3
-"""
-GET_ACCOUNT_SIZE = """
+""")
+GET_ACCOUNT_SIZE = Query[tuple[int, int, int, int, int | None, int | None]]("""
 SELECT current_listings, text_bytes, edit_revision, edited_at, max_listings, max_text_bytes FROM account_state
 WHERE bucket = $1 AND account_id = $2
-"""
-RAISE_REVISION = """
+""")
+RAISE_REVISION = Query[tuple[int, int, int]]("""
 UPDATE account_state
 SET revision = revision + 1, current_listings = current_listings + $3, text_bytes = text_bytes + $4,
     history_bytes = history_bytes + $5, edit_revision = edit_revision + $6,
     edited_at = CASE WHEN edited_at < $7 THEN $7 ELSE edited_at END
 WHERE bucket = $1 AND account_id = $2
 RETURNING revision, edit_revision, edited_at
-"""
-GET_LAST_SERIAL = "SELECT last FROM listing_ids WHERE bucket = $1"
-COUNT_MORE = """
+""")
+GET_LAST_SERIAL = Query[tuple[int]]("SELECT last FROM listing_ids WHERE bucket = $1")
+COUNT_MORE = Query[tuple[int, int]]("""
 UPDATE account_state
 SET revision = revision + 1, listings = listings + $3, current_listings = current_listings + $4,
     text_bytes = text_bytes + $5, history_bytes = history_bytes + $6, edit_revision = edit_revision + $7
 WHERE bucket = $1 AND account_id = $2
 RETURNING listings, indexed
-"""
-COUNT_ONE_MORE = """
+""")
+COUNT_ONE_MORE = Query[tuple[int, int, int, int, int]]("""
 UPDATE account_state
 SET revision = revision + 1, listings = listings + 1, current_listings = current_listings + 1,
     text_bytes = text_bytes + $3, edit_revision = edit_revision + $6
 WHERE bucket = $1 AND account_id = $2 AND current_listings < COALESCE(max_listings, $4)
     AND text_bytes + $3 <= COALESCE(max_text_bytes, $5)
 RETURNING listings, indexed, revision, edit_revision, edited_at
-"""
-GET_ACCOUNT_LIMITS = """
+""")
+GET_ACCOUNT_LIMITS = Query[tuple[int | None, int | None, int | None]]("""
 SELECT max_listings, max_text_bytes, max_stored_bytes FROM account_state WHERE bucket = $1 AND account_id = $2
-"""
-SET_ACCOUNT_LIMITS = """
+""")
+SET_ACCOUNT_LIMITS = Command("""
 UPDATE account_state SET max_listings = $3, max_text_bytes = $4, max_stored_bytes = $5
 WHERE bucket = $1 AND account_id = $2
-"""
-IS_INDEXED = "SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
-IS_LISTING_INDEXED = "SELECT indexed FROM listings WHERE bucket = $1 AND id = $2"
-INDEX_ACCOUNT = "UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2"
+""")
+IS_INDEXED = Query[tuple[int]]("SELECT indexed FROM account_state WHERE bucket = $1 AND account_id = $2")
+IS_LISTING_INDEXED = Query[tuple[bool]]("SELECT indexed FROM listings WHERE bucket = $1 AND id = $2")
+INDEX_ACCOUNT = Command("UPDATE account_state SET indexed = TRUE WHERE bucket = $1 AND account_id = $2")
 
 INDEX_ACTIVE, INDEX_HIDDEN = (
-    f"UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND {half}" for half in HALVES
+    Command(f"UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND account_id = $2 AND {half}") for half in HALVES
 )
 
-GET_REVISIONS = "SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
-FIND_IDEMPOTENCY_RECORD = """
+GET_REVISIONS = Query[tuple[int, int]](
+    "SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+)
+FIND_IDEMPOTENCY_RECORD = Query[tuple[bytes, str]]("""
 SELECT digest, result FROM idempotency WHERE bucket = $1 AND account_id = $2 AND key = $3 AND created_at >= $4
-"""
-STORE_IDEMPOTENCY_RECORD = """
+""")
+STORE_IDEMPOTENCY_RECORD = Command("""
 INSERT INTO idempotency (bucket, account_id, key, digest, result, created_at) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (bucket, account_id, key) DO UPDATE
 SET digest = excluded.digest, result = excluded.result, created_at = excluded.created_at
-"""
-PURGE_IDEMPOTENCY_RECORDS = """
+""")
+PURGE_IDEMPOTENCY_RECORDS = Query[tuple[int]]("""
 DELETE FROM idempotency WHERE (bucket, account_id, key) IN (
     SELECT bucket, account_id, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
     AND created_at < $1
 RETURNING bucket
-"""
-GET_VIEW_SALT = "SELECT salt FROM view_salts WHERE day = $1"
-ADD_VIEW_SALT = "INSERT INTO view_salts (day, salt) VALUES ($1, $2) ON CONFLICT (day) DO NOTHING"
-PURGE_VIEW_SALTS = "DELETE FROM view_salts WHERE day < $1"
-ADD_VIEW = """
+""")
+GET_VIEW_SALT = Query[tuple[bytes]]("SELECT salt FROM view_salts WHERE day = $1")
+ADD_VIEW_SALT = Command("INSERT INTO view_salts (day, salt) VALUES ($1, $2) ON CONFLICT (day) DO NOTHING")
+PURGE_VIEW_SALTS = Command("DELETE FROM view_salts WHERE day < $1")
+ADD_VIEW = Query[tuple[int]]("""
 INSERT INTO views (bucket, listing_id, day, visitor) VALUES ($1, $2, $3, $4)
 ON CONFLICT (day, bucket, listing_id, visitor) DO NOTHING
 RETURNING bucket
-"""
-PURGE_VIEWS = """
+""")
+PURGE_VIEWS = Query[tuple[int]]("""
 DELETE FROM views WHERE (day, bucket, listing_id, visitor) IN (
     SELECT day, bucket, listing_id, visitor FROM views WHERE day < $1 LIMIT $2)
 RETURNING bucket
-"""
-GET_VIEWED = "SELECT account_id FROM listings WHERE bucket = $1 AND id = $2 AND is_active AND deleted_at IS NULL"
-COUNT_VIEWS = """
+""")
+GET_VIEWED = Query[tuple[int]](
+    "SELECT account_id FROM listings WHERE bucket = $1 AND id = $2 AND is_active AND deleted_at IS NULL"
+)
+COUNT_VIEWS = Command("""
 UPDATE listings SET view_count = view_count + $3, last_viewed_on = $4 WHERE bucket = $1 AND id = $2
-"""
-ADD_ACCOUNT = f"""
+""")
+ADD_ACCOUNT = Query[AccountRow](f"""
 INSERT INTO accounts (bucket, name, email, plan_expires_at, created_at) VALUES (0, $1, $2, $3, $4)
 ON CONFLICT (email) DO NOTHING
 RETURNING {ACCOUNT_COLUMNS}
-"""
-SET_BUCKET = "UPDATE accounts SET bucket = $1 WHERE id = $2"
-ADD_ACCOUNT_STATE = "INSERT INTO account_state (bucket, account_id, revision) VALUES ($1, $2, 0)"
-GET_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id = $1"
-FIND_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1"
-PAGE_ACCOUNTS = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 AND test_of IS NULL ORDER BY id LIMIT $2"
-FIND_TEST_ACCOUNT = f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE test_of = $1"
-SET_TEST_OF = f"UPDATE accounts SET test_of = $2, disabled_at = $3 WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
-SET_TEST_DISABLED = "UPDATE accounts SET disabled_at = $2 WHERE test_of = $1"
-LIST_IDLE_TEST_ACCOUNTS = f"""
+""")
+SET_BUCKET = Command("UPDATE accounts SET bucket = $1 WHERE id = $2")
+ADD_ACCOUNT_STATE = Command("INSERT INTO account_state (bucket, account_id, revision) VALUES ($1, $2, 0)")
+GET_ACCOUNT = Query[AccountRow](f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id = $1")
+FIND_ACCOUNT = Query[AccountRow](f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE email = $1")
+PAGE_ACCOUNTS = Query[AccountRow](
+    f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE id > $1 AND test_of IS NULL ORDER BY id LIMIT $2"
+)
+FIND_TEST_ACCOUNT = Query[AccountRow](f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE test_of = $1")
+SET_TEST_OF = Query[AccountRow](
+    f"UPDATE accounts SET test_of = $2, disabled_at = $3 WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
+)
+SET_TEST_DISABLED = Command("UPDATE accounts SET disabled_at = $2 WHERE test_of = $1")
+LIST_IDLE_TEST_ACCOUNTS = Query[AccountRow](f"""
 SELECT {ACCOUNT_COLUMNS} FROM accounts
 WHERE test_of IS NOT NULL AND created_at < $1
     AND NOT EXISTS (SELECT 1 FROM api_keys k WHERE k.account_id = accounts.id AND COALESCE(k.last_used_at, 0) >= $1)
 ORDER BY id
-"""
-ADD_KEY = f"""
+""")
+ADD_KEY = Query[KeyRow](f"""
 INSERT INTO api_keys (account_id, name, digest, hint, created_at, expires_at, access)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (digest) DO NOTHING
 RETURNING {KEY_COLUMNS}
-"""
-LIST_KEYS = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id"
-GET_KEY = f"SELECT {KEY_COLUMNS} FROM api_keys WHERE id = $1"
-FIND_SUCCESSOR = """
+""")
+LIST_KEYS = Query[KeyRow](f"SELECT {KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id")
+GET_KEY = Query[KeyRow](f"SELECT {KEY_COLUMNS} FROM api_keys WHERE id = $1")
+FIND_SUCCESSOR = Query[tuple[int]]("""
 SELECT subject FROM activity
 WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated' AND detail = $3
 ORDER BY revision, number LIMIT 1
-"""
-LIST_SUCCESSORS = """
+""")
+LIST_SUCCESSORS = Query[tuple[str, int]]("""
 SELECT detail, subject FROM activity
 WHERE bucket = $1 AND account_id = $2 AND kind = 'key_rotated'
 ORDER BY revision, number
-"""
-SET_KEY_EXPIRY = "UPDATE api_keys SET expires_at = $1 WHERE id = $2"
-RECORD_KEY_USE = """
+""")
+SET_KEY_EXPIRY = Command("UPDATE api_keys SET expires_at = $1 WHERE id = $2")
+RECORD_KEY_USE = Command("""
 UPDATE api_keys SET last_used_at = $1 WHERE id = $2 AND (last_used_at IS NULL OR last_used_at < $1)
-"""
-REVOKE_KEY = f"""
+""")
+REVOKE_KEY = Query[KeyRow](f"""
 UPDATE api_keys SET revoked_at = COALESCE(revoked_at, $1) WHERE id = $2
 RETURNING {KEY_COLUMNS}
-"""
+""")
 
 
 @lru_cache(maxsize=1024)
-def build_listing_update(columns: tuple[str, ...]) -> str:
+def build_listing_update(columns: tuple[str, ...]) -> Command:
     """Return the statement that sets these columns and raises the version.
 
     Its parameters are the bucket, the id, and the values of the columns.
     """
-    return f"UPDATE listings SET version = version + 1, {_build_assignments(columns, 3)} WHERE bucket = $1 AND id = $2"
+    assignments = _build_assignments(columns, 3)
+    return Command(f"UPDATE listings SET version = version + 1, {assignments} WHERE bucket = $1 AND id = $2")
 
 
 @lru_cache(maxsize=1024)
-def build_listing_updates(columns: tuple[str, ...]) -> str:
+def build_listing_updates(columns: tuple[str, ...]) -> Command:
     """Return the statement that sets these columns of several listings, without a result.
 
     Its parameters are the bucket, the ids, and an array of the values of each column.
@@ -274,10 +288,10 @@ def build_listing_updates(columns: tuple[str, ...]) -> str:
     names = ("id", *columns)
     arrays = build_arrays([_COLUMN_TYPES.get(name, "text") for name in names])
     assignments = ", ".join(f"{column} = new.{column}" for column in columns)
-    return f"""
+    return Command(f"""
 UPDATE listings SET version = version + 1, {assignments} FROM {arrays} AS new ({", ".join(names)})
 WHERE listings.bucket = $1 AND listings.id = new.id
-"""
+""")
 
 
 def build_arrays(types: Iterable[str]) -> str:
@@ -285,18 +299,26 @@ def build_arrays(types: Iterable[str]) -> str:
     return f"unnest({', '.join(f'CAST(${number} AS {name}[])' for number, name in enumerate(types, 2))})"
 
 
-def build_each(statement: str) -> str:
-    """Return a statement that runs another one for each element of arrays of bigint: its parameters from $2 on."""
+@lru_cache(maxsize=64)
+def build_each(statement: Query[R]) -> Query[R]:
+    """Return a statement that runs another one for each element of arrays of bigint: its parameters from $2 on.
+
+    The rows are in the order of that one.
+    """
     names = [f"value_{number}" for number in range(2, int(max(re.findall(r"\$([2-9])", statement))) + 1)]
     one = re.sub(r"\$([2-9])", r"wanted.value_\1", statement)
     arrays = build_arrays(["bigint"] * len(names))
-    return f"SELECT one.* FROM {arrays} AS wanted ({', '.join(names)}), LATERAL ({one}) AS one"
+    order = re.search("ORDER BY [^()]+(?= LIMIT)", statement)
+    rows = f"SELECT one.* FROM {arrays} AS wanted ({', '.join(names)}), LATERAL ({one}) AS one"
+    return Query(f"{rows} {order[0] if order else ''}")
 
 
 @lru_cache(maxsize=16)
-def build_account_update(columns: tuple[str, ...]) -> str:
+def build_account_update(columns: tuple[str, ...]) -> Query[AccountRow]:
     """Return the statement that sets these columns. Its parameters are the id and the values of the columns."""
-    return f"UPDATE accounts SET {_build_assignments(columns, 2)} WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
+    return Query[AccountRow](
+        f"UPDATE accounts SET {_build_assignments(columns, 2)} WHERE id = $1 RETURNING {ACCOUNT_COLUMNS}"
+    )
 
 
 def _build_assignments(columns: Iterable[str], first: int) -> str:

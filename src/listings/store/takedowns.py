@@ -1,30 +1,38 @@
 """Listings that an operator has taken down: statements, scripts and methods."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from listings.domain.audience import Takedown
 from listings.domain.history import Actor, EventKind
 from listings.domain.mail import NewMail
 from listings.domain.model import Account, bucket_of
 from listings.store import mail_queue, sql
+from listings.store.mapping import AccountRow
 from listings.store.market import stamps
+from listings.store.query import Command, Query
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import ScriptedStore, Transaction, transaction
 
 _COLUMNS = ", ".join(Takedown._fields)
+_TakedownRow: TypeAlias = tuple[int, int, str, str, int]
 _UNMARKED = -1  # the version of no listing
 
-ADD_TAKEDOWN = f"""
+ADD_TAKEDOWN = Query[tuple[int]](f"""
 INSERT INTO takedowns ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (listing_id) DO NOTHING RETURNING listing_id
-"""
-DELETE_TAKEDOWN = "DELETE FROM takedowns WHERE listing_id = $1 RETURNING listing_id"
-GET_TAKEDOWN = f"SELECT {_COLUMNS} FROM takedowns WHERE listing_id = $1"
-LIST_TAKEDOWNS = f"SELECT {_COLUMNS} FROM takedowns ORDER BY created_at DESC, listing_id DESC LIMIT $1"
-LIST_TAKEDOWNS_OF_ACCOUNT = f"SELECT {_COLUMNS} FROM takedowns WHERE account_id = $1"
-GET_PUBLIC_ACCOUNT = f"{sql.GET_ACCOUNT} AND NOT EXISTS (SELECT 1 FROM takedowns WHERE listing_id = $2)"
-HIDE_PICTURE = "UPDATE pictures SET hidden_by = $3 WHERE account_id = $1 AND name = $2 AND hidden_by IS NULL"
-KEEP_HIDDEN = "UPDATE pictures SET hidden_by = $3 WHERE account_id = $1 AND name = $2 AND hidden_by = $4"
-SHOW_PICTURES = "UPDATE pictures SET hidden_by = NULL WHERE account_id = $1 AND hidden_by = $2"
+""")
+DELETE_TAKEDOWN = Query[tuple[int]]("DELETE FROM takedowns WHERE listing_id = $1 RETURNING listing_id")
+GET_TAKEDOWN = Query[_TakedownRow](f"SELECT {_COLUMNS} FROM takedowns WHERE listing_id = $1")
+LIST_TAKEDOWNS = Query[_TakedownRow](
+    f"SELECT {_COLUMNS} FROM takedowns ORDER BY created_at DESC, listing_id DESC LIMIT $1"
+)
+LIST_TAKEDOWNS_OF_ACCOUNT = Query[_TakedownRow](f"SELECT {_COLUMNS} FROM takedowns WHERE account_id = $1")
+GET_PUBLIC_ACCOUNT = Query[AccountRow](
+    f"{sql.GET_ACCOUNT} AND NOT EXISTS (SELECT 1 FROM takedowns WHERE listing_id = $2)"
+)
+HIDE_PICTURE = Command("UPDATE pictures SET hidden_by = $3 WHERE account_id = $1 AND name = $2 AND hidden_by IS NULL")
+KEEP_HIDDEN = Command("UPDATE pictures SET hidden_by = $3 WHERE account_id = $1 AND name = $2 AND hidden_by = $4")
+SHOW_PICTURES = Command("UPDATE pictures SET hidden_by = NULL WHERE account_id = $1 AND hidden_by = $2")
 
 
 class ScriptedTakedownStore(ScriptedStore):

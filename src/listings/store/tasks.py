@@ -1,13 +1,14 @@
 """The times at which tasks were started."""
 
+from listings.store.query import Query
 from listings.store.scripts.script import ScriptedStore
 
-CLAIM_TASK = """
+CLAIM_TASK = Query[tuple[str]]("""
 INSERT INTO periodic_tasks (name, started_at) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET started_at = excluded.started_at
 WHERE periodic_tasks.started_at <= $3 OR periodic_tasks.started_at > $2
 RETURNING name
-"""
+""")
 
 
 class ScriptedTaskStore(ScriptedStore):

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from listings.domain.account_limits import AccountLimits
-from listings.store.mapping import Row
 from listings.store.postgres.writes import PostgresEngine
+from listings.store.query import Query, R, Row
 from listings.store.scripts.script import Transaction
 
 
@@ -16,10 +15,10 @@ class RecordingTransaction(Transaction):
     def __init__(self) -> None:
         self.many: list[Iterable[Row]] = []
 
-    async def fetch(self, statement: str, values: Row, *, locks: bool = False) -> list[Any]:  # noqa: ARG002
+    async def fetch(self, statement: Query[R], values: Row, *, locks: bool = False) -> list[R]:  # noqa: ARG002
         raise AssertionError(statement)
 
-    async def fetch_many(self, statement: str, many: Iterable[Row], at_once: str = "") -> list[Any]:  # noqa: ARG002
+    async def fetch_many(self, statement: Query[R], many: Iterable[Row], at_once: Query[R] | None = None) -> list[R]:  # noqa: ARG002
         self.many.append(many)
         return []
 

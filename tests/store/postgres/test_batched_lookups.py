@@ -8,8 +8,9 @@ from typing import Any
 from listings.domain.errors import Unavailable
 from listings.domain.listings import AddStep
 from listings.store.postgres.batched_lookups import MAX_BATCH_SIZE, BatchedLookups
-from listings.store.postgres.pool import Rows, Session
+from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
+from listings.store.query import Query
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import (
@@ -24,13 +25,15 @@ from tests.store.postgres.test_errors import (
     wait_until_blocked,
 )
 
-QUOTIENTS = "SELECT id, 100 / (id - 3) FROM (SELECT CAST($1 AS int) AS id) AS asked WHERE id > 0"
+QUOTIENTS = Query[tuple[int, int]](
+    "SELECT id, 100 / (id - 3) FROM (SELECT CAST($1 AS int) AS id) AS asked WHERE id > 0"
+)
 """Finds no row for 0 and fails for 3."""
 
 
-class CountedLookups(BatchedLookups):
-    def __init__(self, statement: str, store: PostgresStore) -> None:
-        async def use(read: Callable[[Session], Awaitable[Rows]]) -> Rows:
+class CountedLookups(BatchedLookups[tuple[int, int]]):
+    def __init__(self, statement: Query[tuple[int, int]], store: PostgresStore) -> None:
+        async def use(read: Callable[[Session], Awaitable[list[tuple[int, int]]]]) -> list[tuple[int, int]]:
             self.messages += 1
             return await store._use(read)  # noqa: SLF001 - like the store's own lookups
 
@@ -89,7 +92,7 @@ def test_concurrent_lookups_of_the_same_row_are_sent_once(postgres: PostgresServ
     async def scenario(url: str) -> None:
         async with open_lookups(url) as lookups, open_session(url) as other:
             await other.execute("CREATE SEQUENCE times")
-            lookups._statement = "SELECT CAST($1 AS int), nextval('times')"  # noqa: SLF001 - numbers them
+            lookups._statement = Query("SELECT CAST($1 AS int), nextval('times')")  # noqa: SLF001 - numbers them
             found = await gather(*map(lookups.find, [1, 5, 6, 5, 6, 5]))
             executions = sorted({(row[1], row[0]) for row in found})
             assert [number for number, _ in executions] == [1, 2, 3]  # in any order: the messages use two sessions
@@ -126,7 +129,7 @@ def test_lookups_that_time_out_are_not_retried_one_by_one(url: str) -> None:
     async def scenario() -> None:
         async with open_store(url, seconds=3) as store, open_session(url) as other:
             await create_alice(store)
-            lookups = CountedLookups("SELECT id FROM listings WHERE id = $1", store)
+            lookups = CountedLookups(Query("SELECT id FROM listings WHERE id = $1"), store)
             async with other.transaction():
                 await other.execute("LOCK TABLE listings IN ACCESS EXCLUSIVE MODE")
                 found = await gather(*map(lookups.find, range(9)))

@@ -18,6 +18,7 @@ from listings.store.postgres import pool
 from listings.store.postgres.inspection import inspect
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
+from listings.store.query import Query
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 from tests.tcp_proxy import run_tcp_proxy
@@ -262,7 +263,7 @@ def test_a_session_is_reused_after_a_statement_timeout(url: str, monkeypatch: py
     async def scenario() -> None:
         async with open_store(url, sessions=1, seconds=3) as store:
             with pytest.raises(Unavailable, match="took too long"):
-                await store._read("SELECT pg_sleep(1000)")  # noqa: SLF001 - no statement of the store is slow enough
+                await store._read(Query[tuple[int]]("SELECT pg_sleep(1000)"))  # noqa: SLF001 - no statement of the store is slow enough
             assert (await store.get_revisions(1, 1)).revision == 0
 
     asyncio.run(scenario())
@@ -284,7 +285,7 @@ def test_the_log_of_an_invalid_value_does_not_quote_it(url: str, caplog: pytest.
     async def scenario() -> None:
         async with open_store(url) as store:
             with pytest.raises(Unavailable):
-                await store._read("SELECT CAST($1 AS integer)", "secret")  # noqa: SLF001 - no method gets so far
+                await store._read(Query[tuple[int]]("SELECT CAST($1 AS integer)"), "secret")  # noqa: SLF001 - no method gets so far
 
     asyncio.run(scenario())
     assert "DataError 22000" in caplog.text

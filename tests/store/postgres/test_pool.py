@@ -12,14 +12,15 @@ from listings.domain.model import bucket_of
 from listings.domain.reverts import RevertRequest
 from listings.store.postgres.pool import Pool, PoolLimits, Session
 from listings.store.postgres.store import PostgresStore
+from listings.store.query import Query
 from tests.harness import TIMEOUT
 from tests.postgres_server import PostgresServer
 
 CUT = "Closed a session"
 FAILURES: dict[str, Callable[[Session], Awaitable[Any]]] = {
-    "fetch": lambda session: session.fetch("SELECT 1 / $1::integer", 0),
-    "fetch_many": lambda session: session.fetch_many("SELECT 1 / $1::integer", [(0,)]),
-    "a parameter": lambda session: session.fetch("SELECT $1::integer", "no number"),
+    "fetch": lambda session: session.fetch(Query[tuple[int]]("SELECT 1 / $1::integer"), 0),
+    "fetch_many": lambda session: session.fetch_many(Query[tuple[int]]("SELECT 1 / $1::integer"), [(0,)]),
+    "a parameter": lambda session: session.fetch(Query[tuple[int]]("SELECT $1::integer"), "no number"),
     "execute": lambda session: session.execute("SELECT 1 / 0"),
     "prepare": lambda session: session.prepare("SELECT nothing"),
 }
@@ -53,7 +54,7 @@ def test_the_server_plans_a_statement_once_in_a_session(url: str) -> None:
         for number in range(30):
             await store.get_listing(1024 * number + 1)
         session = await store._pool.acquire_usable()  # noqa: SLF001 - only the session knows its statements
-        runs = await session.fetch("SELECT max(generic_plans) FROM pg_prepared_statements")
+        runs = await session.fetch(Query[tuple[int]]("SELECT max(generic_plans) FROM pg_prepared_statements"))
         assert runs[0][0] > 20
         store._pool.release(session)  # noqa: SLF001
         await store.close()
@@ -86,7 +87,7 @@ def test_a_session_that_is_cut_leaves_the_pool_after_one_line(url: str, caplog: 
         store = PostgresStore(url, PoolLimits(1, TIMEOUT))
         await store.open()
         try:
-            read = asyncio.create_task(store._read("SELECT pg_sleep(1000)"))  # noqa: SLF001 - slow enough
+            read = asyncio.create_task(store._read(Query[tuple[int]]("SELECT pg_sleep(1000)")))  # noqa: SLF001 - slow enough
             waiting = asyncio.create_task(store.get_account(1))
             pool = store._pool  # noqa: SLF001 - the test moves its time
             while not any(session.sent_at >= 0 for session in pool._sessions):  # noqa: SLF001, ASYNC110 - no event

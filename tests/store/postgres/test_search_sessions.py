@@ -14,6 +14,7 @@ from listings.domain.listings import AddStep
 from listings.domain.model import ListingQuery
 from listings.store.postgres.pool import Session
 from listings.store.postgres.store import PostgresStore
+from listings.store.query import Query
 from tests.contract.helpers import find_all
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import (
@@ -26,10 +27,12 @@ from tests.store.postgres.test_errors import (
     wait_until,
 )
 
-SWITCHES = "SELECT DISTINCT setting FROM pg_settings WHERE name IN ('enable_sort', 'enable_incremental_sort')"
-COUNT_SESSIONS = """
+SWITCHES = Query[tuple[str]]("""
+SELECT DISTINCT setting FROM pg_settings WHERE name IN ('enable_sort', 'enable_incremental_sort')
+""")
+COUNT_SESSIONS = Query[tuple[int]]("""
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'listings'
-"""
+""")
 Call: TypeAlias = Callable[[PostgresStore], Awaitable[object]]
 
 SEARCHES: dict[str, Call] = {

@@ -26,6 +26,7 @@ from listings.store.postgres import search as postgres_search
 from listings.store.postgres import store as store_module
 from listings.store.postgres.pool import Pool, PoolLimits, connect
 from listings.store.postgres.store import PostgresStore
+from listings.store.query import Query, Row
 from listings.store.reverts import sql as revert_sql
 from tests.postgres_server import PostgresServer
 
@@ -216,7 +217,8 @@ def test_every_statement_can_be_prepared(large: str) -> None:
     async def prepare() -> dict[str, int]:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
         counts = {
-            name: len((await connection.prepare(statement)).get_parameters()) for name, statement in STATEMENTS.items()
+            name: len((await connection.prepare(str(statement))).get_parameters())
+            for name, statement in STATEMENTS.items()
         }
         await connection.close()
         return counts
@@ -327,7 +329,7 @@ def test_every_parameter_binds_to_its_number(large: str) -> None:
     async def compare_plans() -> None:
         connection: asyncpg.Connection[asyncpg.Record] = await connect(large, 60)
         for statement in STATEMENTS.values():
-            types = [kind.name for kind in (await connection.prepare(statement)).get_parameters()]
+            types = [kind.name for kind in (await connection.prepare(str(statement))).get_parameters()]
             values = [VALUES[kind](number) for number, kind in enumerate(types, 1)]
             written = statement
             for number, ((_, literal), kind) in enumerate(zip(values, types, strict=True), 1):
@@ -550,7 +552,7 @@ async def create(url: str, count: int, method: str) -> tuple[list[Any], dict[str
             await session.execute("COMMIT")
     tables = ("listings", "listing_ids", "idempotency", "account_state", "listing_words")
     rows = {
-        table: [tuple(row) for row in await session.fetch(f"SELECT * FROM {table} ORDER BY {table}")]  # noqa: S608
+        table: [tuple(row) for row in await session.fetch(Query[Row](f"SELECT * FROM {table} ORDER BY {table}"))]  # noqa: S608
         for table in tables
     }
     await pool.close()
@@ -575,11 +577,15 @@ def test_the_function_does_nothing_if_an_account_must_be_indexed(postgres: Postg
         pool = Pool(url, LIMITS)
         await pool.open()
         session = await pool.acquire()
-        before = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
+        before = await session.fetch(
+            Query[tuple[int, int, int]]("SELECT revision, listings, last FROM account_state, listing_ids")
+        )
         options = writes.WriteOptions(None, None)
         step = AddStep(NEW, "2026")
         result = await writes.create(session, (1, 1), step, options, limits=NO_LIMITS, with_words=False)
-        after = await session.fetch("SELECT revision, listings, last FROM account_state, listing_ids")
+        after = await session.fetch(
+            Query[tuple[int, int, int]]("SELECT revision, listings, last FROM account_state, listing_ids")
+        )
         await pool.close()
         assert before == after
         return result, after

@@ -15,6 +15,7 @@ from listings.queues import FairQueue
 from listings.store.postgres import writes
 from listings.store.postgres.pool import Pool, PoolLimits
 from listings.store.postgres.store import PostgresStore
+from listings.store.query import Query
 from listings.store.scripts.script import Transaction
 from tests.harness import TIMEOUT
 from tests.store.postgres.test_errors import open_session, wait_until_blocked
@@ -155,7 +156,7 @@ def test_a_write_that_waits_too_long_is_not_a_database_failure(url: str) -> None
 def test_a_script_that_is_not_urgent_pauses_after_long_steps(url: str) -> None:
     async def work(tx: Transaction) -> None:
         for _ in range(10):
-            await tx.fetch("SELECT 1", ())
+            await tx.fetch(Query[tuple[int]]("SELECT 1"), ())
             sleep(0.002)  # noqa: ASYNC251 - the script's own work
 
     async def scenario() -> float:

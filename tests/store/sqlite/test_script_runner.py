@@ -10,12 +10,14 @@ import apsw
 import pytest
 
 from listings.domain.errors import Unavailable
+from listings.store.query import Query
 from listings.store.scripts.script import Script, Transaction
 from listings.store.sqlite import script_runner
 from listings.store.sqlite.script_runner import run_script
 from listings.store.sqlite.store import SqliteStore
 from tests.harness import TIMEOUT
 
+ONE = Query[tuple[int]]("SELECT 1")
 STEPS = 3
 STEP_SECONDS = 0.005  # longer than a script works without a pause
 
@@ -33,11 +35,11 @@ def test_the_event_loop_runs_between_the_statements_of_a_long_script(monkeypatch
         events.append("respond")
 
     async def work(tx: Transaction, loop: asyncio.AbstractEventLoop) -> None:
-        await tx.fetch("SELECT 1", ())
+        await tx.fetch(ONE, ())
         for _ in range(STEPS):
             sleep(STEP_SECONDS)  # noqa: ASYNC251 - the script's own work
             loop.call_soon_threadsafe(respond)
-            await tx.fetch("SELECT 1", ())
+            await tx.fetch(ONE, ())
             events.append("work")
 
     async def scenario() -> None:
@@ -53,7 +55,7 @@ def test_a_busy_event_loop_delays_a_long_script_only_briefly() -> None:
 
     async def work(tx: Transaction) -> None:
         for _ in range(STEPS):
-            await tx.fetch("SELECT 1", ())
+            await tx.fetch(ONE, ())
             sleep(STEP_SECONDS)  # noqa: ASYNC251 - the script's own work
         finished.set()
 
@@ -72,7 +74,7 @@ def test_a_short_script_does_not_wait_for_the_event_loop(monkeypatch: pytest.Mon
 
     async def work(tx: Transaction) -> None:
         for _ in range(STEPS):
-            await tx.fetch("SELECT 1", ())
+            await tx.fetch(ONE, ())
         finished.set()
 
     async def scenario() -> float:
@@ -92,7 +94,7 @@ def test_a_closing_store_waits_for_its_read_and_rejects_queued_ones(database: Pa
     async def block(tx: Transaction) -> str:
         entered.set()
         assert unblock.wait(10)
-        await tx.fetch("SELECT 1", ())
+        await tx.fetch(ONE, ())
         return "done"
 
     async def scenario() -> None:
@@ -117,7 +119,7 @@ def test_a_script_that_awaits_anything_else_fails() -> None:
     connection = apsw.Connection(":memory:")
 
     async def wait_for_the_event_loop(tx: Transaction) -> None:
-        await tx.fetch("SELECT 1", ())
+        await tx.fetch(ONE, ())
         await asyncio.sleep(0)
 
     with pytest.raises(AssertionError, match="wait_for_the_event_loop"):

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import CONSOLE, OPERATOR, Actor
@@ -19,7 +18,6 @@ from listings.domain.reverts import (
     RevertPosition,
     RevertPreview,
     RevertRequest,
-    RevertStep,
 )
 from listings.domain.timestamps import DAY_SECONDS
 from listings.queues import FairQueue
@@ -30,16 +28,10 @@ _log = logging.getLogger(__name__)
 
 _MAX_FIRST_SCANS = 8  # before the answer to a request
 _MAX_PREVIEWS = 4  # at a time: each has up to 5 MB of listings in memory
-_MAX_UNDONE = 1_000  # reverts
 _POLL_SECONDS = 0.2
 _CLOCK_SECONDS = 60  # by which the clock of a client may be ahead
 _PAUSE_SECONDS = 0.001  # between steps, so that waiting writes can run
 _RETRY_SECONDS = 60  # after an unexpected error
-
-
-class _RunningRevert(NamedTuple):
-    revert: Revert
-    scan: RevertStep | None = None  # the page of changes at its position, if it has been read
 
 
 class Reverts:
@@ -127,68 +119,53 @@ class Reverts:
 
     async def list_undone(self, account_id: int) -> set[tuple[RevertKind, int]]:
         """Return the kinds and subjects of the scopes that reverts have undone without a conflict."""
-        return await self._store.list_undone(bucket_of(account_id), account_id, _MAX_UNDONE)
+        return await self._store.list_undone(bucket_of(account_id), account_id)
 
     async def list_conflicts(self, revert: Revert, after: int, count: int) -> list[RevertConflict]:
         """Return at most `count` conflicts of a revert with numbers above `after`."""
         return await self._store.page_revert_conflicts(revert.key, after, count)
 
     async def run(self) -> None:
-        """Continue all enabled accounts' unfinished reverts in turn, except those that another process works on.
+        """Continue all enabled accounts' unfinished reverts in turn, except those that another process works on."""
+        while running := await self._list_running():
+            for revert in running:
+                await self._try_to_advance(revert)
 
-        About once a second, it looks for reverts that were started meanwhile.
-        """
-        running = await self._list_new([])
-        while running:
-            second = int(self._clock())
-            running = [following for one in running if (following := await self._try_to_advance(one)) is not None]
-            if int(self._clock()) != second:
-                running += await self._list_new(running)
-
-    async def _list_new(self, running: Sequence[_RunningRevert]) -> list[_RunningRevert]:
+    async def _list_running(self) -> list[Revert]:
         now = int(self._clock())
         found = await self._store.list_running_reverts(self._worker, now)
         self._retry_times = {key: moment for key, moment in self._retry_times.items() if moment > now}
-        excluded = {one.revert.key for one in running} | self._retry_times.keys()
-        return [_RunningRevert(revert) for revert in found if revert.key not in excluded]
+        return [revert for revert in found if revert.key not in self._retry_times]
 
-    async def _try_to_advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        # Returns None if this process does not continue the revert for now.
+    async def _try_to_advance(self, revert: Revert) -> None:
         try:
-            return await self._advance(running)
+            await self._advance(revert)
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - a bug must not stop the other reverts
             if not (isinstance(error, Problem) and error.code == "account_disabled"):
-                key = running.revert.key
-                self._retry_times[key] = self._clock() + _RETRY_SECONDS
-                _log.exception("The revert %d of account %d failed", key.id, key.account_id)
-        return None
+                self._retry_times[revert.key] = self._clock() + _RETRY_SECONDS
+                _log.exception("The revert %d of account %d failed", revert.key.id, revert.key.account_id)
 
     async def finish(self, revert: Revert) -> Revert:
         """Continue a revert until it is finished, here or in another process. Raises Problem("account_disabled")."""
         while revert.finished_at is None:
-            running: _RunningRevert | None = _RunningRevert(revert)
-            while running is not None:
-                running = await self._advance(running)
-            revert = await self.get(revert.key.account_id, revert.key.id)
-            if revert.finished_at is None:
+            if not await self._advance(revert):
                 await asyncio.sleep(_POLL_SECONDS)
+            revert = await self.get(revert.key.account_id, revert.key.id)
         return revert
 
-    async def _advance(self, running: _RunningRevert) -> _RunningRevert | None:
-        # Reads a page of changes, or takes a step. Returns None at the end, or if another process is working on this
-        # revert, or has moved it on.
-        revert, scan = running
-        if scan is None or not (scan.candidates or scan.is_last):
-            position = revert.position if scan is None else scan.end
-            return _RunningRevert(revert, await self._store.scan_revert(*revert.key[:2], revert.scope, position))
-        step = scan.cut(revert.position, self._store.choose_revert_step_size())
-        advanced = await self._store.advance_revert(revert.key, step, self._worker, int(self._clock()))
-        await asyncio.sleep(_PAUSE_SECONDS)
-        if advanced is None or advanced.finished_at is not None:
-            return None
-        return _RunningRevert(advanced, scan if advanced.position != scan.end else None)
+    async def _advance(self, revert: Revert) -> bool:
+        # Takes the steps of a page of changes. Returns False if another process is working on this revert.
+        scan = await self._store.scan_revert(*revert.key[:2], revert.scope, revert.position)
+        while not (scan.candidates or scan.is_last):
+            scan = await self._store.scan_revert(*revert.key[:2], revert.scope, scan.end)
+        advanced: Revert | None = revert
+        while advanced is not None and advanced.finished_at is None and advanced.position != scan.end:
+            step = scan.cut(advanced.position, self._store.choose_revert_step_size())
+            advanced = await self._store.advance_revert(revert.key, step, self._worker, int(self._clock()))
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return advanced is not None
 
     async def _find_scope(self, account_id: int, request: RevertRequest) -> FoundScope:
         if request.kind == "key":

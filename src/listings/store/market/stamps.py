@@ -6,11 +6,12 @@ Listings are read without a lock. If one is changed in the meantime, its version
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from listings.domain.market import IndexResult
 from listings.domain.model import bucket_of
 from listings.domain.timestamps import DAY_SECONDS, format_timestamp
+from listings.store.query import Command, Query
 from listings.store.scripts.script import Transaction
 from listings.store.sql import build_arrays
 
@@ -24,67 +25,76 @@ _TOMBSTONE_SECONDS = 7 * DAY_SECONDS
 _MAX_PURGED = 1_000
 _PARTLY_MARKETED = 2  # `marketed` of an account: 0 if its listings are hidden, 1 if shown, 2 if some of each
 
-IS_LEASED_BY_OTHER = f"""
+_LeaseRow: TypeAlias = tuple[int, int, str, int]
+_DirtyRow: TypeAlias = tuple[int, int, bool, str]
+
+IS_LEASED_BY_OTHER = Query[tuple[bool]](f"""
 SELECT NOT (holder = $1 OR until <= $2 OR until > $2 + {_MAX_LEASE_SECONDS}) FROM market_indexer WHERE id = 1
-"""
-_ACQUIRE_LEASE = f"""
+""")
+_ACQUIRE_LEASE = Query[_LeaseRow](f"""
 UPDATE market_indexer SET holder = $1, until = $2 + {_LEASE_SECONDS}
 WHERE id = 1 AND (holder = $1 OR until <= $2 OR until > $2 + {_MAX_LEASE_SECONDS})
 RETURNING sequence, serial, listed_at, turn
-"""
-_RELEASE = "UPDATE market_indexer SET sequence = $1, serial = $2, listed_at = $3, turn = $4 WHERE id = 1"
-LOCK_SEQUENCE = "UPDATE market_indexer SET sequence = sequence + $1 WHERE id = 1 RETURNING sequence"
-NEXT_DIRTY = """
+""")
+_RELEASE = Command("UPDATE market_indexer SET sequence = $1, serial = $2, listed_at = $3, turn = $4 WHERE id = 1")
+LOCK_SEQUENCE = Query[tuple[int]]("UPDATE market_indexer SET sequence = sequence + $1 WHERE id = 1 RETURNING sequence")
+NEXT_DIRTY = Query[tuple[int, int]]("""
 SELECT account_id, id FROM listings /*INDEXED BY listings_unmarketed*/
 WHERE market_version <> version AND account_id > $1 ORDER BY account_id, id LIMIT 1
-"""
-DIRTY_LISTINGS = """
+""")
+DIRTY_LISTINGS = Query[_DirtyRow]("""
 SELECT id, version, is_active AND deleted_at IS NULL AND NOT EXISTS (
     SELECT 1 FROM takedowns WHERE takedowns.listing_id = listings.id), created_at
 FROM listings /*INDEXED BY listings_unmarketed*/
 WHERE market_version <> version AND account_id = $1 ORDER BY account_id, id LIMIT $2
-"""
-GET_STATE = "SELECT disabled_at, test_of FROM accounts WHERE id = $1"
-LISTINGS_OF_ACCOUNT = """
+""")
+GET_STATE = Query[tuple[int | None, int | None]]("SELECT disabled_at, test_of FROM accounts WHERE id = $1")
+LISTINGS_OF_ACCOUNT = Query[tuple[int]]("""
 SELECT serial FROM market_listings /*INDEXED BY market_listings_account*/ WHERE account_id = $1 AND state = $2
 ORDER BY listing_id LIMIT $3
-"""
-_MARK_ACCOUNT = "UPDATE accounts SET marketed = $2 WHERE id = $1"
-_MARK_PARTLY = f"UPDATE accounts SET marketed = {_PARTLY_MARKETED} WHERE id = $1 AND marketed = 1"
-_FIND_SERIAL = "SELECT listing_id, serial FROM market_listings WHERE account_id = $1 AND listing_id = $2"
-_FIND_SERIALS = "SELECT listing_id, serial FROM market_listings WHERE account_id = $1 AND listing_id = ANY($2)"
-_ADD = """
+""")
+_MARK_ACCOUNT = Command("UPDATE accounts SET marketed = $2 WHERE id = $1")
+_MARK_PARTLY = Command(f"UPDATE accounts SET marketed = {_PARTLY_MARKETED} WHERE id = $1 AND marketed = 1")
+_FIND_SERIAL = Query[tuple[int, int]](
+    "SELECT listing_id, serial FROM market_listings WHERE account_id = $1 AND listing_id = $2"
+)
+_FIND_SERIALS = Query[tuple[int, int]](
+    "SELECT listing_id, serial FROM market_listings WHERE account_id = $1 AND listing_id = ANY($2)"
+)
+_ADD = Command("""
 INSERT INTO market_listings (account_id, listing_id, serial, sequence, state, stamped_at, listed_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
-"""
-_ADD_ALL = f"""
+""")
+_ADD_ALL = Command(f"""
 INSERT INTO market_listings (account_id, listing_id, serial, sequence, state, stamped_at, listed_at)
 SELECT $1, added.* FROM {build_arrays(["bigint", "bigint", "bigint", "smallint", "bigint", "text"])} AS added
-"""
-_SET_STATE = """
+""")
+_SET_STATE = Command("""
 UPDATE market_listings SET sequence = $3, state = $4, stamped_at = $5 WHERE account_id = $1 AND serial = $2
-"""
-_SET_STATES = f"""
+""")
+_SET_STATES = Command(f"""
 UPDATE market_listings SET sequence = new.sequence, state = new.state, stamped_at = new.moment
 FROM {build_arrays(["bigint", "bigint", "smallint", "bigint"])} AS new (serial, sequence, state, moment)
 WHERE account_id = $1 AND market_listings.serial = new.serial
-"""
-MARK = "UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2"
-_MARK_ALL = f"""
+""")
+MARK = Command("UPDATE listings SET market_version = $3 WHERE bucket = $1 AND id = $2")
+_MARK_ALL = Command(f"""
 UPDATE listings SET market_version = marked.version FROM {build_arrays(["bigint", "bigint"])} AS marked (id, version)
 WHERE bucket = $1 AND listings.id = marked.id
-"""
-_REMOVE = f"UPDATE market_listings SET state = {REMOVED}, sequence = $2, stamped_at = $3 WHERE listing_id = $1"
-_IS_STAMPED = "SELECT listing_id FROM market_listings WHERE listing_id = $1"
-LIST_TOMBSTONES = f"""
+""")
+_REMOVE = Command(f"UPDATE market_listings SET state = {REMOVED}, sequence = $2, stamped_at = $3 WHERE listing_id = $1")
+_IS_STAMPED = Query[tuple[int]]("SELECT listing_id FROM market_listings WHERE listing_id = $1")
+LIST_TOMBSTONES = Query[tuple[int, int]](f"""
 SELECT serial, sequence FROM market_listings WHERE state = {REMOVED} AND stamped_at < $1
 ORDER BY stamped_at LIMIT {_MAX_PURGED}
-"""
-_DELETE = "DELETE FROM market_listings WHERE serial = $1"
-_SET_PURGED = "UPDATE market_indexer SET purged = $1 WHERE id = 1 AND purged < $1"
+""")
+_DELETE = Command("DELETE FROM market_listings WHERE serial = $1")
+_SET_PURGED = Command("UPDATE market_indexer SET purged = $1 WHERE id = 1 AND purged < $1")
 
 
-async def run_step(tx: Transaction, next_account: str, count: int, holder: bytes, now: float) -> IndexResult:
+async def run_step(
+    tx: Transaction, next_account: Query[tuple[int, bool]], count: int, holder: bytes, now: float
+) -> IndexResult:
     """Number about `count` changes, unless another process has the lease.
 
     Accounts that were disabled or enabled come first, then changed listings, whose accounts take turns. `next_account`
@@ -98,7 +108,7 @@ async def run_step(tx: Transaction, next_account: str, count: int, holder: bytes
         accounts = await tx.fetch(next_account, (), locks=True)  # so that it is not disabled before it is marked
         if not accounts:
             break
-        account_id, is_enabled = accounts[0]
+        ((account_id, is_enabled),) = accounts
         await stamps.show_account(account_id, is_enabled, count - stamps.done)
     while stamps.done < count and await stamps.stamp_next(min(_TURN, count - stamps.done)):
         pass
@@ -125,7 +135,7 @@ async def purge(tx: Transaction, now: float) -> int:
 
 
 class _Stamps:
-    def __init__(self, tx: Transaction, lease: Sequence[Any], now: float) -> None:
+    def __init__(self, tx: Transaction, lease: _LeaseRow, now: float) -> None:
         self.done = 0
         self._tx = tx
         self._sequence, self._serial, self._listed_at, self._turn = lease
@@ -148,14 +158,14 @@ class _Stamps:
             await self._stamp(self._turn, await self._tx.fetch(DIRTY_LISTINGS, (self._turn, count)))
         return bool(found)
 
-    async def _stamp(self, account_id: int, rows: Sequence[Any]) -> None:
-        disabled_at, test_of = (await self._tx.fetch(GET_STATE, (account_id,)))[0]
+    async def _stamp(self, account_id: int, rows: Sequence[_DirtyRow]) -> None:
+        ((disabled_at, test_of),) = await self._tx.fetch(GET_STATE, (account_id,))
         visible = HIDDEN if test_of is not None else SHOWN if disabled_at is None else WITHHELD
         keys = [(account_id, it) for it, *_ in rows]
         serials = dict(await self._tx.fetch_many(_FIND_SERIAL, keys, _FIND_SERIALS))
         states = [(it, visible if is_active else HIDDEN, created_at) for it, _, is_active, created_at in rows]
         await self._set_states(account_id, [(serials[it], state) for it, state, _ in states if it in serials])
-        new = [one for one in states if one[0] not in serials and one[1] != HIDDEN]
+        new = [(it, state, at) for it, state, at in states if it not in serials and state != HIDDEN]
         await self._add(account_id, new)
         if visible == WITHHELD:
             await self._tx.fetch(_MARK_PARTLY, (account_id,))

@@ -7,25 +7,24 @@ own, on one shard and with its own snapshot. It finds the row as it was at some 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
-
-import asyncpg
+from typing import Any, Generic, TypeAlias
 
 from listings.domain.errors import Unavailable
 from listings.store.postgres import errors
-from listings.store.postgres.pool import Rows, Session
+from listings.store.postgres.pool import Session
+from listings.store.query import Query, R
 
 MAX_BATCH_SIZE = 32
 """Lookups per round trip. The server runs them one after the other."""
 
-_Lookup: TypeAlias = tuple[tuple[object, ...], asyncio.Future[asyncpg.Record | None]]  # its values, and its row
-Use: TypeAlias = Callable[[Callable[[Session], Awaitable[Rows]]], Awaitable[Rows]]
+_Lookup: TypeAlias = tuple[tuple[object, ...], asyncio.Future[Any]]  # its values, and its row or None
+Use: TypeAlias = Callable[[Callable[[Session], Awaitable[list[R]]]], Awaitable[list[R]]]
 
 
-class BatchedLookups:
+class BatchedLookups(Generic[R]):
     """Batches the executions of one statement on one event loop."""
 
-    def __init__(self, statement: str, use: Use) -> None:
+    def __init__(self, statement: Query[R], use: Use[R]) -> None:
         """`statement` finds at most one row, whose first column is its last parameter. `use` runs it on a session."""
         self._statement = statement
         self._use = use
@@ -33,12 +32,12 @@ class BatchedLookups:
         self._in_flight = 0  # round trips
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def find(self, *values: object) -> asyncpg.Record | None:
+    async def find(self, *values: object) -> R | None:
         """Return the row, or None. Raises Unavailable."""
         if not self._in_flight:
             return (await self._fetch([values])).get(values[-1])
         loop = asyncio.get_running_loop()
-        row: asyncio.Future[asyncpg.Record | None] = loop.create_future()
+        row: asyncio.Future[R | None] = loop.create_future()
         if not self._queued:
             loop.call_soon(self._send_queued)
         self._queued.append((values, row))
@@ -70,8 +69,8 @@ class BatchedLookups:
             if not row.done():
                 row.set_exception(_copy_error(error))
 
-    async def _fetch(self, values: list[tuple[object, ...]]) -> dict[object, asyncpg.Record]:
-        async def query(session: Session) -> Rows:
+    async def _fetch(self, values: list[tuple[object, ...]]) -> dict[object, R]:
+        async def query(session: Session) -> list[R]:
             if len(values) == 1:
                 return await session.fetch(self._statement, *values[0])
             return await session.fetch_many(self._statement, values)

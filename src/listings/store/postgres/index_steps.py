@@ -4,18 +4,21 @@ from time import monotonic
 
 from listings.domain.market import IndexResult
 from listings.store.market import stamps
-from listings.store.postgres.pool import Rows, Session
+from listings.store.postgres.pool import Session
 from listings.store.postgres.transactions import Transactions
+from listings.store.query import Query
 from listings.store.scripts.script import ScriptedStore
 
 _PENDING = "marketed <> CAST(disabled_at IS NULL AS integer)"
-HAS_WORK = f"""
+HAS_WORK = Query[tuple[bool]](f"""
 SELECT EXISTS (SELECT 1 FROM listings WHERE market_version <> version LIMIT 1)
     OR EXISTS (SELECT 1 FROM accounts WHERE {_PENDING} LIMIT 1)
-"""
+""")
 """Citus rejects subqueries without columns, and collects all rows of subqueries without a limit."""
 
-NEXT_ACCOUNT = f"SELECT id, disabled_at IS NULL FROM accounts WHERE {_PENDING} ORDER BY id LIMIT 1"
+NEXT_ACCOUNT = Query[tuple[int, bool]](
+    f"SELECT id, disabled_at IS NULL FROM accounts WHERE {_PENDING} ORDER BY id LIMIT 1"
+)
 
 
 class PostgresIndexStore(Transactions, ScriptedStore):
@@ -28,12 +31,11 @@ class PostgresIndexStore(Transactions, ScriptedStore):
         return IndexResult(0)  # an account is indexed by the write that makes it large
 
     async def stamp_market(self, count: int, holder: bytes, now: float) -> IndexResult:
-        async def has_work(session: Session) -> Rows:
-            leased = await session.fetch(stamps.IS_LEASED_BY_OTHER, holder, int(now))
-            return [] if leased[0][0] else await session.fetch(HAS_WORK)
+        async def has_work(session: Session) -> bool:
+            (is_leased,) = await session.fetch_one(stamps.IS_LEASED_BY_OTHER, holder, int(now))
+            return not is_leased and (await session.fetch_one(HAS_WORK))[0]
 
-        found = await self._use(has_work)
-        if not (found and found[0][0]):
+        if not await self._use(has_work):
             return IndexResult(0)
         contended = self._written_before is not None and self._written > self._written_before
         started = monotonic()

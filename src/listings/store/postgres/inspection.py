@@ -85,7 +85,7 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         differences=differences,
         pending_migrations=pending,
         newest_time=newest,
-        pending_work=Pending(*(await connection.fetch(COUNT_PENDING))[0]) if is_current else None,
+        pending_work=Pending(*(await connection.fetch(str(COUNT_PENDING)))[0]) if is_current else None,
         unsafe_settings=unsafe,
         is_standby=is_standby,
         free_connections=int(free),
@@ -99,9 +99,9 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
 
 async def _find_indexing_error(connection: asyncpg.Connection) -> str | None:
     try:
-        await connection.fetch(HAS_WORK)
-        for account_id, _ in await connection.fetch(NEXT_DIRTY, -1):
-            await connection.fetch(DIRTY_LISTINGS, account_id, 1)
+        await connection.fetch(str(HAS_WORK))
+        for account_id, _ in await connection.fetch(str(NEXT_DIRTY), -1):
+            await connection.fetch(str(DIRTY_LISTINGS), account_id, 1)
     except asyncpg.PostgresError as error:
         return errors.describe(error)
     return None

@@ -24,6 +24,7 @@ from asyncpg.prepared_stmt import PreparedStatement
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.market import build_timeout_error
 from listings.store.postgres import citus, errors
+from listings.store.query import Query, R
 from listings.store.sql import GET_RESTORE_ID
 
 Rows: TypeAlias = list[Any]
@@ -75,12 +76,14 @@ class Session:
         self._deadline: float | None = None  # of `fetch`, by the monotonic clock
         self.sent_at = -1  # the pool's second in which the running statement was sent; -1 if none is running
 
-    async def fetch(self, statement: str, *values: object) -> list[asyncpg.Record]:
+    async def fetch(self, statement: Query[R], *values: object) -> list[R]:
         """Return all rows of a statement."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
         try:
-            return await prepared.fetch(*values, timeout=self._deadline and max(self._deadline - monotonic(), 0.0))
+            timeout = self._deadline and max(self._deadline - monotonic(), 0.0)
+            rows: list[Any] = await prepared.fetch(*values, timeout=timeout)
+            return rows
         finally:
             self.sent_at = -1
 
@@ -95,16 +98,17 @@ class Session:
         finally:
             self._deadline = None
 
-    async def fetch_many(self, statement: str, values: list[tuple[object, ...]]) -> list[asyncpg.Record]:
+    async def fetch_many(self, statement: Query[R], values: list[tuple[object, ...]]) -> list[R]:
         """Run a statement once for each of the values, in one round trip, and return all rows."""
         prepared = self._statements.get(statement) or await self.prepare(statement)
         self.sent_at = self._pool.second
         try:
-            return await prepared.fetchmany(values)
+            rows: list[Any] = await prepared.fetchmany(values)
+            return rows
         finally:
             self.sent_at = -1
 
-    async def fetch_one(self, statement: str, *values: object) -> asyncpg.Record:
+    async def fetch_one(self, statement: Query[R], *values: object) -> R:
         """Return the first row of a statement, which must have one."""
         return (await self.fetch(statement, *values))[0]
 
@@ -137,7 +141,7 @@ class Session:
         name = f"listings_{next(self._numbers)}"
         self.sent_at = self._pool.second
         try:
-            prepared = self._statements[statement] = await self.connection.prepare(statement, name=name)
+            prepared = self._statements[statement] = await self.connection.prepare(str(statement), name=name)
         finally:
             self.sent_at = -1
         return prepared
@@ -402,7 +406,7 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
             if has_citus:
                 await citus.require_coordinator(connection)
             with suppress(asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):  # an older schema, or none yet
-                restore_id = str(await connection.fetchval(GET_RESTORE_ID))
+                restore_id = str(await connection.fetchval(str(GET_RESTORE_ID)))
         _require_supported(connection.get_server_version().major, connection.get_settings().server_encoding)
     except BaseException:
         connection.terminate()

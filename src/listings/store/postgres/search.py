@@ -16,10 +16,11 @@ import msgspec
 from listings.domain import market, tokenizer
 from listings.domain.account_limits import count_bytes
 from listings.domain.listings import MAX_COUNTED, MAX_LIST_BYTES, ROW_BYTES
-from listings.domain.model import MAX_ID, ListingQuery, Revisions
+from listings.domain.model import MAX_ID, Listing, ListingQuery, Revisions
 from listings.store import search_sql
-from listings.store.mapping import Partition
-from listings.store.postgres.pool import Rows, Session
+from listings.store.mapping import ListingRow, Partition
+from listings.store.postgres.pool import Session
+from listings.store.query import Query
 from listings.store.search_sql import Builder, Statement
 from listings.store.sql import IS_INDEXED, LISTING_COLUMNS
 
@@ -48,7 +49,9 @@ _UNINDEXED_STATUS = {
     "inactive": f"CAST(is_active AS integer) = 0 AND {_NOT_DELETED}",
     "deleted": f"NOT ({_NOT_DELETED})",
 }
-_FIND_WORDS = f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_COLLECTED}"
+_FIND_WORDS = Query[tuple[int]](
+    f"SELECT id FROM listing_words WHERE bucket = $1 AND words @> $2 LIMIT {search_sql.MAX_COLLECTED}"
+)
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -69,7 +72,7 @@ def _build_lookups(ids: str, columns: str, conditions: Iterable[str]) -> str:
     return f"SELECT one.* FROM {ids} AS wanted (id) CROSS JOIN LATERAL ({one}) AS one"
 
 
-FETCH_PIECE = _build_lookups("unnest(CAST($2 AS bigint[]))", LISTING_COLUMNS, ())
+FETCH_PIECE = Query[ListingRow](_build_lookups("unnest(CAST($2 AS bigint[]))", LISTING_COLUMNS, ()))
 
 
 def build_merge(statement: str, order: str) -> str:
@@ -97,55 +100,57 @@ class ListingPieces(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-class ListRows(NamedTuple):
-    """The rows of the listings that match a query, None if they are too large, and their count if it counts them.
+class FoundListings(NamedTuple):
+    """The listings that match a query, None if they are too large, and their count if it counts them.
 
-    `revisions` are those of the account when the rows were read, or None if no statement reads both.
+    `revisions` are those of the account when the listings were read, or None if no statement reads both.
     """
 
-    rows: Rows | None
+    listings: list[Listing] | None
     total: int | None = None
     revisions: Revisions | None = None
 
 
-async def find(session: Session, partition: Partition, query: ListingQuery) -> ListRows:
-    """Search. The rows are in the order of the query."""
+async def find(session: Session, partition: Partition, query: ListingQuery) -> FoundListings:
+    """Search. The listings are in the order of the query."""
     adapted = _adapt(query)
     if adapted is None:
-        return ListRows([], 0)
+        return FoundListings([], 0)
     if not query.words and not query.count:
         return await _find(session, partition, adapted)
     await session.execute(SNAPSHOT)
     found = await (_collect if query.words else _find)(session, partition, adapted)
-    total = await count(session, partition, adapted) if query.count and found.rows is not None else None
+    total = await count(session, partition, adapted) if query.count and found.listings is not None else None
     await session.execute("COMMIT")
     return found._replace(total=total)
 
 
-async def _find(session: Session, partition: Partition, query: ListingQuery) -> ListRows:
+async def _find(session: Session, partition: Partition, query: ListingQuery) -> FoundListings:
     plan = await _plan(session, partition, query)
     found, values = plan.build(search_sql.build_size_columns(query))
-    if (await session.fetch_one(replace_fold(build_size(found)), *values))[0] > MAX_LIST_BYTES:
-        return ListRows(None)
+    measured: Query[tuple[int]] = Query(replace_fold(build_size(found)))
+    (size,) = await session.fetch_one(measured, *values)
+    if size > MAX_LIST_BYTES:
+        return FoundListings(None)
     statement, values = plan.build(LISTING_COLUMNS)
-    rows = await session.fetch(replace_fold(add_revisions(statement)), *values)
+    page: Query[tuple[int, int, *ListingRow]] = Query(replace_fold(add_revisions(statement)))
+    rows = await session.fetch(page, *values)
     if not rows:
-        return ListRows([])
-    revisions = Revisions(*rows[0][:2])
-    if rows[0][2] is None:
-        return ListRows([], None, revisions)
-    if measure(rows) > MAX_LIST_BYTES:  # without a snapshot, it may have grown meanwhile
-        return ListRows(None)
-    return ListRows([row[2:] for row in rows], None, revisions)
+        return FoundListings([])
+    revision, edit_revision, *_ = rows[0]
+    listings = [Listing(*columns) for _, _, *columns in rows if columns[0] is not None]
+    if measure(listings) > MAX_LIST_BYTES:  # without a snapshot, it may have grown meanwhile
+        return FoundListings(None)
+    return FoundListings(listings, None, Revisions(revision, edit_revision))
 
 
-def measure(rows: Rows) -> int:
+def measure(listings: Iterable[Listing]) -> int:
     """Return the approximate size of listings in bytes."""
-    return sum(ROW_BYTES + len(row["title"]) + count_bytes(row["content"]) + len(row["images"]) for row in rows)
+    return sum(ROW_BYTES + len(one.title) + count_bytes(one.content) + len(one.images) for one in listings)
 
 
-async def _collect(session: Session, partition: Partition, query: ListingQuery) -> ListRows:
-    found: Rows = []
+async def _collect(session: Session, partition: Partition, query: ListingQuery) -> FoundListings:
+    found: list[Listing] = []
     pieces = await find_pieces(session, partition, query)
     for ids in pieces.ids:
         found += filter_by_words(await fetch_piece(session, partition, ids), pieces.words)
@@ -153,8 +158,8 @@ async def _collect(session: Session, partition: Partition, query: ListingQuery) 
         if pieces.words and query.limit is not None and len(found) >= query.limit:
             break
         if measure(found) > MAX_LIST_BYTES:
-            return ListRows(None)
-    return ListRows(found[: query.limit])
+            return FoundListings(None)
+    return FoundListings(found[: query.limit])
 
 
 async def count(session: Session, partition: Partition, query: ListingQuery) -> int:
@@ -169,7 +174,9 @@ async def count(session: Session, partition: Partition, query: ListingQuery) -> 
     if not plan.must_scan:
         found, values = plan.build("id")
         with session.limit_time(market.SEARCH_SECONDS) if query.words else nullcontext():
-            return int((await session.fetch_one(build_total(found, search_sql.limit_count(query)), *values))[0])
+            counted: Query[tuple[int]] = Query(build_total(found, search_sql.limit_count(query)))
+            (total,) = await session.fetch_one(counted, *values)
+            return total
     total = 0
     for ids in (await find_pieces(session, partition, every)).ids:
         total += len(filter_by_words(await fetch_piece(session, partition, ids), query.words))
@@ -188,14 +195,15 @@ async def find_pieces(session: Session, partition: Partition, query: ListingQuer
     if plan.must_scan:
         adapted = msgspec.structs.replace(adapted, words=(), limit=None)
     found, values = plan.build(search_sql.build_size_columns(adapted))
-    rows = await session.fetch(replace_fold(search_sql.build_pieces(found, adapted, "array_agg")), *values)
+    pieces: Query[tuple[list[int]]] = Query(replace_fold(search_sql.build_pieces(found, adapted, "array_agg")))
+    rows = await session.fetch(pieces, *values)
     return ListingPieces([ids for (ids,) in rows], query.words if plan.must_scan else ())
 
 
-async def fetch_piece(session: Session, partition: Partition, ids: list[int]) -> Rows:
-    """Return the rows of a piece, in its order."""
-    rows = {row["id"]: row for row in await session.fetch(FETCH_PIECE, partition[0], ids)}
-    return [rows[listing_id] for listing_id in ids]
+async def fetch_piece(session: Session, partition: Partition, ids: list[int]) -> list[Listing]:
+    """Return the listings of a piece, in its order."""
+    listings = {row[0]: Listing(*row) for row in await session.fetch(FETCH_PIECE, partition[0], ids)}
+    return [listings[listing_id] for listing_id in ids]
 
 
 def _adapt(query: ListingQuery) -> ListingQuery | None:
@@ -239,7 +247,7 @@ async def _find_collect_index(session: Session, partition: Partition, query: Lis
     # An index whose matches are few enough to be sorted.
     for index in search_sql.list_collect_indexes(query):
         statement, values = search_sql.build_count(partition, query, index)
-        (found,) = await session.fetch_one(statement, *values)
+        (found,) = await session.fetch_one(Query[tuple[int]](statement), *values)
         if found < search_sql.MAX_COLLECTED:
             return index
     return search_sql.find_only_index(query)
@@ -253,9 +261,9 @@ def _build_query_words(partition: Partition, query: ListingQuery) -> list[str]:
     return [f"{partition[1]}:{word}" for word in query.words]
 
 
-def filter_by_words(rows: Rows, words: tuple[str, ...]) -> Rows:
-    """Return the rows whose texts have all words."""
-    return [row for row in rows if tokenizer.matches((row["title"], row["content"]), words)] if words else rows
+def filter_by_words(listings: list[Listing], words: tuple[str, ...]) -> list[Listing]:
+    """Return the listings whose texts have all words."""
+    return [one for one in listings if tokenizer.matches((one.title, one.content), words)] if words else listings
 
 
 def add_revisions(found: str) -> str:

@@ -30,15 +30,17 @@ from listings.domain.listings import (
 from listings.domain.model import BUCKETS, Caller, Listing, ListingQuery, Revisions, bucket_of
 from listings.queues import FairQueue
 from listings.store import member_sql, sql
+from listings.store.mapping import ListingRow
 from listings.store.migrations import APPLIED, build_older_schema_problem
 from listings.store.postgres import citus, errors, migrate, writes
 from listings.store.postgres import search as postgres_search
 from listings.store.postgres.batched_lookups import BatchedLookups
 from listings.store.postgres.index_steps import PostgresIndexStore
-from listings.store.postgres.pool import Pool, PoolLimits, Rows, Session
+from listings.store.postgres.pool import Pool, PoolLimits, Session
 from listings.store.postgres.search import build_merge
 from listings.store.postgres.transactions import MAX_ATTEMPTS, log_cause, retrieve_exception
 from listings.store.postgres.writes import PostgresEngine, WriteOptions
+from listings.store.query import Query, R, Row
 from listings.store.scripts.script import Script
 from listings.store.store import Store
 
@@ -52,18 +54,22 @@ _SESSIONS_FOR_READS = 2
 _MAX_CACHED = 10_000  # callers, and accounts whose listings are indexed
 _UNDEFINED_TABLE = "42P01"
 _SIZE = f"{sql.TEXT_BYTES} + {ROW_BYTES}"
-_STATUS = f"SELECT version, name, checksum, pg_is_in_recovery(), {citus.IS_INSTALLED} FROM ({APPLIED}) AS applied"
-_READ_LISTING = "SELECT title FROM listings ORDER BY bucket, id LIMIT 1"
+_STATUS = Query[tuple[int, str, str, bool, bool]](
+    f"SELECT version, name, checksum, pg_is_in_recovery(), {citus.IS_INSTALLED} FROM ({APPLIED}) AS applied"
+)
+_READ_LISTING = Query[tuple[str]]("SELECT title FROM listings ORDER BY bucket, id LIMIT 1")
 
-GET_REVISIONS = "SELECT account_id, revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
-PAGE_LISTINGS = f"""
+GET_REVISIONS = Query[tuple[int, int, int]](
+    "SELECT account_id, revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2"
+)
+PAGE_LISTINGS = Query[ListingRow](f"""
 SELECT {sql.LISTING_COLUMNS} FROM (
     SELECT *, sum({_SIZE}) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size_before
     FROM ({build_merge(sql.PAGE_LISTINGS, "ORDER BY id LIMIT $4")}) AS page) AS measured
 WHERE COALESCE(size_before, 0) < {MAX_LIST_BYTES}
 ORDER BY id
-"""
-LIST_LISTINGS = f"""
+""")
+LIST_LISTINGS = Query[tuple[int, int, int, *ListingRow]](f"""
 SELECT size, state.*, found.*
 FROM (SELECT revision, edit_revision FROM account_state WHERE bucket = $1 AND account_id = $2) AS state
 CROSS JOIN LATERAL (
@@ -72,14 +78,14 @@ CROSS JOIN LATERAL (
         WHERE bucket = $1 AND account_id = $2 AND is_active AND deleted_at IS NULL
         ORDER BY id DESC LIMIT {MAX_LIST_BYTES // ROW_BYTES + 1}) AS few) AS measured (size)
 LEFT JOIN LATERAL (SELECT * FROM ({sql.LIST_LISTINGS}) AS listed WHERE size <= {MAX_LIST_BYTES}) AS found ON TRUE
-"""
-PAGE_CREATIONS = build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4")
-PAGE_EVENTS = build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5")
-LIST_EDIT_REVISIONS = f"""
+""")
+PAGE_CREATIONS = Query[Row](build_merge(member_sql.PAGE_CREATIONS, "ORDER BY id DESC LIMIT $4"))
+PAGE_EVENTS = Query[Row](build_merge(member_sql.PAGE_EVENTS, "ORDER BY revision DESC, number DESC LIMIT $5"))
+LIST_EDIT_REVISIONS = Query[tuple[int, int]](f"""
 SELECT account_id, edit_revision FROM unnest(CAST($1 AS bigint[])) AS wanted (id)
 JOIN account_state ON bucket = CAST(wanted.id % {BUCKETS} AS smallint) AND account_id = wanted.id
-"""
-SEARCHES = {
+""")
+SEARCHES: Mapping[str, Query[Any]] = {
     sql.PAGE_LISTINGS: PAGE_LISTINGS,
     member_sql.PAGE_CREATIONS: PAGE_CREATIONS,
     member_sql.PAGE_EVENTS: PAGE_EVENTS,
@@ -93,7 +99,7 @@ In others, the planner may sort all rows of a table for a page.
 class PostgresStore(PostgresIndexStore, Store):
     """Implements `listings.store.store.Store` on a database that is migrated by `postgres.migrate.migrate`."""
 
-    database_bytes_statement = "SELECT pg_database_size(current_database())"
+    database_bytes_statement = Query[tuple[int]]("SELECT pg_database_size(current_database())")
 
     def __init__(
         self,
@@ -166,10 +172,11 @@ class PostgresStore(PostgresIndexStore, Store):
             if errors.get_sqlstate(error.__cause__ or error) == _UNDEFINED_TABLE:
                 raise build_older_schema_problem() from error
             raise
-        migrate.require_current([row[:3] for row in rows])
-        if rows[0][3]:
+        migrate.require_current([(version, name, checksum) for version, name, checksum, *_ in rows])
+        *_, is_standby, has_citus = rows[0]
+        if is_standby:
             raise Unavailable("The database is a standby, which rejects writes")
-        if not rows[0][4]:  # with Citus, it would read all shards, also those of an unavailable node
+        if not has_citus:  # with Citus, it would read all shards, also those of an unavailable node
             await self._read(_READ_LISTING)
         if monotonic() < self._failed_until:
             raise Unavailable("The database fails to confirm writes")
@@ -196,12 +203,11 @@ class PostgresStore(PostgresIndexStore, Store):
         rows = await self._read(LIST_LISTINGS, bucket, account_id)
         if not rows:
             return ListResult([])
-        size, *revisions, first_id = rows[0][:4]
+        size, revision, edit_revision, *_ = rows[0]
         if size > MAX_LIST_BYTES:
             raise LargeListError
-        return ListResult(
-            [Listing(*row[3:]) for row in rows] if first_id is not None else [], None, Revisions(*revisions)
-        )
+        listings = [Listing(*columns) for _, _, _, *columns in rows if columns[0] is not None]
+        return ListResult(listings, None, Revisions(revision, edit_revision))
 
     async def get_listing(self, listing_id: int) -> Listing | None:
         row = await self._listings.find(bucket_of(listing_id), listing_id)
@@ -217,12 +223,10 @@ class PostgresStore(PostgresIndexStore, Store):
     async def find_listings(self, bucket: int, account_id: int, query: ListingQuery) -> ListResult:
         partition = (bucket, account_id)
         async with self._count_slots.acquire(account_id) if query.words and query.count else nullcontext():
-            rows, total, revisions = await self._use(
-                lambda session: postgres_search.find(session, partition, query), searching=True
-            )
-        if rows is None:
+            found = await self._use(lambda session: postgres_search.find(session, partition, query), searching=True)
+        if found.listings is None:
             raise LargeListError
-        return ListResult([Listing(*row) for row in rows], total, revisions)
+        return ListResult(found.listings, found.total, found.revisions)
 
     @asynccontextmanager
     async def read_listings(self, bucket: int, account_id: int, query: ListingQuery) -> AsyncIterator[ListStream]:
@@ -233,7 +237,7 @@ class PostgresStore(PostgresIndexStore, Store):
             pieces = await postgres_search.find_pieces(session, partition, query)
             total = await postgres_search.count(session, partition, query) if query.count else None
             states = await session.fetch(GET_REVISIONS, *partition)
-            revisions = Revisions(*states[0][1:]) if states else None
+            revisions = next((Revisions(*state) for _, *state in states), None)
             yield ListStream(self._read_pieces(session, partition, pieces), total, revisions)
         except BaseException as error:
             await self._give_back(session, keep=isinstance(error, Exception) and not errors.is_stale(error))
@@ -247,8 +251,8 @@ class PostgresStore(PostgresIndexStore, Store):
     ) -> Pieces:
         for ids in pieces.ids:
             async with self._piece_lock:
-                rows = await postgres_search.fetch_piece(session, partition, ids)
-                listings = [Listing(*row) for row in postgres_search.filter_by_words(rows, pieces.words)]
+                found = await postgres_search.fetch_piece(session, partition, ids)
+                listings = postgres_search.filter_by_words(found, pieces.words)
                 await asyncio.sleep(0)
             yield listings
 
@@ -318,7 +322,7 @@ class PostgresStore(PostgresIndexStore, Store):
         task.add_done_callback(retrieve_exception)
         return await asyncio.shield(task)
 
-    async def _fetch(self, statement: str, *values: object) -> Rows:
+    async def _fetch(self, statement: Query[R], *values: object) -> list[R]:
         search = SEARCHES.get(statement)
         if search is not None:
             return await self._use(lambda session: session.fetch(search, *values), searching=True)

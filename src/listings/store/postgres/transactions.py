@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store.postgres import errors
-from listings.store.postgres.pool import NoSessionError, Pool, Rows, Session
+from listings.store.postgres.pool import NoSessionError, Pool, Session
+from listings.store.query import Query, R
 
 T = TypeVar("T")
 Operation: TypeAlias = Callable[[Session], Awaitable[T]]
@@ -30,7 +31,7 @@ class Transactions:
         self._written = 0  # finished transactions
         self._failed_until = 0.0  # by the monotonic clock; 0 after a write that succeeded
 
-    async def _read(self, statement: str, *values: object) -> Rows:
+    async def _read(self, statement: Query[R], *values: object) -> list[R]:
         pool = self._pool
         session = pool.acquire_idle() or await pool.acquire()
         try:

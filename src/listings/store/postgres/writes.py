@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import astuple
 
@@ -12,9 +12,10 @@ from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.model import Listing, NewListing, bucket_of
 from listings.store import change_sql, search_sql, sql
-from listings.store.mapping import Partition, Row
+from listings.store.mapping import ListingRow, Partition
 from listings.store.postgres.pool import Session
 from listings.store.postgres.search import build_account_words, build_merge
+from listings.store.query import Command, Query, R, Row
 from listings.store.scripts import listings
 from listings.store.scripts.engine import Engine, ListingText, SingleEdit
 from listings.store.scripts.script import Transaction
@@ -32,42 +33,47 @@ _CREATE_PARAMETERS = (
     ),
     *("moment", "new_words", "claim_key", "claim_digest", "claim_moment", "claim_oldest", "of_author"),
 )
-CREATE = f"""
+CREATE = Query[tuple[int | None, bytes | None, str]](f"""
 SELECT listing_id, earlier_digest, earlier_result FROM create_listing(
     {", ".join(f"{name} => ${number}" for number, name in enumerate(_CREATE_PARAMETERS, 1))})
-"""
+""")
 _LOCK_CLAUSE = " FOR NO KEY UPDATE"
-_LOCK_COUNTER = "SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE"
+_LOCK_COUNTER = Query[tuple[int]]("SELECT last FROM listing_ids WHERE bucket = $1 FOR UPDATE")
 _LONG_STEP_SECONDS = 0.0003
 _PAUSE_RATIO = 4  # of a pause to the long step before it
 _MAX_INDEXED = 50  # listings whose words are in memory at a time
 _MAX_SHORT_CHARACTERS = 10_000  # to split into words on the event loop, which takes 1 ms; others are split in a thread
 _MAX_LOCKED_BYTES = 1024 * 1024  # of the texts that are returned together
-_LOCK_AND_READ_LISTINGS = f"""
+_LOCK_AND_READ_LISTINGS = Query[ListingRow](f"""
 WITH locked AS MATERIALIZED (
     SELECT {sql.LISTING_COLUMNS} FROM listings
     WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
     ORDER BY bucket, id FOR UPDATE)
 SELECT {sql.LISTING_COLUMNS} FROM locked
 WHERE (SELECT sum({sql.TEXT_BYTES}) FROM locked) <= {_MAX_LOCKED_BYTES}
-"""
-_LOCK_LISTINGS = """
+""")
+_LOCK_LISTINGS = Query[tuple[int]]("""
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)
 ORDER BY bucket, id FOR UPDATE
-"""
-_FIND_EXTERNAL_IDS = sql.FIND_EXTERNAL_ID.replace("external_id = $3", "external_id = ANY($3)")
-_LOCK_ALL_LISTINGS = """
+""")
+_FIND_EXTERNAL_IDS = Query[tuple[int, str]](sql.FIND_EXTERNAL_ID.replace("external_id = $3", "external_id = ANY($3)"))
+_LOCK_ALL_LISTINGS = Query[tuple[int]]("""
 SELECT id FROM listings WHERE bucket = $1 AND account_id = $2
 ORDER BY bucket, id FOR UPDATE
-"""
-_GET_TEXTS = "SELECT id, title, content FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)"
-_GET_STATE = "SELECT listings, indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
-_RECORD_EDIT = "SELECT record_edit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"  # one round trip
-_REMOVE_WORDS = "DELETE FROM listing_words WHERE bucket = $1 AND id = ANY($2)"
-_SET_WORDS = """
+""")
+_GET_TEXTS = Query[ListingText](
+    "SELECT id, title, content FROM listings WHERE bucket = $1 AND account_id = $2 AND id = ANY($3)"
+)
+_GET_STATE = Query[tuple[int, bool]](
+    "SELECT listings, indexed FROM account_state WHERE bucket = $1 AND account_id = $2"
+)
+# In one round trip.
+_RECORD_EDIT = Query[tuple[None]]("SELECT record_edit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)")
+_REMOVE_WORDS = Command("DELETE FROM listing_words WHERE bucket = $1 AND id = ANY($2)")
+_SET_WORDS = Command("""
 INSERT INTO listing_words (bucket, id, words) VALUES ($1, $2, $3)
 ON CONFLICT (bucket, id) DO UPDATE SET words = excluded.words
-"""
+""")
 
 
 class WriteOptions(NamedTuple):
@@ -137,7 +143,7 @@ class PostgresEngine:
 class PostgresTransaction(Transaction):
     """Runs statements in the transaction of a session."""
 
-    page_creates = build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4")
+    page_creates = Query[change_sql.CreatedRow](build_merge(change_sql.PAGE_CREATES, "ORDER BY id LIMIT $4"))
 
     def __init__(self, session: Session, *, is_urgent: bool = True) -> None:
         """Unless it `is_urgent`, each long step of the script is followed by a pause."""
@@ -145,13 +151,13 @@ class PostgresTransaction(Transaction):
         self._is_urgent = is_urgent
         self._began = perf_counter()
 
-    async def fetch(self, statement: str, values: Row, *, locks: bool = False) -> list[Any]:
+    async def fetch(self, statement: Query[R], values: Row, *, locks: bool = False) -> list[R]:
         await self._pause()
-        rows = await self._session.fetch(statement + _LOCK_CLAUSE if locks else statement, *values)
+        rows = await self._session.fetch(Query(statement + _LOCK_CLAUSE) if locks else statement, *values)
         self._began = perf_counter()
         return rows
 
-    async def fetch_many(self, statement: str, many: Iterable[Row], at_once: str = "") -> list[Any]:
+    async def fetch_many(self, statement: Query[R], many: Iterable[Row], at_once: Query[R] | None = None) -> list[R]:
         await self._pause()
         rows = many if isinstance(many, list) else await asyncio.to_thread(list, many)
         if len(rows) > 1 and at_once:

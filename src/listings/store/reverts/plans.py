@@ -1,7 +1,8 @@
 """Plan the writes of a revert, a step at a time. The scripts only read."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from listings.domain import timestamps
@@ -30,6 +31,7 @@ from listings.store import sql
 from listings.store.change_reads import build_values
 from listings.store.mapping import AccountState, Partition, build_listing
 from listings.store.reverts import sql as revert_sql
+from listings.store.scripts.engine import Engine
 from listings.store.scripts.script import Transaction
 
 _MAX_EDITS = 2_000  # per listing
@@ -52,12 +54,6 @@ class Plans(NamedTuple):
     done: int
     growth: AccountSize
     edit_revision: int
-
-
-def build_scope(columns: Sequence[Any]) -> RevertScope:
-    """Return the scope in the columns of a revert."""
-    kind, subject, first, last, since, until, overwrite = columns
-    return RevertScope(kind, subject, first, last, since, until, overwrite == 1)
 
 
 class _Link(NamedTuple):
@@ -86,7 +82,7 @@ class Planner:
     tx: Transaction
     partition: Partition
     scope: RevertScope
-    limits: AccountLimits
+    engine: Engine
     now: int
     key: RevertKey | None = None
     group_id: int | None = None
@@ -98,18 +94,18 @@ class Planner:
     _holders: dict[str, int] = field(default_factory=dict, init=False)
     _keep: set[int] = field(default_factory=set, init=False)  # other holders, which keep their external ids
 
-    async def plan_step(
-        self, step: RevertStep, lock: Callable[[Sequence[int]], Awaitable[None]] | None = None
-    ) -> Plans:
-        """Plan a step, after its listings and the account are locked with `lock`, if it is to be written.
+    async def plan_step(self, step: RevertStep, *, locks: bool = True) -> Plans:
+        """Plan a step. Unless it is for a preview, lock its listings and the account.
 
         It ends early if it has too many long texts, or listings that pass on external ids. Raises HoldersChangedError.
         """
         self._start = step.start
         chains, ahead = await self._follow([one.listing_id for one in step.candidates])
-        keep = None if lock is None else self._keep
-        if lock is not None:
-            await lock(sorted({*ahead, *(one for chain in chains for one in chain)}))
+        keep = self._keep if locks else None
+        if locks:
+            ids = sorted({*ahead, *(one for chain in chains for one in chain)})
+            await self.engine.lock_listings(self.tx, self.partition, ids)
+            await self.tx.fetch(sql.GET_ACCOUNT_SIZE, self.partition, locks=True)
         planned: list[RevertPlan] = []
         done = size = 0
         for start in range(0, len(chains), _CHUNK):
@@ -122,15 +118,14 @@ class Planner:
                     return await self._resolve(planned, done, keep)
                 planned += own
                 done += 1
-        freed = await self._plan(ahead)
-        planned += [one.free_external_id(self.now) for one in freed.values()]
+        planned += [one.free_external_id(self.now) for one in (await self._plan(ahead)).values()]
         return await self._resolve(planned, done, keep)
 
     async def _follow(self, ids: Sequence[int]) -> tuple[list[list[int]], list[int]]:
         # Returns the first listings, each with those that must pass on their external ids to it. If the first chain is
         # too long, it returns a part of it, and the next listing, which only loses its external id.
         wanted = [(self.partition[0], one, self.scope.first) for one in ids]
-        rows = await self.tx.fetch_many(revert_sql.MAY_CLAIM, wanted, revert_sql.MAY_CLAIM_OF_LISTINGS)
+        rows = await self.tx.fetch_each(revert_sql.MAY_CLAIM, wanted)
         await self._explore([listing_id for (listing_id,) in rows])
         chains: list[list[int]] = []
         taken: set[int] = set()
@@ -186,8 +181,7 @@ class Planner:
         for start in range(0, len(ids), _CHUNK):
             chunk = [one for one in ids[start : start + _CHUNK] if one not in self.preview.handled]
             wanted = [] if self.key is None else [(*self.key, one) for one in chunk]
-            statements = revert_sql.LIST_CONFLICTS_OF_LISTING, revert_sql.LIST_CONFLICTS_OF_LISTINGS
-            conflicts = dict(await self.tx.fetch_many(statements[0], wanted, statements[1]))
+            conflicts = dict(await self.tx.fetch_each(revert_sql.LIST_CONFLICTS_OF_LISTING, wanted))
             cases = await self._read_listings(chunk) if chunk else []
             values = await self._read_values(cases)
             for case in cases:
@@ -214,7 +208,7 @@ class Planner:
 
     async def _read_listings(self, ids: Sequence[int]) -> list[_EditedListing]:
         keys = [(self.partition[0], one) for one in ids]
-        rows = await self.tx.fetch_many(revert_sql.GET_CREATED_LISTING, keys, revert_sql.GET_CREATED_LISTINGS)
+        rows = await self.tx.fetch_each(revert_sql.GET_CREATED_LISTING, keys)
         edits, firsts = await self._read_edits(ids)
         scopes = [self.scope, *(edit.undoes for found in edits.values() for edit in found if edit.undoes)]
         are_grouped = any(scope.kind == "group" for scope in scopes)  # then a single create may have a row, too
@@ -225,7 +219,7 @@ class Planner:
         }
         wanted = [(*self.partition, one) for one in sorted(batches)]
         heads = await self.tx.fetch_many(revert_sql.GET_SET_HEAD, wanted)
-        sources = {edit_revision: ChangeSource(edit_revision, *source) for edit_revision, *source in heads}
+        sources = {one.edit_revision: one for one in starmap(ChangeSource, heads)}
         cases = []
         for *columns, author, edit_revision in rows:
             listing = build_listing(columns)
@@ -233,8 +227,9 @@ class Planner:
             found = [one for one in all_edits if not (one.undoes and one.source.group_id == self.group_id)]
             has_own = len(found) < len(all_edits)
             if edit_revision is not None and edit_revision >= firsts[listing.id] and len(found) <= _MAX_EDITS:
-                source = sources.get(edit_revision)
-                if source is None:
+                if author is None or edit_revision in sources:
+                    source = sources[edit_revision]
+                else:
                     moment = timestamps.parse_timestamp(listing.created_at)
                     source = ChangeSource(edit_revision, moment, author, "created")
                 found.append(Edit(source, 0, CREATION_FIELDS, is_creation=True))
@@ -243,36 +238,27 @@ class Planner:
         return cases
 
     async def _read_values(self, cases: Sequence[_EditedListing]) -> dict[EditKey, ListingChange]:
-        # Those from before the edits that the plans need. Short ones were read with the edits.
+        # Those from before the edits that the plans need.
         needed = set[EditKey]().union(*(list_needed(case.fields) for case in cases))
-        values = {
-            edit.key: build_values(edit.fields, edit.detail)[0]
-            for case in cases
-            for edit in case.edits
-            if edit.key in needed and edit.detail is not None
-        }
-        wanted = [(*self.partition, *key) for key in sorted(needed - values.keys())]
-        for *key, fields, detail in await self.tx.fetch_many(revert_sql.GET_EDIT_VALUES, wanted):
-            values[key[0], key[1]] = build_values(fields.split(","), detail)[0]
-        return values
+        rows = await self.tx.fetch_each(revert_sql.GET_EDIT_VALUES, [(*self.partition, *key) for key in sorted(needed)])
+        return {(first, number): build_values(fields.split(","), detail)[0] for first, number, fields, detail in rows}
 
     async def _read_edits(self, ids: Sequence[int]) -> tuple[dict[int, list[Edit]], dict[int, int]]:
         # Returns the edits of listings in the scope and later, newest first, and the first change set read. If an
         # earlier revert is among them, all that it undid is read, too.
-        scope = self.scope
-        if scope.kind == "revert":
-            await self._read_scopes({scope.subject})
-        firsts, wanted = dict.fromkeys(ids, self._find_first(scope)), list(ids)
+        if self.scope.kind == "revert":
+            await self._read_scopes({self.scope.subject})
+        firsts, wanted = dict.fromkeys(ids, self._find_first(self.scope)), list(ids)
         found: dict[int, list[Edit]] = {}
         while wanted:
             keys = [(self.partition[0], one, firsts[one], _MAX_EDITS + 1) for one in wanted]
-            rows = await self.tx.fetch_many(revert_sql.LIST_EDITS, keys, revert_sql.LIST_EDITS_OF_LISTINGS)
-            await self._read_scopes({group_id for _, _, _, _, kind, group_id, *_ in rows if kind == "reverted"})
+            rows = await self.tx.fetch_each(revert_sql.LIST_EDITS, keys)
+            await self._read_scopes({group for _, _, _, _, kind, group, *_ in rows if kind == "reverted" and group})
             found |= {one: [] for one in wanted}
-            for listing_id, *columns, number, fields, size, detail in rows:
-                source = ChangeSource(*columns)
-                undoes = self._scopes.get(source.group_id) if source.kind == "reverted" else None
-                found[listing_id].append(Edit(source, number, fields.split(","), size, detail, undoes=undoes))
+            for listing_id, edit_revision, moment, actor, kind, group, number, fields, size in rows:
+                source = ChangeSource(edit_revision, moment, actor, kind, group)
+                undoes = self._scopes.get(group) if kind == "reverted" else None
+                found[listing_id].append(Edit(source, number, fields.split(","), size, undoes=undoes))
             lower = {
                 one: min((self._find_first(edit.undoes) for edit in found[one] if edit.undoes), default=firsts[one])
                 for one in wanted
@@ -286,7 +272,7 @@ class Planner:
         while groups := groups - self._scopes.keys():
             wanted = [(*self.partition, one) for one in sorted(groups)]
             heads = await self.tx.fetch_many(revert_sql.GET_SCOPE_OF_GROUP, wanted)
-            found = {group_id: build_scope(columns) for group_id, *columns in heads}
+            found = {row[0]: RevertScope(*row[1:]) for row in heads}
             self._scopes |= found
             groups = {one.subject for one in found.values() if one.kind == "revert"}
 
@@ -307,14 +293,14 @@ class Planner:
     async def _resolve(self, planned: Sequence[RevertPlan], done: int, keep: set[int] | None) -> Plans:
         # Leaves out changes that would clash with other listings' external ids, or exceed the account's limits.
         # Listings that take no external id come first, since they may make room.
-        ordered = sorted(planned, key=lambda one: one.claimed is not None)
-        holders = await self._find_holders({one.claimed for one in ordered if one.claimed is not None})
+        holders = await self._find_holders({one.claimed for one in planned if one.claimed is not None})
         if keep is not None and not keep.issuperset(set(holders.values()) - {one.listing.id for one in planned}):
             raise HoldersChangedError
         state = await self.tx.get(AccountState, sql.GET_ACCOUNT_SIZE, self.partition)
-        limits = self.limits.override((state.max_listings, state.max_text_bytes))
+        limits = self.engine.limits.override((state.max_listings, state.max_text_bytes))
         size = state.size.add(self.preview.growth)
-        resolved, growth = _check_plans(ordered, holders, size, limits, self.now)
+        ordered, growth = list[RevertPlan](), NO_GROWTH
+        resolved = sorted(planned, key=lambda one: one.claimed is not None)
         while resolved != ordered:  # a listing that is left out keeps the external id that another one takes
             ordered = resolved
             resolved, growth = _check_plans(ordered, holders, size, limits, self.now)

@@ -1,7 +1,6 @@
 """Find the change sets that a revert undoes, and the listings that they change. The scripts only read."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from listings.domain import timestamps
 from listings.domain.changes import GroupOfChanges
@@ -17,8 +16,10 @@ from listings.domain.reverts import (
 )
 from listings.store import change_groups, change_sql
 from listings.store.change_reads import find_last_row_before, find_single_creates, list_used, require_time
-from listings.store.mapping import ChangeState, Partition, Row
+from listings.store.change_sql import Span
+from listings.store.mapping import ChangeState, Partition
 from listings.store.reverts import sql as revert_sql
+from listings.store.reverts.sql import ScannedRow
 from listings.store.scripts.changes import MARKER_INTERVAL, decode_ids
 from listings.store.scripts.script import Transaction
 
@@ -54,30 +55,29 @@ async def find_scope(tx: Transaction, partition: Partition, request: RevertReque
         group_kind = "import" if kind == "import" else "bulk"
         group = await _find_group(tx, partition, group_kind, int(str(subject).removeprefix("#")), purged, lost)
     if group is None:
-        raise Problem(
-            "change_not_found", f"There is no {kind} with the {'name' if kind == 'group' else 'id'} {subject}"
-        )
+        name = "name" if kind == "group" else "id"
+        raise Problem("change_not_found", f"There is no {kind} with the {name} {subject}")
     require_retained(group.id, purged, lost)
-    scope = RevertScope(kind, group.id, group.id, group.last_id, overwrite=overwrite)
-    return scope, (group.started_at, group.ended_at)
+    times = (group.started_at, group.ended_at)
+    return RevertScope(kind, group.id, group.id, group.last_id, overwrite=overwrite), times
 
 
 async def _find_group(
-    tx: Transaction, partition: Partition, kind: str, group_id: int, purged: int, lost: Sequence[Row]
+    tx: Transaction, partition: Partition, kind: str, group_id: int, purged: int, lost: Sequence[Span]
 ) -> GroupOfChanges | None:
     require_retained(group_id, purged, lost)
     group = await tx.find(GroupOfChanges, change_groups.GET_GROUP, (*partition, group_id))
     return group if group is not None and group.kind == kind else None
 
 
-def require_retained(subject: int, purged: int, lost: Sequence[Row]) -> None:
+def require_retained(subject: int, purged: int, lost: Sequence[Span]) -> None:
     """Raise Problem("changes_gone") if a change set was deleted. `lost`: the first and the last of ids without one."""
     if subject <= purged or not list_used(subject, subject, lost):
         raise Problem("changes_gone", f"Change set {subject} is no longer stored, so it can't be reverted")
 
 
 async def _find_key_scope(
-    tx: Transaction, partition: Partition, request: RevertRequest, last: int, purged: int, lost: Sequence[Row]
+    tx: Transaction, partition: Partition, request: RevertRequest, last: int, purged: int, lost: Sequence[Span]
 ) -> RevertScope:
     kind, subject, since, until, overwrite = request
     before = await find_last_row_before(tx, partition, last, since - _CLOCK_SECONDS)
@@ -104,22 +104,21 @@ async def scan(tx: Transaction, partition: Partition, scope: RevertScope, start:
     low = max(first, low)
     rows, low = await _read_whole_sets(tx, partition, scope, high, low)
     found: list[Candidate] = []
-    created: dict[int, Any] = {}
-    for edit_revision, number, listing_id, serials, *source, is_newest in rows:
+    created: dict[int, int] = {}
+    for edit_revision, number, listing_id, serials, moment, actor, kind, group_id, is_newest in rows:
         if is_newest and listing_id:
             found.append(Candidate(RevertPosition(edit_revision, number), listing_id))
-        if not (number or listing_id) and scope.includes(ChangeSource(edit_revision, *source)):
-            created |= dict.fromkeys(decode_ids(serials, partition[0]), edit_revision)
+        source = ChangeSource(edit_revision, moment, actor, kind, group_id)
+        if not (number or listing_id) and scope.includes(source):
+            created |= dict.fromkeys(decode_ids(serials or "[]", partition[0]), edit_revision)
     stored = {edit_revision for edit_revision, *_ in rows}
     gaps = [number for number in list_used(low, high, lost) if number not in stored]
     if gaps and scope.kind in {"change", "key"}:
-        creates = await find_single_creates(tx, partition, gaps, state.purged_serial)
-        for listing_id, author, edit_revision, _ in creates:
-            if scope.kind == "change" or author == scope.subject:
-                created[listing_id] = edit_revision
+        for one in await find_single_creates(tx, partition, gaps, state.purged_serial):
+            if scope.kind == "change" or one.author == scope.subject:
+                created[one.listing_id] = one.edit_revision
     wanted = [(partition[0], *one, scope.last, scope.subject, scope.since, scope.until) for one in created.items()]
-    statements = revert_sql.FIND_NEWER[scope.kind], revert_sql.FIND_NEWER_OF_LISTINGS[scope.kind]
-    newer = {one for (one,) in await tx.fetch_many(statements[0], wanted, statements[1])}
+    newer = {one for (one,) in await tx.fetch_each(revert_sql.FIND_NEWER[scope.kind], wanted)}
     found += [Candidate(RevertPosition(created[one], -one), one) for one in created.keys() - newer]
     rest = [one for one in sorted(found, reverse=True) if one.position < start]
     return RevertStep(start, rest, RevertPosition(low - 1), low <= first)
@@ -127,7 +126,7 @@ async def scan(tx: Transaction, partition: Partition, scope: RevertScope, start:
 
 async def _read_whole_sets(
     tx: Transaction, partition: Partition, scope: RevertScope, high: int, low: int
-) -> tuple[list[Row], int]:
+) -> tuple[list[ScannedRow], int]:
     # Returns the rows from `low` to `high`, or of the last sets, and the oldest of these sets.
     limit = _MAX_ROWS
     while True:

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import astuple, replace
 
-from listings.domain.accounts import require_enabled
 from listings.domain.errors import Problem, Unavailable
 from listings.domain.history import Actor
 from listings.domain.listings import IdempotencyRecord
-from listings.domain.model import Account
 from listings.domain.reverts import (
     MAX_STEP_LISTINGS,
     FoundScope,
@@ -30,9 +27,10 @@ from listings.domain.reverts import (
 )
 from listings.store import change_sql, member_sql, sql
 from listings.store.mapping import ChangeState, Partition
+from listings.store.own_account import lock_enabled
 from listings.store.reverts import scan
 from listings.store.reverts import sql as revert_sql
-from listings.store.reverts.plans import HoldersChangedError, Planner, Plans, build_scope
+from listings.store.reverts.plans import HoldersChangedError, Planner, Plans
 from listings.store.scripts import audit, listings
 from listings.store.scripts.bulk import update_many
 from listings.store.scripts.changes import ChangeSet, measure_change
@@ -70,9 +68,9 @@ class ScriptedRevertStore(ScriptedStore):
 
         It ends early if the values are large.
         """
-        limits = self.engine.limits
+        partition, engine = (bucket, account_id), self.engine
         plans = await self._run_reads(
-            lambda tx: Planner(tx, (bucket, account_id), scope, limits, now, preview=preview).plan_step(step)
+            lambda tx: Planner(tx, partition, scope, engine, now, preview=preview).plan_step(step, locks=False)
         )
         preview.add(plans.planned, plans.growth, now)
         return plans.done
@@ -102,20 +100,18 @@ class ScriptedRevertStore(ScriptedStore):
         partition = (bucket, account_id)
 
         async def begin(tx: Transaction) -> Revert | int:
-            await _lock_account(tx, partition)
+            await lock_enabled(tx, account_id)
             if idempotency is not None:
                 await self.engine.lock_counter(tx, bucket)
                 earlier = await listings.find_earlier_result(tx, partition, idempotency)
                 if earlier is not None:
                     return int(earlier)
-            unfinished = await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition)
-            for revert_id, _ in unfinished:
+            for revert_id, _ in await tx.fetch(revert_sql.FIND_UNFINISHED_REVERT, partition):
                 advice = "an account can have only one at a time: try again later"
                 raise Problem("revert_running", f"Revert {revert_id} is still running, and {advice}")
             state = await tx.get(ChangeState, change_sql.GET_EDIT_STATE, partition)
             scan.require_retained(scope.first, state.purged_revision, [])
-            planner = Planner(tx, partition, scope, self.engine.limits, actor.moment)
-            plans = await planner.plan_step(step, partial(self._lock_step, tx, partition))
+            plans = await Planner(tx, partition, scope, self.engine, actor.moment).plan_step(step)
             key = RevertKey(*partition, await tx.get(int, revert_sql.RAISE_LAST_REVERT, partition))
             begun = Revert(key, scope, actor.key_id, actor.moment, step.start, RevertCounts(), None)
             await tx.fetch(revert_sql.ADD_REVERT, (*key, *astuple(scope), actor.key_id, actor.moment, *step.start))
@@ -138,7 +134,7 @@ class ScriptedRevertStore(ScriptedStore):
         """
 
         async def advance(tx: Transaction) -> Revert | None:
-            await _lock_account(tx, key[:2])
+            await lock_enabled(tx, key.account_id)
             leased = await tx.fetch(revert_sql.LEASE_REVERT, (*key, worker, now))
             if not leased:
                 return None
@@ -146,8 +142,7 @@ class ScriptedRevertStore(ScriptedStore):
             revert = _build_revert(*columns)
             if revert.position != step.start:
                 return None
-            planner = Planner(tx, key[:2], revert.scope, self.engine.limits, now, key, revert.group_id)
-            plans = await planner.plan_step(step, partial(self._lock_step, tx, key[:2]))
+            plans = await Planner(tx, key[:2], revert.scope, self.engine, now, key, revert.group_id).plan_step(step)
             return await self._write_step(tx, revert, step, plans, now, revision)
 
         return await self._run_step(advance)
@@ -155,13 +150,13 @@ class ScriptedRevertStore(ScriptedStore):
     async def get_revert(self, key: RevertKey) -> Revert | None:
         return await self._find(_build_revert, revert_sql.GET_REVERT, *key)
 
-    async def list_undone(self, bucket: int, account_id: int, count: int) -> set[tuple[RevertKind, int]]:
-        """Return the kinds and subjects of the scopes that the last `count` reverts have undone without a conflict.
+    async def list_undone(self, bucket: int, account_id: int) -> set[tuple[RevertKind, int]]:
+        """Return the kinds and subjects of the scopes that the last 1,000 reverts have undone without a conflict.
 
         Those whose revert was undone are left out.
         """
         undone: set[tuple[RevertKind, int]] = set()
-        for kind, subject, group_id in await self._fetch(revert_sql.LIST_UNDONE, bucket, account_id, count):
+        for kind, subject, group_id in await self._fetch(revert_sql.LIST_UNDONE, bucket, account_id):
             if ("revert", group_id) not in undone:  # the newer ones come first
                 undone.add((kind, subject))
         return undone
@@ -184,11 +179,6 @@ class ScriptedRevertStore(ScriptedStore):
             with suppress(HoldersChangedError):
                 return await self._run_script(script)
         raise Unavailable("Other writes change the same external ids: try again later")
-
-    async def _lock_step(self, tx: Transaction, partition: Partition, ids: Sequence[int]) -> None:
-        if ids:
-            await self.engine.lock_listings(tx, partition, ids)
-        await tx.fetch(sql.GET_ACCOUNT_SIZE, partition, locks=True)
 
     async def _write_step(
         self, tx: Transaction, revert: Revert, step: RevertStep, plans: Plans, now: int, revision: int
@@ -244,12 +234,7 @@ def _build_revert(*row: Any) -> Revert:  # noqa: ANN401 - REVERT_COLUMNS
     bucket, account_id, revert_id, *scope, actor, started_at = head
     key, position = RevertKey(bucket, account_id, revert_id), RevertPosition(edit_revision, number)
     counts = RevertCounts(reverted, unchanged, conflicts)
-    return Revert(key, build_scope(scope), actor, started_at, position, counts, finished_at, group_id)
-
-
-async def _lock_account(tx: Transaction, partition: Partition) -> None:
-    # So that it is not erased meanwhile.
-    require_enabled(await tx.get(Account, sql.GET_ACCOUNT, (partition[1],), locks=True))
+    return Revert(key, RevertScope(*scope), actor, started_at, position, counts, finished_at, group_id)
 
 
 async def _store_conflicts(tx: Transaction, key: RevertKey, planned: Sequence[RevertPlan], stored: int) -> None:

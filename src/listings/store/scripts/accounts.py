@@ -10,6 +10,7 @@ from listings.domain.mail import ComposeMail, NewMail
 from listings.domain.model import Account, bucket_of
 from listings.store import mail_queue, member_sql, own_account, sql
 from listings.store.inspection import LIST_PLAN_REQUESTS
+from listings.store.mapping import AccountRow
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
@@ -129,8 +130,11 @@ class ScriptedAccountStore(ScriptedStore):
 
     async def list_plan_requests(self) -> list[PlanRequest]:
         """Return the open requests for the plan, oldest first."""
-        rows = await self._fetch(LIST_PLAN_REQUESTS)
-        return [PlanRequest(Account(*account), requested_at) for requested_at, *account in rows]
+        return await self._list(_build_request, LIST_PLAN_REQUESTS)
+
+
+def _build_request(requested_at: int, *account: *AccountRow) -> PlanRequest:
+    return PlanRequest(Account(*account), requested_at)
 
 
 async def add(tx: Transaction, name: str, email: str, plan_expires_at: int | None, created_at: int) -> Account | None:

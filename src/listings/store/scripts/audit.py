@@ -59,7 +59,7 @@ async def record_import(
     if found is not None and (await tx.fetch(member_sql.SET_EVENT_DETAIL, (*partition, found, encode_detail(detail)))):
         return
     revision = (await tx.get(Revisions, sql.GET_REVISIONS, partition)).revision
-    await record_edit(tx, partition, revision, actor, "import", encode_detail(detail), import_id)
+    await record_edit(tx, partition, revision, actor, "import", encode_detail(detail), import_id or 0)
     await tx.fetch(member_sql.SET_IMPORT_REVISION, (*astuple(key), revision))
 
 

@@ -11,7 +11,8 @@ from listings.domain.history import Actor, EventKind, choose_kind
 from listings.domain.imports import ImportKey
 from listings.domain.model import BUCKETS, Listing, ListingChange, Value
 from listings.store import change_groups, change_sql, member_sql, sql
-from listings.store.mapping import Partition, Row
+from listings.store.mapping import Partition
+from listings.store.query import Row
 from listings.store.scripts.script import Transaction
 
 encode = msgspec.json.Encoder().encode
@@ -202,10 +203,11 @@ class ChangeSet:
         # Returns the time of the change set.
         if self._settled is None:
             self._settled = await settle_moment(tx, self._partition, actor.moment, self._last_moment)
-        if self._import_key is not None and self._group_id is None:
-            self._group_id = await self._find_import_id(tx, self._import_key)
-        elif actor.group is not None and self._group_id is None and self.edit_revision is not None:
-            self._group_id = await change_groups.find_id(tx, self._partition, actor.group, self.edit_revision)
+        if self._group_id is None and self.edit_revision is not None:
+            if self._import_key is not None:
+                self._group_id = await _find_import_id(tx, self._import_key, self.edit_revision)
+            elif actor.group is not None:
+                self._group_id = await change_groups.find_id(tx, self._partition, actor.group, self.edit_revision)
         pending, self._pending, self._pending_characters = self._pending, [], 0
         if pending:
             first, self._number = self._number + 1, self._number + len(pending)
@@ -216,13 +218,6 @@ class ChangeSet:
             await tx.fetch_many(change_sql.ADD_CHANGE, rows)
         return self._settled
 
-    async def _find_import_id(self, tx: Transaction, key: ImportKey) -> int:
-        ((_, import_id),) = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
-        if import_id is None:
-            import_id = self.edit_revision
-            await tx.fetch(change_sql.SET_IMPORT_EDIT_REVISION, (*astuple(key), import_id))
-        return int(import_id)
-
     def _build_row(
         self, actor: Actor, number: int, listing_id: int, fields: str, detail: str, last_serial: int = 0
     ) -> Row:
@@ -231,6 +226,14 @@ class ChangeSet:
         self._bytes += measure_change(detail)
         who = (self._settled, actor.key_id, self._kind, self._group_id)
         return (*self._partition, self.edit_revision, number, listing_id, *who, fields, detail, last_serial)
+
+
+async def _find_import_id(tx: Transaction, key: ImportKey, edit_revision: int) -> int:
+    # Which is that of its first change set.
+    ((_, import_id),) = await tx.fetch(member_sql.GET_IMPORT_REVISION, astuple(key))
+    if import_id is None:
+        await tx.fetch(change_sql.SET_IMPORT_EDIT_REVISION, (*astuple(key), edit_revision))
+    return edit_revision if import_id is None else import_id
 
 
 def measure_change(detail: str) -> int:

@@ -131,4 +131,4 @@ class ScriptedHistoryStore(ScriptedStore):
     async def list_payments(self, account_id: int, count: int) -> list[tuple[Payment, int]]:
         """Return the account's latest `count` payments, each with the Unix time of its receipt."""
         rows = await self._fetch(member_sql.LIST_PAYMENTS, account_id, count)
-        return [(Payment(*payment), received_at) for *payment, received_at in rows]
+        return [(Payment(*row[:-1]), row[-1]) for row in rows]

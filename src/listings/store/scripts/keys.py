@@ -48,7 +48,7 @@ class ScriptedKeyStore(ScriptedStore):
     async def list_successors(self, account_id: int) -> dict[int, int]:
         """Map the id of each rotated key to that of its successor, as far as audit events are retained."""
         rows = await self._fetch(sql.LIST_SUCCESSORS, bucket_of(account_id), account_id)
-        return {int(old): int(new) for old, new in rows}
+        return {int(old): new for old, new in rows}
 
     @caller_transaction
     async def rotate_key(

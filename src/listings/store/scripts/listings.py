@@ -12,7 +12,8 @@ from listings.domain.history import Actor, choose_kind
 from listings.domain.listings import AddResult, AddStep, Decide, IdempotencyRecord
 from listings.domain.model import BUCKETS, ImportedListing, Listing, ListingChange, NewListing, Revisions, bucket_of
 from listings.store import change_groups, search_sql, sql
-from listings.store.mapping import AccountState, Partition, Row, build_listing
+from listings.store.mapping import AccountState, Partition, build_listing
+from listings.store.query import Row
 from listings.store.scripts import changes
 from listings.store.scripts.engine import Engine, SingleEdit
 from listings.store.scripts.script import Transaction

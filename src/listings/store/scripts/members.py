@@ -1,7 +1,7 @@
 """The methods of the store for members, and for attempts to sign in."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
 from msgspec.structs import astuple
 
@@ -10,12 +10,15 @@ from listings.domain.mail import NewMail
 from listings.domain.members import AttemptLimit, NewSession, Session, SessionCutoffs
 from listings.domain.model import Account, bucket_of
 from listings.store import change_sql, mail_queue, member_sql, own_account, sql
+from listings.store.mapping import AccountRow
+from listings.store.member_sql import SessionRow
+from listings.store.query import Query
 from listings.store.reverts import sql as revert_sql
 from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
-_SESSION_COLUMNS = len(Session.__struct_fields__)
+_SESSION_COLUMNS: Final = 7
 _NO_HANDLE = ""  # matches no session
 
 
@@ -196,7 +199,7 @@ class ScriptedMemberStore(ScriptedStore):
         await mail_queue.add(tx, notice)
         confirmed = await tx.find(str, own_account.GET_CONFIRMED_EMAIL, (account.id,))
         if is_reset and confirmed != account.email:
-            for key_id, *_ in await tx.fetch(member_sql.LIST_CONSOLE_KEYS, (bucket_of(account.id), account.id, now)):
+            for (key_id,) in await tx.fetch(member_sql.LIST_CONSOLE_KEYS, (bucket_of(account.id), account.id, now)):
                 await tx.fetch(sql.REVOKE_KEY, (now, key_id))
                 await record_event(tx, account.id, actor, "key_revoked", key_id)
         await tx.fetch(own_account.SET_CONFIRMED_EMAIL, (account.id, account.email, now))
@@ -214,7 +217,7 @@ class ScriptedMemberStore(ScriptedStore):
             counted = await tx.fetch(member_sql.COUNT_ATTEMPT, (limit.subject, moment, moment - limit.seconds))
             ((count, started_at),) = counted
             if count > limit.max_attempts:
-                return int(started_at) + limit.seconds
+                return started_at + limit.seconds
         return None
 
     @transaction
@@ -241,7 +244,7 @@ class ScriptedMemberStore(ScriptedStore):
 
     @transaction
     async def _erase_first_rows(
-        self, tx: Transaction, account_id: int, statement: str, count: int, disabled_at: int
+        self, tx: Transaction, account_id: int, statement: Query[tuple[int]], count: int, disabled_at: int
     ) -> bool:
         # Returns False, with nothing written, if there are fewer rows or the account was enabled.
         if (await tx.get(Account, sql.GET_ACCOUNT, (account_id,), locks=True)).disabled_at != disabled_at:
@@ -285,7 +288,7 @@ class ScriptedMemberStore(ScriptedStore):
         return True
 
 
-def _build_session(*columns: Any) -> tuple[Session, Account]:  # noqa: ANN401 - the types differ
+def _build_session(*columns: *tuple[*SessionRow, *AccountRow]) -> tuple[Session, Account]:
     return Session(*columns[:_SESSION_COLUMNS]), Account(*columns[_SESSION_COLUMNS:])
 
 

@@ -9,18 +9,21 @@ from typing import NamedTuple
 
 from listings.domain.market import IndexResult
 from listings.store.mapping import Partition
+from listings.store.query import Command, Query
 from listings.store.scripts.script import Transaction
 from listings.store.sql import IS_INDEXED, build_page
 from listings.store.sqlite.search import INDEXED, INDEXING, index_words
 
 _MAX_STEP_CHARACTERS = 200_000  # of titles and contents
-MARK_ACCOUNT = "UPDATE account_state SET indexed = $3 WHERE bucket = $1 AND account_id = $2"
-NEXT_ACCOUNT = f"""
+MARK_ACCOUNT = Command("UPDATE account_state SET indexed = $3 WHERE bucket = $1 AND account_id = $2")
+NEXT_ACCOUNT = Query[Partition](f"""
 SELECT bucket, account_id FROM account_state INDEXED BY account_state_indexing WHERE indexed = {INDEXING}
 ORDER BY bucket, account_id LIMIT 1
-"""
-NEXT_LISTINGS = build_page("id, indexed")
-_INDEX_LISTING = "UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND id = $2 RETURNING title, content"
+""")
+NEXT_LISTINGS = Query[tuple[int, bool]](build_page("id, indexed"))
+_INDEX_LISTING = Query[tuple[str, str]](
+    "UPDATE listings SET indexed = TRUE WHERE bucket = $1 AND id = $2 RETURNING title, content"
+)
 
 
 class IndexCursor(NamedTuple):

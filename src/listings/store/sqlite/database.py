@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 from time import perf_counter
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import apsw
 
@@ -14,8 +14,8 @@ from listings.domain.errors import Unavailable
 from listings.domain.listings import LargeListError
 from listings.domain.reverts import MAX_STEP_LISTINGS
 from listings.store import sql
-from listings.store.mapping import Row
 from listings.store.migrations import require_equal_schema, shipped_migrations
+from listings.store.query import Query, R, Row
 from listings.store.scripts.script import Script, ScriptedStore
 from listings.store.sqlite import search
 from listings.store.sqlite.connections import (
@@ -213,8 +213,9 @@ class DatabaseStore(ScriptedStore):
     def choose_revert_step_size(self) -> int:
         return self._database.revert_step_size.choose()
 
-    async def _fetch(self, statement: str, *values: object) -> list[Row]:
-        return self._database.read_neutral(statement, values)
+    async def _fetch(self, statement: Query[R], *values: object) -> list[R]:
+        rows: list[Any] = self._database.read_neutral(statement, values)
+        return rows
 
     async def _run_script(self, script: Script[T], *, changes_callers: bool = False, is_dry_run: bool = False) -> T:
         loop = asyncio.get_running_loop()

@@ -10,7 +10,8 @@ from listings.domain.history import Actor
 from listings.domain.listings import AddResult, AddStep, IdempotencyRecord
 from listings.domain.model import BUCKETS, Listing, Revisions
 from listings.store import sql
-from listings.store.mapping import Partition, Row, build_listing
+from listings.store.mapping import ListingRow, Partition, build_listing
+from listings.store.query import Command, Query, Row
 from listings.store.scripts import changes, listings
 from listings.store.scripts.engine import ListingText, SingleEdit
 from listings.store.scripts.script import Transaction
@@ -22,38 +23,38 @@ from listings.store.sqlite.search import INDEXED, INDEXING, REMOVE_WORDS, index_
 # Above this number of listings, an account that is being indexed gets new ones indexed on creation.
 _MAX_UNINDEXED = 2 * MIN_INDEXED_LISTINGS
 
-_ADD_SINGLE_EDIT = """
+_ADD_SINGLE_EDIT = Command("""
 INSERT INTO changes (
     bucket, account_id, edit_revision, number, listing_id, moment, author, kind, revision, last_serial, fields, detail)
 VALUES ($1, $2, $3, 0, $4, $5, $6, $7, $8, $9, $10, $11)
-"""
+""")
 _ADD_LISTING = sql.to_sqlite(sql.ADD_LISTING)
 # For RETURNING, SQLite creates a temporary table each time. With one query for both results, a create takes 3% fewer
 # instructions.
 _NEXT_SERIAL, _COUNT_ONE_MORE, _RAISE_REVISION = (
-    sql.to_sqlite(statement.partition("RETURNING")[0])
+    Command(sql.to_sqlite(statement.partition("RETURNING")[0]))
     for statement in (sql.NEXT_SERIAL, sql.COUNT_ONE_MORE, sql.RAISE_REVISION)
 )
-_GET_COUNTERS = """
+_GET_COUNTERS = Query[tuple[int, int, int, int, int, int]]("""
 SELECT last, listings, indexed, revision, edit_revision, edited_at
 FROM listing_ids LEFT JOIN account_state ON account_state.bucket = ?1 AND account_id = ?2
 WHERE listing_ids.bucket = ?1
-"""
+""")
 # One statement reads a listing in 40% of the time of a statement for each. The others are too large to be in memory
 # together.
 _COLUMNS = ", ".join(f"listings.{name}" for name in Listing.__struct_fields__)
 _IS_SMALL = f"octet_length(title) + octet_length(content) + octet_length(images) <= {8 * 1024}"
-_READ_LISTINGS = f"""
+_READ_LISTINGS = Query[ListingRow](f"""
 SELECT {_COLUMNS} FROM json_each($3) AS wanted
 CROSS JOIN listings ON bucket = $1 AND listings.id = wanted.value AND account_id = $2
 WHERE {_IS_SMALL}
-"""
-_READ_LISTINGS_BY_EXTERNAL_ID = f"""
+""")
+_READ_LISTINGS_BY_EXTERNAL_ID = Query[ListingRow](f"""
 SELECT {_COLUMNS} FROM json_each($3) AS wanted
 CROSS JOIN listings ON bucket = $1 AND account_id = $2 AND external_id = wanted.value
     AND CASE WHEN deleted_at IS NULL THEN 0 ELSE listings.id END = 0
 WHERE {_IS_SMALL}
-"""
+""")
 
 
 class SqliteEngine:
@@ -78,8 +79,9 @@ class SqliteEngine:
         pass  # as in `lock_counter`
 
     async def prepare_account(self, tx: Transaction, partition: Partition, new_listings: int) -> bool:
-        rows = await tx.fetch(sql.IS_INDEXED, partition)
-        return bool(rows and rows[0][0])  # also while it is being indexed: a step may have passed the listing's id
+        return bool(
+            await tx.find(int, sql.IS_INDEXED, partition)
+        )  # also while it is being indexed: a step may have passed the listing's id
 
     def is_indexed_on_create(self, indexed: int, count: int) -> bool:
         """Return whether to index a listing whose id is the account's highest, which no index step has passed yet.

@@ -8,6 +8,7 @@ import apsw
 from listings.domain.market import IndexResult
 from listings.store.market import stamps
 from listings.store.market.store import ScriptedMarketStore
+from listings.store.query import Query
 from listings.store.scripts.script import Script
 from listings.store.sql import to_sqlite
 from listings.store.sqlite import account_index
@@ -18,10 +19,10 @@ from listings.store.sqlite.writer.calls import Operation
 
 T = TypeVar("T")
 
-NEXT_ACCOUNT = """
+NEXT_ACCOUNT = Query[tuple[int, bool]]("""
 SELECT id, disabled_at IS NULL FROM accounts INDEXED BY accounts_unmarketed
 WHERE marketed <> (disabled_at IS NULL) ORDER BY id LIMIT 1
-"""
+""")
 
 
 _WANTED = "(SELECT value AS id FROM json_each($1))"

@@ -9,17 +9,17 @@ from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
-from listings.store.mapping import Row
+from listings.store.query import Query, R, Row
 from listings.store.scripts.script import Script, Transaction
 from listings.store.sql import to_sqlite
+
+T = TypeVar("T")
 
 Read: TypeAlias = Callable[[str, Row], list[Row]]
 """Run a statement with values and return all rows."""
 
 Iterate: TypeAlias = Callable[[str, Row], Generator[Row]]
 """Run a statement with values, and yield its rows until it is closed."""
-
-T = TypeVar("T")
 
 _WORK_SECONDS = 0.001  # between two pauses
 _MAX_PAUSE_SECONDS = 0.02  # while the event loop is busy
@@ -34,13 +34,13 @@ class SqliteTransaction(Transaction):
         self._loop = loop
         self._paused_at = perf_counter()
 
-    async def fetch(self, statement: str, values: Row, *, locks: bool = False) -> list[Any]:
-        rows = self._connection.execute(to_sqlite(statement), values).fetchall()
+    async def fetch(self, statement: Query[R], values: Row, *, locks: bool = False) -> list[R]:
+        rows: list[Any] = self._connection.execute(to_sqlite(statement), values).fetchall()
         self._pause()
         return rows
 
-    async def fetch_many(self, statement: str, many: Iterable[Row], at_once: str = "") -> list[Any]:
-        rows = self._connection.executemany(to_sqlite(statement), many).fetchall()
+    async def fetch_many(self, statement: Query[R], many: Iterable[Row], at_once: Query[R] | None = None) -> list[R]:
+        rows: list[Any] = self._connection.executemany(to_sqlite(statement), many).fetchall()
         self._pause()
         return rows
 

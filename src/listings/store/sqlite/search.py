@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from listings.domain import tokenizer
 from listings.domain.model import UNINDEXED_SORTS, ListingQuery
 from listings.store import search_sql, sql
-from listings.store.mapping import Partition, Row
+from listings.store.mapping import Partition
+from listings.store.query import Command, Row
 from listings.store.scripts.engine import ListingText
 from listings.store.scripts.script import Transaction
 from listings.store.search_sql import Builder, Statement
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 INDEXED, INDEXING = 1, 2  # values of account_state.indexed: all listings are indexed, or the steps are indexing them
 _MAX_SORTED = 1000  # fewer matches of the words are read by id and sorted; more are combined with another index
 _MAX_MATCHES = 5000  # with this many matches or more, reading the texts in the requested order soon fills a page
-_ADD_WORDS = "INSERT INTO listings_words (rowid, words) VALUES (?, ?)"
-REMOVE_WORDS = "DELETE FROM listings_words WHERE rowid = ?"
+_ADD_WORDS = Command("INSERT INTO listings_words (rowid, words) VALUES (?, ?)")
+REMOVE_WORDS = Command("DELETE FROM listings_words WHERE rowid = ?")
 _COLUMNS = ", ".join(f"listings.{name}" for name in LISTING_COLUMNS.split(", "))
 _TITLE, _CONTENT = (LISTING_COLUMNS.split(", ").index(name) for name in ("title", "content"))
 READ_PIECE = f"""

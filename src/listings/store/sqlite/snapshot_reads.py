@@ -16,7 +16,8 @@ from listings.domain.errors import Unavailable
 from listings.domain.listings import MAX_COUNTED, ListStream, Pieces
 from listings.domain.model import ListingQuery
 from listings.store import search_sql, sql
-from listings.store.mapping import Partition, Row, build_listing
+from listings.store.mapping import Partition, build_listing
+from listings.store.query import Row
 from listings.store.scripts.script import Script
 from listings.store.sqlite import search
 from listings.store.sqlite.connections import open_reader

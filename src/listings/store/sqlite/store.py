@@ -24,7 +24,8 @@ from listings.domain.listings import (
 from listings.domain.model import BUCKETS, Caller, Listing, ListingCounts, ListingQuery, Revisions, bucket_of
 from listings.queues import FairQueue
 from listings.store import sql
-from listings.store.mapping import Partition, Row, build_listing
+from listings.store.mapping import Partition, build_listing
+from listings.store.query import Query, Row
 from listings.store.scripts.listings import Added
 from listings.store.sqlite import search
 from listings.store.sqlite.engine import SqliteEngine
@@ -53,7 +54,9 @@ class SqliteStore(SqliteIndexStore, Store):
     """`listings.store.store.Store` on one file."""
 
     engine: SqliteEngine
-    database_bytes_statement = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    database_bytes_statement = Query[tuple[int]](
+        "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    )
 
     def __init__(self, path: Path, on_batch: OnBatch | None = None, account_limits: AccountLimits = NO_LIMITS) -> None:
         super().__init__(path, on_batch)

@@ -18,8 +18,8 @@ from asyncpg.transaction import Transaction
 
 from listings.domain.errors import Problem, Unavailable
 from listings.store import sql
-from listings.store.mapping import Row
 from listings.store.postgres import migrate as postgres_migrate
+from listings.store.query import Row
 from listings.store.sqlite.connections import reading, require_database_file, require_safe_sqlite
 from listings.store.sqlite.maintenance import migrate
 from listings.store.sqlite.maintenance.snapshot import Progress, ignore_progress

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import apsw
 
-from listings.store.mapping import Row
 from listings.store.postgres.search import build_account_words
+from listings.store.query import Row
 from listings.store.sql import HALVES
 from listings.store.sqlite.search import INDEXING
 

@@ -12,8 +12,8 @@ import asyncpg
 
 from listings.domain.errors import Problem
 from listings.store import sql
-from listings.store.mapping import Row
 from listings.store.migrations import APPLIED, UNFINISHED_COPY, count_known, shipped_migrations
+from listings.store.query import Row
 from listings.store.sqlite_to_postgres.tables import NAMES, NUMBERED, Table
 
 _LOCK = 0x636F7079  # "copy"
@@ -161,7 +161,7 @@ async def find_differences(
     sequences = [await connection.fetch(f"SELECT last_value, is_called FROM {name}") for name in names]
     if [last if is_called else last - 1 for [(last, is_called)] in sequences] != last_ids:
         found.append("the sequences of ids")
-    if [found_id for (found_id,) in await connection.fetch(sql.GET_DATABASE_ID)] != [database_id]:
+    if [found_id for (found_id,) in await connection.fetch(str(sql.GET_DATABASE_ID))] != [database_id]:
         found.append("database_id")
     if await connection.fetchval("SELECT count(*) FROM listing_words") != words:
         found.append("listing_words without a listing")

@@ -8,7 +8,7 @@ import apsw
 
 from listings.domain import timestamps
 from listings.domain.number_text import format_count
-from listings.store.mapping import Row
+from listings.store.query import Row
 
 # Others are called like their table.
 _NAMES = {"account_state": "account limit", "activity": "audit event", "api_keys": "key", "members": "password"}
