@@ -18,6 +18,7 @@ import pytest
 
 from listings.service import background_tasks
 from listings.store.postgres import migrate
+from tests.tables import RESETS, TABLES
 
 ADDRESS = os.environ.get("LISTINGS_TEST_CITUS_URL", "")
 """URL of a coordinator's database with the extension and all nodes. Its user must be allowed to create databases."""
@@ -25,53 +26,18 @@ ADDRESS = os.environ.get("LISTINGS_TEST_CITUS_URL", "")
 FILE = Path(__file__).parent.parent / "deploy" / "citus.sql"
 _STATEMENT = re.compile(r"(?:[^;$']|'[^']*'|\$\$.*?\$\$|\$\d)+;", re.DOTALL)
 _NODES = "SELECT nodename, nodeport, groupid FROM pg_dist_node WHERE noderole = 'primary' AND isactive ORDER BY groupid"
-_TABLES = (
-    "market_listings",
-    "views",
-    "view_salts",
-    "listing_words",
-    "listings",
-    "listing_ids",
-    "imports",
-    "idempotency",
-    "revert_conflicts",
-    "change_groups",
-    "reverts",
-    "changes",
-    "activity",
-    "usage_hours",
-    "refusals",
-    "sessions",
-    "invitations",
-    "members",
-    "sign_in_attempts",
-    "sign_in_devices",
-    "plan_requests",
-    "periodic_tasks",
-    "mails",
-    "plan_reminders",
-    "email_tokens",
-    "confirmed_emails",
-    "closed_accounts",
-    "pictures",
-    "picture_usage",
-    "blocked_pictures",
-    "payments",
-    "account_state",
-    "api_keys",
-    "accounts",
-)
 _END_SESSIONS = """
 SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'listings'
 """
 _EMPTY = (
     _END_SESSIONS,
-    *(f"DELETE FROM {table}" for table in _TABLES),  # noqa: S608 - names from this file
+    *(f"DELETE FROM {table}" for table in TABLES),  # noqa: S608 - names of our own
+    *RESETS.values(),
     "SELECT setval(pg_get_serial_sequence('accounts', 'id'), 1, false)",
     "SELECT setval(pg_get_serial_sequence('api_keys', 'id'), 1, false)",
-    "UPDATE database_id SET id = replace(CAST(gen_random_uuid() AS text), '-', '')",
 )
+_KEEP_SHARDS = "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) FROM pg_dist_node"
 _IS_CITUS = "SELECT to_regclass('pg_catalog.pg_dist_node') IS NOT NULL"
 _LOCK = Path(tempfile.gettempdir(), "listings-test-citus.lock")
 _COUNT_MULTI_SHARD = "SELECT query_execution_multi_shard FROM citus_stat_counters WHERE name = current_database()"
@@ -160,8 +126,7 @@ class CitusCluster:
         """Yield the URL of a database with the schema and no rows. It is emptied and reused afterwards."""
         name = self._reusable.pop() if self._reusable else self._create_alone()
         yield self.url(name)
-        for statement in _EMPTY:  # one at a time, because Citus can't change shards and reference tables together
-            self._execute(name, statement)
+        self._execute(name, *_EMPTY)
         self._reusable.append(name)
         self._base_counts[name] = self._count(name)
 
@@ -187,8 +152,7 @@ class CitusCluster:
             call = "citus_set_coordinator_host" if node.group == 0 else "citus_add_node"
             self._execute(name, f"SELECT {call}('{node.name}', {node.port})")
         if not self._workers:
-            statement = "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', true) FROM pg_dist_node"
-            self._execute(name, statement)
+            self._execute(name, _KEEP_SHARDS)
         asyncio.run(migrate.migrate(self.url(name)))
         self._distribute(name)
         self._base_counts[name] = self._count(name)
@@ -212,13 +176,15 @@ class CitusCluster:
 
     def _on_all_nodes(self, database: str, statement: str) -> None:
         for node in (None, *self._workers):
-            self._execute(database, statement, node)
+            self._execute(database, statement, node=node)
 
-    def _execute(self, database: str, statement: str, node: _Node | None = None) -> list[tuple[Any, ...]]:
+    def _execute(self, database: str, *statements: str, node: _Node | None = None) -> list[tuple[Any, ...]]:
+        # Each is a transaction, because Citus can't change shards and reference tables together. Returns the last rows.
         async def fetch() -> list[tuple[Any, ...]]:
             connection = await asyncpg.connect(self.url(database, node))
             try:
-                return [tuple(row) for row in await connection.fetch(statement)]
+                rows = [await connection.fetch(statement) for statement in statements]
+                return [tuple(row) for row in rows[-1]]
             finally:
                 await connection.close()
 

@@ -21,13 +21,14 @@ import asyncpg
 from bench.scale import postgres
 from bench.servers import find_free_port
 from listings.store.postgres import migrate
+from tests.tables import RESETS, TABLES
 
 USER = "listings"
 _TIMEOUT_SECONDS = 120
 _PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None).prctl  # resolved before any fork, because the lookup takes locks
 _MAX_USES, _MAX_ROWS = 100, 3000  # after which a database is dropped instead of emptied
-_EMPTY = """
+_EMPTY = f"""
 CREATE FUNCTION pg_temp.empty_database(max_rows integer) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     -- Wait until they end, so that rows that one of them is about to commit are deleted, too.
@@ -36,26 +37,14 @@ BEGIN
     IF (SELECT count(*) FROM listings) + (SELECT count(*) FROM accounts) >= max_rows THEN
         RETURN false;
     END IF;
-    DELETE FROM revert_conflicts; DELETE FROM reverts; DELETE FROM change_groups;
-    DELETE FROM lost_changes;
-    DELETE FROM changes; DELETE FROM activity; DELETE FROM usage_hours; DELETE FROM refusals; DELETE FROM sessions;
-    DELETE FROM messages; DELETE FROM account_days; DELETE FROM listing_reports; DELETE FROM takedowns;
-    DELETE FROM operators;
-    DELETE FROM invitations; DELETE FROM members; DELETE FROM sign_in_attempts; DELETE FROM payments;
-    DELETE FROM sign_in_devices; DELETE FROM plan_requests; DELETE FROM periodic_tasks; DELETE FROM mails;
-    DELETE FROM plan_reminders; DELETE FROM email_tokens; DELETE FROM confirmed_emails; DELETE FROM closed_accounts;
-    DELETE FROM pictures; DELETE FROM picture_usage; DELETE FROM blocked_pictures;
-    DELETE FROM market_listings;
-    UPDATE market_indexer SET until = 0, sequence = 0, purged = 0, serial = 0, listed_at = '', turn = -1;
-    DELETE FROM views; DELETE FROM view_salts; DELETE FROM listing_words; DELETE FROM listings; DELETE FROM listing_ids;
-    DELETE FROM imports; DELETE FROM idempotency; DELETE FROM account_state; DELETE FROM api_keys; DELETE FROM accounts;
+    {"".join(f"DELETE FROM {table};" for table in TABLES)}
+    {"".join(f"{reset};" for reset in RESETS.values())}
     ALTER TABLE accounts ALTER id RESTART;
     ALTER TABLE api_keys ALTER id RESTART;
-    UPDATE database_id SET id = replace(CAST(gen_random_uuid() AS text), '-', ''), restore_id = '';
     RETURN true;
 END
 $$
-"""
+"""  # noqa: S608 - names of our own
 _CALL = "SELECT pg_temp.empty_database($1)"
 _SESSION_ENDED = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 _SETTINGS = {

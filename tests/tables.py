@@ -1,0 +1,51 @@
+"""The tables that tests empty on PostgreSQL and Citus, in an order that foreign keys permit."""
+
+TABLES = (
+    "revert_conflicts",
+    "reverts",
+    "change_groups",
+    "lost_changes",
+    "changes",
+    "activity",
+    "usage_hours",
+    "refusals",
+    "sessions",
+    "messages",
+    "account_days",
+    "listing_reports",
+    "takedowns",
+    "operators",
+    "invitations",
+    "members",
+    "sign_in_attempts",
+    "payments",
+    "sign_in_devices",
+    "plan_requests",
+    "periodic_tasks",
+    "mails",
+    "plan_reminders",
+    "email_tokens",
+    "confirmed_emails",
+    "closed_accounts",
+    "pictures",
+    "picture_usage",
+    "blocked_pictures",
+    "market_listings",
+    "views",
+    "view_salts",
+    "listing_words",
+    "listings",
+    "listing_ids",
+    "imports",
+    "idempotency",
+    "account_state",
+    "api_keys",
+    "accounts",
+)
+RESETS = {
+    "market_indexer": (
+        "UPDATE market_indexer SET until = 0, sequence = 0, purged = 0, serial = 0, listed_at = '', turn = -1"
+    ),
+    "database_id": "UPDATE database_id SET id = replace(CAST(gen_random_uuid() AS text), '-', ''), restore_id = ''",
+}
+"""Statements for tables that always have one row."""
