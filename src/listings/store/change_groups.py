@@ -37,7 +37,7 @@ FIND_GROUP = Query[_GroupRow](
     f"SELECT {GROUP_COLUMNS} FROM change_groups WHERE bucket = $1 AND account_id = $2 AND name = $3"
 )
 PAGE_GROUPS = Query[tuple[int, str, str | None, int, int, int, int, int, int, int | None]](f"""
-SELECT {GROUP_COLUMNS}, CASE change_groups.kind WHEN 'reverted' THEN (
+SELECT {GROUP_COLUMNS}, CASE WHEN change_groups.kind = 'reverted' THEN (
     SELECT reverts.id FROM reverts
     WHERE reverts.bucket = $1 AND reverts.account_id = $2 AND reverts.group_id = change_groups.id) END
 FROM change_groups WHERE bucket = $1 AND account_id = $2 AND id < $3

@@ -83,7 +83,7 @@ GET_CREATION_TIME = Query[tuple[str]]("SELECT created_at FROM listings WHERE buc
 _VALUE_BYTES = "2 * octet_length(detail)"  # at most, because a new value may be stored as what differs
 
 MEASURE_CHANGES = Query[MeasuredChange](f"""
-SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END, {_VALUE_BYTES} FROM changes
+SELECT edit_revision, number, listing_id, CASE WHEN listing_id = 0 THEN detail END, {_VALUE_BYTES} FROM changes
 WHERE bucket = $1 AND account_id = $2 AND (edit_revision, number) > ($3, $4) AND edit_revision <= $5
 ORDER BY edit_revision, number LIMIT $6
 """)
@@ -133,7 +133,7 @@ SELECT {_CHANGES_WITH_ID_COLUMNS} FROM changes
 WHERE bucket = $1 AND listing_id = $2 AND listing_id <> 0 AND edit_revision < $3 AND edit_revision >= $4
 ORDER BY edit_revision DESC, number DESC
 """)
-STORED_BYTES = f"CASE kind WHEN 'created' THEN 0 ELSE {CHANGE_BYTES} + octet_length(detail) END"
+STORED_BYTES = f"CASE WHEN kind = 'created' THEN 0 ELSE {CHANGE_BYTES} + octet_length(detail) END"
 """The bytes that are counted for a change. A single create that has a row is not counted."""
 
 ERASE_CHANGES = Query[tuple[int]](f"DELETE FROM changes WHERE bucket = $1 AND account_id = $2 RETURNING {STORED_BYTES}")

@@ -184,7 +184,7 @@ FROM activity
 WHERE bucket = $1 AND account_id = $2 AND (revision, number) < ($3, $4)
 UNION ALL
 SELECT revision, number, moment, author, kind, listing_id,
-    CASE kind WHEN 'updated' THEN '["' || replace(fields, ',', '","') || '"]' ELSE '' END,
+    CASE WHEN kind = 'updated' THEN '["' || replace(fields, ',', '","') || '"]' ELSE '' END,
     edit_revision FROM changes
 WHERE bucket = $1 AND account_id = $2 AND revision IS NOT NULL AND (revision, number) < ($3, $4)
 ORDER BY revision DESC, number DESC LIMIT $5

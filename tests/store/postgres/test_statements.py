@@ -17,7 +17,7 @@ from listings.domain.history import Actor
 from listings.domain.imports import ImportBatch, ImportKey, ImportRow, Position
 from listings.domain.listings import AddStep, IdempotencyRecord
 from listings.domain.model import ImportedListing, Listing, ListingQuery, NewListing, SortKey, Status
-from listings.store import change_sql, member_sql, pictures, report, retention, search_sql, sql
+from listings.store import change_groups, change_sql, member_sql, pictures, report, retention, search_sql, sql
 from listings.store.market import stamps
 from listings.store.market import store as market
 from listings.store.migrations import shipped_migrations
@@ -269,6 +269,14 @@ def test_no_subquery_lacks_columns() -> None:
     sources = [inspect.getsource(module) for module in modules]
     sources += [one.text for one in shipped_migrations("postgres")]
     assert not [source for source in sources if re.search(r"SELECT\s+FROM", source)]
+
+
+def test_each_case_states_its_conditions() -> None:
+    """Citus sends `CASE column WHEN 'value'` of a DELETE or an UPDATE to a worker as `WHEN NULL`."""
+    modules = (sql, member_sql, change_sql, change_groups, revert_sql, report, retention, writes, store_module)
+    sources = "".join(map(inspect.getsource, modules))
+    assert "CASE WHEN" in sources
+    assert not re.findall(r"\bCASE \S+ WHEN\b", sources)
 
 
 @pytest.mark.parametrize(("function", "statements"), [("create_listing", 13), ("record_edit", 5)])

@@ -58,7 +58,7 @@ SELECT page.*, {_build_condition(kind, "page", ("$6", "$7", "$8", "$9"))} AND NO
         AND (newer.edit_revision, newer.number) > (page.edit_revision, page.number)
         AND {_build_condition(kind, "newer", ("$6", "$7", "$8", "$9"))})
 FROM (
-    SELECT edit_revision, number, listing_id, CASE listing_id WHEN 0 THEN detail END, moment, author, kind, import_id
+    SELECT edit_revision, number, listing_id, CASE WHEN listing_id = 0 THEN detail END, moment, author, kind, import_id
     FROM changes
     WHERE bucket = $1 AND account_id = $2 AND edit_revision <= $3 AND edit_revision >= $4
     ORDER BY edit_revision DESC, number DESC LIMIT $5) AS page
