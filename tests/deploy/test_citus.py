@@ -9,10 +9,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from listings.store.postgres.inspection import inspect
 from listings.store.postgres.pool import connect
-from tests.citus_cluster import FILE, find_problem, split_statements
+from tests.citus_cluster import ADDRESS, FILE, CitusCluster, find_problem, split_statements
 from tests.postgres_server import PostgresServer, find_programs
 from tests.processes import run_program
+from tests.tables import RESETS, TABLES
 
 TEXT = FILE.read_text("utf-8")
 STATEMENTS = split_statements(TEXT)
@@ -153,6 +155,18 @@ def test_a_database_that_the_tests_cannot_use_is_explained_on_one_line(postgres:
     assert plain.startswith("The database of LISTINGS_TEST_CITUS_URL is plain PostgreSQL: run `CREATE EXTENSION citus`")
     assert "can't be reached: " in str(unreachable)
     assert "\n" not in str(unreachable)
+
+
+@pytest.mark.skipif(not ADDRESS, reason="needs LISTINGS_TEST_CITUS_URL")
+def test_the_check_of_the_schema_ignores_shards(request: pytest.FixtureRequest) -> None:
+    cluster: CitusCluster = request.getfixturevalue("citus")
+    with cluster.database() as url:
+        assert asyncio.run(inspect(url)).differences == []
+
+
+def test_every_table_is_emptied_after_a_test(postgres: PostgresServer, name: str) -> None:
+    tables = [row[0] for row in postgres.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)]
+    assert sorted([*TABLES, *RESETS, "schema_migrations"]) == sorted(tables)
 
 
 def test_statements_are_split_as_in_psql() -> None:

@@ -11,6 +11,7 @@ from listings.store.postgres.inspection import inspect
 from listings.store.postgres.migrate import migrate
 from listings.store.postgres.pool import PoolLimits
 from listings.store.postgres.store import PostgresStore
+from listings.store.query import Query
 from tests.postgres_server import PostgresServer
 from tests.store.postgres.test_errors import CREATED, NEW, create_alice, open_session, open_store
 
@@ -99,6 +100,18 @@ def test_absent_workers_are_found(url: str) -> None:
             assert await store.list_unavailable_nodes() == ABSENT
             await store.check()
         assert (await inspect(url)).unavailable_workers == ABSENT
+
+    asyncio.run(scenario())
+
+
+def test_sessions_do_not_filter_the_catalogue_for_shards(url: str) -> None:
+    """With the filter, the first statement with an array in each session takes seconds."""
+
+    async def scenario() -> None:
+        await pretend_citus(url, group=0)
+        async with open_store(url, sessions=1) as store:
+            query = Query[tuple[str]]("SELECT current_setting('citus.override_table_visibility')")
+            assert await store._read(query) == [("off",)]  # noqa: SLF001 - no other method returns a setting
 
     asyncio.run(scenario())
 

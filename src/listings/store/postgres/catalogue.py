@@ -51,7 +51,8 @@ async def find_differences(connection: asyncpg.Connection, migrations: list[Migr
     await transaction.start()
     try:
         await connection.execute(f"CREATE SCHEMA {expected_schema}")
-        settings = ("citus.enable_ddl_propagation = off", "enable_seqscan = on", f"search_path = {expected_schema}")
+        without_shards = ("citus.enable_ddl_propagation = off", "citus.override_table_visibility = on")
+        settings = (*without_shards, "enable_seqscan = on", f"search_path = {expected_schema}")
         await connection.execute("".join(f"SET LOCAL {setting};" for setting in settings))
         for migration in migrations:
             await connection.execute(migration.text)

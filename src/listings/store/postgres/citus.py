@@ -14,7 +14,10 @@ Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
 
 IS_INSTALLED = "to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL"
 _COORDINATOR_GROUP = 0
-_GET_GROUP = "SELECT groupid FROM pg_catalog.pg_dist_local_group"
+# With its filter for shards, the driver's query for an array type takes seconds instead of milliseconds.
+_PREPARE_SESSION = """
+SELECT groupid, set_config('citus.override_table_visibility', 'off', false) FROM pg_catalog.pg_dist_local_group
+"""
 _LIST_WORKERS = f"""
 SELECT nodename, nodeport, isactive FROM pg_catalog.pg_dist_node
 WHERE noderole = 'primary' AND groupid <> {_COORDINATOR_GROUP} ORDER BY nodename, nodeport
@@ -23,9 +26,12 @@ _IS_REACHABLE = "SELECT citus_check_connection_to_node($1, $2)"
 _NODE_TIMEOUT_SECONDS = 1
 
 
-async def require_coordinator(connection: asyncpg.Connection) -> None:
-    """Raise Problem("schema_mismatch") if the server is a worker, which lacks the local tables."""
-    if await connection.fetchval(_GET_GROUP) != _COORDINATOR_GROUP:
+async def prepare_session(connection: asyncpg.Connection) -> None:
+    """Set what the service needs. Raise Problem("schema_mismatch") if the server is a worker.
+
+    A worker lacks the local tables.
+    """
+    if await connection.fetchval(_PREPARE_SESSION) != _COORDINATOR_GROUP:
         raise Problem(
             "schema_mismatch", "The server is a worker of a Citus cluster: set LISTINGS_DATABASE_URL to the coordinator"
         )

@@ -404,7 +404,7 @@ async def _connect_and_check(url: str, seconds: float, *, searching: bool) -> tu
         async with asyncio.timeout(max(_MIN_CONNECT_TIMEOUT_SECONDS, seconds)):  # the server may stop responding
             [(server_started, has_citus, _)] = await connection.fetch(_PREPARE_SESSION)
             if has_citus:
-                await citus.require_coordinator(connection)
+                await citus.prepare_session(connection)
             with suppress(asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):  # an older schema, or none yet
                 restore_id = str(await connection.fetchval(str(GET_RESTORE_ID)))
         _require_supported(connection.get_server_version().major, connection.get_settings().server_encoding)
