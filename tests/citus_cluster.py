@@ -82,8 +82,8 @@ def find_problem(address: str = ADDRESS) -> str | None:
 
 def hold_background_work(patch: pytest.MonkeyPatch) -> None:
     """Keep services that start meanwhile from doing background work, which may query every shard."""
-    for interval in ("MINUTELY_SECONDS", "MARKET_SECONDS", "USAGE_SECONDS", "INDEX_SECONDS"):
-        patch.setattr(background_tasks, interval, 24 * 3600)
+    for task in ("MINUTELY", "BUDGET", "MARKET", "STAMP", "INDEX", "REVERT", "USAGE"):
+        patch.setattr(background_tasks, f"{task}_SECONDS", 24 * 3600)
 
 
 @contextmanager

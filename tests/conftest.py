@@ -172,16 +172,22 @@ def _certificates_loaded_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL server for all tests; each test has its own databases."""
-    with pytest.MonkeyPatch.context() as patch, PostgresServer() as server:
-        patch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
-        patch.setattr(postgres_store, "_CALLER_CHANGE_SECONDS", 0)  # other processes are tested in test_revocation.py
+    with _adapt_timing(), PostgresServer() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def citus() -> Iterator[CitusCluster]:
-    with CitusCluster(ADDRESS) as cluster:
+    with _adapt_timing(), CitusCluster(ADDRESS) as cluster:
         yield cluster
+
+
+@contextmanager
+def _adapt_timing() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "_MIN_CONNECT_TIMEOUT_SECONDS", TIMEOUT)
+        patch.setattr(postgres_store, "_CALLER_CHANGE_SECONDS", 0)  # other processes are tested in test_revocation.py
+        yield
 
 
 @pytest.fixture(scope="session")
