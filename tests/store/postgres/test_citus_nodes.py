@@ -21,6 +21,8 @@ REFUSED = f'{REMOTE}connection to server at "worker1" (10.0.0.2), port 5432 fail
 UNREACHABLE = [
     REFUSED,
     f'{REMOTE}could not translate host name "worker1" to address: Name or service not known',
+    f"{REMOTE}Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?",
+    f"{REMOTE}FATAL:  the database system is shutting down",
     "could not establish any connections to the node worker1:5432 after 30000 ms",
 ]
 LOST = f"{REMOTE}server closed the connection unexpectedly"

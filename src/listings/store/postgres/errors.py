@@ -15,8 +15,9 @@ _LOCK_TIMEOUT = "55P03"
 _TIMED_OUT = {_LOCK_TIMEOUT, "57014", "25P03"}
 _NODE_FAILED = "08006"
 _NEVER_CONNECTED = re.compile(  # texts of Citus and libpq; the same SQLSTATE also means a connection lost while in use
-    "connection to the remote node .* failed with the following error: "
-    "(connection to server .* failed: |could not translate host name )|could not establish any connections to the node "
+    r"connection to the remote node .* failed with the following error: "
+    r"(connection to server .* failed: |could not translate host name |.*\n\tIs the server running |"
+    r"FATAL: +the database system is )|could not establish any connections to the node "
 )
 _STALE = (asyncpg.InvalidCachedStatementError, asyncpg.InvalidSQLStatementNameError, asyncpg.OutdatedSchemaCacheError)
 
