@@ -50,10 +50,10 @@ async def find_differences(connection: asyncpg.Connection, migrations: list[Migr
     transaction = connection.transaction()
     await transaction.start()
     try:
-        await connection.execute(f"CREATE SCHEMA {expected_schema}")
-        without_shards = ("citus.enable_ddl_propagation = off", "citus.override_table_visibility = on")
-        settings = (*without_shards, "enable_seqscan = on", f"search_path = {expected_schema}")
+        only_here = ("citus.enable_ddl_propagation = off", "citus.override_table_visibility = on")  # without shards
+        settings = (*only_here, "enable_seqscan = on", f"search_path = {expected_schema}")
         await connection.execute("".join(f"SET LOCAL {setting};" for setting in settings))
+        await connection.execute(f"CREATE SCHEMA {expected_schema}")
         for migration in migrations:
             await connection.execute(migration.text)
         return compare_schemas(*[await _list_objects(connection, name) for name in (schema, expected_schema)])

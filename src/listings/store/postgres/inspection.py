@@ -46,7 +46,7 @@ class PostgresInspection(NamedTuple):
     differences: list[Difference]  # of the schema from the one that its migrations create
     pending_migrations: int
     newest_time: int | None  # the latest stored Unix time in seconds
-    pending_work: Pending | None  # None if migrations are pending
+    pending_work: Pending | None  # None if migrations are pending, or a node of a Citus cluster is unavailable
     unsafe_settings: list[str]  # names of settings that are off: an acknowledged write can be lost
     is_standby: bool
     free_connections: int
@@ -75,9 +75,10 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         if isinstance(problem, Unavailable):
             raise
         mismatch = problem.message
-    if mismatch is None and not pending:
-        newest = await connection.fetchval(_NEWEST)
     is_current = mismatch is None and not pending
+    if is_current:
+        newest = await connection.fetchval(_NEWEST)
+    workers = await citus.list_unavailable_workers(connection.fetch)
     unsafe = [row[0] for row in await connection.fetch(_UNSAFE_SETTINGS)]
     return PostgresInspection(
         version=str(version),
@@ -85,7 +86,7 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         differences=differences,
         pending_migrations=pending,
         newest_time=newest,
-        pending_work=Pending(*(await connection.fetch(str(COUNT_PENDING)))[0]) if is_current else None,
+        pending_work=Pending(*(await connection.fetch(str(COUNT_PENDING)))[0]) if is_current and not workers else None,
         unsafe_settings=unsafe,
         is_standby=is_standby,
         free_connections=int(free),
@@ -93,7 +94,7 @@ async def _inspect(connection: asyncpg.Connection) -> PostgresInspection:
         transaction_age=int(age),
         longest_transaction_seconds=int(longest),
         indexing_error=await _find_indexing_error(connection) if is_current else None,
-        unavailable_workers=await citus.list_unavailable_workers(connection.fetch),
+        unavailable_workers=workers,
     )
 
 
@@ -103,5 +104,5 @@ async def _find_indexing_error(connection: asyncpg.Connection) -> str | None:
         for account_id, _ in await connection.fetch(str(NEXT_DIRTY), -1):
             await connection.fetch(str(DIRTY_LISTINGS), account_id, 1)
     except asyncpg.PostgresError as error:
-        return errors.describe(error)
+        return " ".join(errors.describe(error).split())  # a text about a node has several lines
     return None
