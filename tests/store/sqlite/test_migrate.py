@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import re
 import shutil
 import sys
 from contextlib import closing
@@ -88,6 +89,23 @@ def test_a_file_that_is_not_a_database_is_unavailable(path: Path) -> None:
     path.write_text("This is a text file, not a database. " * 100)
     with pytest.raises(Unavailable, match="can't be used"):
         migrate.migrate(path)
+
+
+def test_a_file_of_another_user_is_named(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wal = Path(f"{database}-wal")
+    wal.mkdir()  # root can use every file, but no folder
+    monkeypatch.setattr(os, "access", lambda path, mode: path != wal)  # noqa: ARG005 - names of os.access
+    with pytest.raises(Unavailable, match=re.escape(f"can't be used: {wal}: no permission to read and write (")):
+        migrate.migrate(database)
+
+
+def test_a_full_disk_is_named(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(f"{database}-wal").mkdir()  # SQLite fails
+    with pytest.raises(Unavailable, match=r"can't be used: unable to open database file$"):
+        migrate.migrate(database)
+    monkeypatch.setattr(migrate, "get_free_bytes", lambda _: 4096)
+    with pytest.raises(Unavailable, match=r"can't be used: the disk is full \(unable to open database file\)"):
+        migrate.migrate(database)
 
 
 def test_a_store_does_not_open_without_a_database(path: Path) -> None:

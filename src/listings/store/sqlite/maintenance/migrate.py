@@ -1,5 +1,6 @@
 """Apply the numbered migrations to a SQLite file, under the write lock and each in one transaction."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -33,6 +34,7 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 _DROPS_OLD_INDEXES = "DROP TABLE market_words"
 _OLD_INDEXES_BYTES = "SELECT coalesce(sum(pgsize), 0) FROM dbstat WHERE name GLOB 'market*' AND aggregate = TRUE"
 _MIB = 1024 * 1024
+_MIN_FREE_BYTES = 128 * 1024  # SQLite's index of the WAL takes 32 KiB, and the system needs some for itself
 _HAS_FOREIGN_TABLES = """
 SELECT EXISTS (SELECT 1 FROM sqlite_schema)
 AND NOT EXISTS (SELECT 1 FROM pragma_table_info('schema_migrations') WHERE name = 'checksum')
@@ -72,7 +74,20 @@ def _checking(path: Path) -> Iterator[None]:
         require_sqlite_file(path)
         yield
     except (apsw.Error, OSError) as error:
-        raise Unavailable(f"The database {path} can't be used: {error}") from error
+        raise Unavailable(f"The database {path} can't be used: {_explain(error, path)}") from error
+
+
+def _explain(error: Exception, path: Path) -> str:
+    """Return the reason of an error. SQLite's own message names neither a full disk nor the file."""
+    if not isinstance(error, apsw.IOError | apsw.FullError | apsw.CantOpenError | apsw.ReadOnlyError):
+        return str(error)
+    files = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
+    closed = [str(file) for file in files if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
+    if closed:
+        return f"{', '.join(closed)}: no permission to read and write ({error})"
+    if get_free_bytes(path.parent) < _MIN_FREE_BYTES:
+        return f"the disk is full ({error})"
+    return str(error)
 
 
 def _require_space_to_drop(connection: apsw.Connection, path: Path, missing: list[Migration]) -> None:
