@@ -118,6 +118,12 @@ def test_systemd_waits_for_the_service_and_kills_a_hung_one() -> None:
     assert unit["ExecReload"].endswith("listings reload $MAINPID")
 
 
+def test_the_journal_keeps_all_lines_of_a_busy_service() -> None:
+    unit = read_unit("listings.service")
+    assert unit["LogRateLimitIntervalSec"] == "1s"  # 0 means the default of journald, which drops lines
+    assert int(unit["LogRateLimitBurst"]) >= 1_000_000
+
+
 def relocate(script: str, folder: Path) -> str:
     """Change a script to use paths in a folder and to run as the current user."""
     for path in ("/var/lib/listings", "/var/backups/listings", "/etc/listings"):
