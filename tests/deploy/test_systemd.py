@@ -167,3 +167,51 @@ def test_the_nightly_backup_has_one_file_per_day_of_the_week(installed: Path) ->
     names = [path.name for path in (installed.parent / "var/backups/listings").iterdir()]
     assert 1 <= len(names) <= 2, "midnight may have passed"
     assert all(re.fullmatch(r"listings-[1-7]\.db", name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("settings", "folder"),
+    [
+        ({}, "var/lib/listings/media"),
+        ({"LISTINGS_DATABASE_URL": "sqlite:///{}/srv/other.db"}, "srv/media"),
+        ({"LISTINGS_MEDIA_URL": "file://{}/srv/my pictures"}, "srv/my pictures"),
+        ({"LISTINGS_MEDIA_URL": "s3://bucket/media"}, None),
+    ],
+)
+def test_the_nightly_backup_copies_the_pictures(installed: Path, settings: dict[str, str], folder: str | None) -> None:
+    root = installed.parent
+    for name in ("var/lib/listings/media", "srv/media", "srv/my pictures"):
+        (root / name).mkdir(parents=True)
+        (root / name / "picture.jpg").touch()
+    write_rsync(root)
+    copy_pictures(root, settings)
+    expected = "" if folder is None else f"{root / folder} ./ {root}/var/backups/listings/media/\n"
+    assert (root / "copied").read_text("utf-8") == expected
+
+
+def test_the_nightly_backup_needs_rsync_for_pictures_alone(installed: Path) -> None:
+    media = installed.parent / "var/lib/listings/media"
+    media.mkdir()
+    copy_pictures(installed.parent, {})
+    media.rmdir()
+    with pytest.raises(subprocess.CalledProcessError):  # the service creates the folder
+        copy_pictures(installed.parent, {})
+
+
+def write_rsync(root: Path) -> None:
+    """Write an `rsync` that records its folder and its last two arguments."""
+    (root / "copied").touch()
+    program = root / "rsync"
+    program.write_text(f'#!/bin/sh\nshift 2\necho "$PWD $*" >> {root}/copied\n', "utf-8")
+    program.chmod(0o755)
+
+
+def copy_pictures(root: Path, settings: dict[str, str]) -> None:
+    """Run the step of the backup that copies the pictures."""
+    text = (DEPLOY / UNITS[1]).read_text("utf-8").replace("\\\n", "")
+    (line,) = re.findall(r"^ExecStartPost=/bin/sh -c '(.*)'$", text, re.MULTILINE)
+    script = relocate(line.replace("%%", "%").replace("$$", "$"), root)
+    given = {"LISTINGS_DATABASE_URL": f"sqlite:///{root}/var/lib/listings/listings.db"}
+    given |= {name: value.format(root) for name, value in settings.items()}
+    path = f"{root}:{os.environ['PATH']}"
+    run_program(["/bin/sh", "-c", script], env=clean_environment() | given | {"PATH": path}, check=True)
