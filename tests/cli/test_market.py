@@ -1,5 +1,6 @@
 """`listings market rebuild`, and doctor's check of the search index."""
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -41,3 +42,12 @@ def test_doctor_compares_the_index_and_a_rebuild_repairs_it(
         harness.index_market()
         assert folders.choose_folder(root) != folder
     assert check_index(cli) == ("ok", "1 listing compared, as in the database")
+
+
+def test_doctor_names_an_index_of_another_user(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LISTINGS_DATABASE_URL", f"sqlite:///{tmp_path}/listings.db")
+    cli.run_ok("migrate")
+    root = find_root(tmp_path / "listings.db")
+    root.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != root)  # noqa: ARG005 - names of os.access
+    assert check_index(cli, 1) == ("fault", f"{root} can't be read and written")

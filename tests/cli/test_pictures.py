@@ -1,12 +1,16 @@
 """Pictures on the command line: `listings picture`, their limit, their archive, and what a restore reports."""
 
+import errno
 import json
+import os
 import sys
+from collections.abc import Sequence
 from zipfile import ZipFile
 
 import obstore
 import pytest
 
+from listings.service.pictures.folder import PictureFolder
 from tests.cli.commands import Cli, Data, Serving, clean_environment
 from tests.harness import unused_port
 from tests.pictures import photo
@@ -90,6 +94,20 @@ def test_missing_files_are_reported_after_a_restore(cli: Cli, key: str, service:
     }
     service.stop()
     assert expected in cli.run_ok("restore", "backup.db", "--force").err
+
+
+def test_a_folder_that_the_user_cannot_read_is_reported(
+    cli: Cli, key: str, service: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = cli.folder.rglob(upload(service, key).rpartition("/")[2])
+
+    def find_missing(files: PictureFolder, names: Sequence[str]) -> list[str]:  # noqa: ARG001 - as the method
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file.parent))
+
+    monkeypatch.setattr(PictureFolder, "find_missing", find_missing)
+    found = find_check(cli)
+    assert (found["verdict"], found["found"]) == ("fault", f"{file.parent} can't be read: Permission denied")
+    assert found["advice"].endswith("or give that user access to the folder and its files")
 
 
 def find_check(cli: Cli) -> Data:

@@ -1,6 +1,7 @@
 """The results of the checks of `listings doctor`, and the checks that both kinds of database share."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from listings import wiring
 from listings.domain import timestamps
 from listings.domain.errors import Problem
 from listings.domain.number_text import format_count
+from listings.search.folders import find_root
 from listings.settings import BucketUrl, Settings
 from listings.store.inspection import Pending
 from listings.store.migrations import Difference
@@ -129,7 +131,9 @@ def check_pictures(settings: Settings) -> Finding:
         return ok("Not checked, because the database can't be read")
     except OSError as error:
         reason = str(error.__cause__ or error.strerror).partition("\n")[0].rpartition(" - ")[2]
-        return fault(f"{place} can't be read: {reason}", "Uploads get 503: check its address, and AWS_ variables")
+        if isinstance(settings.media_url, BucketUrl):
+            return fault(f"{place} can't be read: {reason}", "Uploads get 503: check its address, and AWS_ variables")
+        return fault(f"{place} can't be read: {reason}", f"Uploads get 503. {GIVE_ACCESS} the folder and its files")
     if not missing:
         is_local = isinstance(settings.database, Path) or isinstance(settings.media_url, BucketUrl)
         shared = "" if is_local else ": several machines must share this folder, or use S3"
@@ -141,7 +145,14 @@ def check_pictures(settings: Settings) -> Finding:
 
 
 def check_search_index(settings: Settings) -> Finding:
-    """Compare a sample of listings with the index."""
+    """Check that the index can be used, and compare a sample of listings with it."""
+    root = find_root(settings.file)
+    if root.exists() and not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+        return fault(f"{root} can't be read and written", f"{GIVE_ACCESS} the folder and its files")
+    return _compare_index(settings)
+
+
+def _compare_index(settings: Settings) -> Finding:
     rebuild = "Run `listings market rebuild`"
     try:
         found = asyncio.run(wiring.compare_index(settings))
