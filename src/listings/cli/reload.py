@@ -13,6 +13,7 @@ from listings.domain.errors import Problem
 from listings.workers.reload_record import get_path, is_running, read_reloads
 
 _INTERVAL_SECONDS = 0.1
+_BEGIN_SECONDS = 10.0
 
 
 @click.command(short_help="Replace the workers of a running service.")
@@ -30,12 +31,16 @@ def reload(pid: int) -> None:
         message = f"No service with these settings has the process ID {pid}: use that of `listings serve`"
         raise Problem("invalid_request", message)
     os.kill(pid, signal.SIGHUP)
+    end = time.monotonic() + _BEGIN_SECONDS
     while True:
         reloads = read_reloads(path)
         if reloads is None or not is_running(pid):
             raise Problem("unavailable", "The service stopped during the reload: see its log")
         if reloads.finished > before.started:
             break
+        if reloads.started == reloads.finished and time.monotonic() > end:
+            message = "The service does not say how the reload goes, because it can't write to its folder: see its log"
+            raise Problem("unavailable", message)
         time.sleep(_INTERVAL_SECONDS)
     if reloads.error is not None:
         raise Problem("unavailable", f"The service was not reloaded: {reloads.error}")

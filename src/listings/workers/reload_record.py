@@ -1,6 +1,7 @@
 """The reloads of a service in a file, from which `listings reload` learns how its reload ended."""
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -8,6 +9,8 @@ from typing import Self
 import msgspec
 
 from listings.files import replace_file
+
+_ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
 
 
 class Reloads(msgspec.Struct):
@@ -49,8 +52,21 @@ class ReloadRecord:
         self._write()
 
     def _write(self) -> None:
-        with suppress(OSError), replace_file(self._path) as file:  # on a full disk, a reload works all the same
-            file.write(msgspec.json.encode(self._reloads))
+        text = msgspec.json.encode(self._reloads)
+        try:
+            with replace_file(self._path) as file:
+                file.write(text)
+        except OSError:  # on a full disk, a reload works all the same, and the present file has room for its record
+            with suppress(OSError):
+                _overwrite(self._path, text)
+
+
+def _overwrite(path: Path, text: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, text.ljust(os.fstat(descriptor).st_size), 0)
+    finally:
+        os.close(descriptor)
 
 
 def get_path(folder: Path, pid: int | str) -> Path:
@@ -60,10 +76,14 @@ def get_path(folder: Path, pid: int | str) -> Path:
 
 def read_reloads(path: Path) -> Reloads | None:
     """Return the reloads in a record, or None if there is none."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Reloads)
-    except FileNotFoundError:
-        return None
+    for _ in range(_ATTEMPTS):
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Reloads)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError:  # it is being overwritten
+            time.sleep(_PAUSE_SECONDS)
+    return None
 
 
 def is_running(pid: int) -> bool:
