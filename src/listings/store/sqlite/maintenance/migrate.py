@@ -78,7 +78,7 @@ def _checking(path: Path) -> Iterator[None]:
 
 
 def _explain(error: Exception, path: Path) -> str:
-    """Return the reason of an error. SQLite's own message names neither a full disk nor the file."""
+    # SQLite's own message names neither a full disk nor the file.
     if not isinstance(error, apsw.IOError | apsw.FullError | apsw.CantOpenError | apsw.ReadOnlyError):
         return str(error)
     files = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
