@@ -18,7 +18,7 @@ from listings.store.scripts import accounts
 from listings.store.scripts.audit import record_event
 from listings.store.scripts.script import ScriptedStore, Transaction, caller_transaction, transaction
 
-_SESSION_COLUMNS: Final = 7
+_SESSION_COLUMNS: Final = 7  # of `SessionRow`; mypy compares the columns after a split at a literal
 _NO_HANDLE = ""  # matches no session
 
 

@@ -36,7 +36,10 @@ class Transaction(ABC):
         """
 
     async def fetch_each(self, statement: Query[R], many: Iterable[Row]) -> list[R]:
-        """Like `fetch_many`, at once. All values are integers. A revert then takes a third less time."""
+        """Run a statement once for each row of integers, in one execution on an engine with arrays.
+
+        With one execution, a revert takes a third less time.
+        """
         return await self.fetch_many(statement, many, build_each(statement))
 
     async def find(
