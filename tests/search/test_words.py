@@ -80,6 +80,13 @@ def test_the_plurals_of_all_synonyms_are_found() -> None:
             assert IN_LISTINGS.words[find_singular(plural)] == IN_LISTINGS.words[word]
 
 
+def test_phrases_of_synonyms_are_found_with_plurals_of_their_first_words() -> None:
+    for first, phrases in IN_LISTINGS.phrases.items():
+        for phrase, name in phrases:
+            if first.isalpha() and find_singular(f"{first}s") == first:
+                assert name in list_terms(" ".join((f"{first}s", *phrase[1:]))), phrase
+
+
 def test_a_run_of_combining_marks_takes_linear_time() -> None:
     assert normalize("a" + "\u0301" * 100_000) == "a"
 

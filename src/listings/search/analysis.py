@@ -7,7 +7,7 @@ category ("%bike") or the place (",otago"), or a beginning ("^bi"). Raise `ANALY
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -16,10 +16,10 @@ from listings.search import words
 from listings.search.synonyms import IN_LISTINGS, IN_SEARCHES
 from listings.search.words import find_singular, find_stem
 
-ANALYSIS_VERSION: Final = 2
+ANALYSIS_VERSION: Final = 3
 MAX_WORDS: Final = 20  # maximum number of words that are searched for; further ones are ignored
 
-_CACHED_WORDS, _CACHED_STARTS, _CACHED_NAMES = 50_000, 4_096, 4_096
+_CACHED_WORDS, _CACHED_TITLE_WORDS, _CACHED_NAMES = 50_000, 4_096, 4_096
 _MIN_START, _MAX_START = 2, 15  # letters of a beginning
 _MIN_HALF = 3  # letters of each half of a word that is split
 _FUNCTION_WORDS_TEXT = (
@@ -46,34 +46,18 @@ class Word(NamedTuple):
 
 def list_terms(text: str) -> set[str]:
     """Return the terms that find a text by its words. Some strings are several terms, separated by spaces."""
-    normalized = words.normalize(text)
-    found = words.split_normalized(normalized)
-    terms = set(map(_TERMS.__getitem__, found))
-    terms.update(map(_TERMS.__getitem__, words.list_joined(normalized)))
-    if not IN_LISTINGS.starts.isdisjoint(found):
-        terms.update(name for _, _, name in IN_LISTINGS.find_phrases([*map(find_singular, found)]))
-    return terms
+    return _list_terms(text, _TERMS)
 
 
 def list_title_terms(title: str) -> set[str]:
-    """Return the terms of the title's own field."""
-    normalized = words.normalize(title)
-    found = {*words.split_normalized(normalized), *words.list_joined(normalized)}
-    starts = [start for word in found for start in _list_starts(word)]
-    return {*found, *starts, *mark_terms("~", title)}
-
-
-def mark_terms(mark: str, text: str) -> set[str]:
-    """Return the terms with a mark, which classes of synonyms in the title don't need."""
-    return {
-        term if term[0] == "=" and mark == "~" else mark + term for terms in list_terms(text) for term in terms.split()
-    }
+    """Return the terms of the title's own field, like `list_terms`."""
+    return _list_terms(title, _TITLE_TERMS)
 
 
 @lru_cache(_CACHED_NAMES)
-def mark_name(mark: str, name: str) -> frozenset[str]:
-    """Like `mark_terms`, for the name of a category or a place, which many listings have."""
-    return frozenset(mark_terms(mark, name))
+def mark_name(mark: str, name: str) -> str:
+    """Return the terms of the name of a category or a place, which many listings have, with a mark."""
+    return " ".join({mark + term for terms in list_terms(name) for term in terms.split()})
 
 
 def read_words(text: str) -> list[Word]:
@@ -83,7 +67,7 @@ def read_words(text: str) -> list[Word]:
     found = ([word for word in found if word.text not in _FUNCTION_WORDS] or found)[:MAX_WORDS]
     classes = [set(word.classes) for word in found]
     joined: list[set[str]] = [set() for _ in found]
-    for first, length, name in IN_SEARCHES.find_phrases([find_singular(word.text) for word in found]):
+    for first, length, name in IN_SEARCHES.find_phrases([word.text for word in found]):
         for number in range(first, first + length):
             classes[number].add(name)
     for number, (one, other) in enumerate(pairwise(found)):
@@ -114,7 +98,7 @@ def fold_category(name: str) -> str:
     parts = words.split(name)
     if len(parts) == 1:
         return IN_SEARCHES.words.get(find_singular(parts[0]), (find_stem(parts[0]),))[0]
-    found = IN_SEARCHES.find_phrases([*map(find_singular, parts)])
+    found = IN_SEARCHES.find_phrases(parts)
     whole = [it for first, length, it in found if (first, length) == (0, len(parts))]
     return whole[0] if whole else " ".join(map(find_stem, parts)) or name
 
@@ -142,7 +126,7 @@ def _read_chunk(chunk: str) -> Iterator[Word]:
         yield build_word(parts[0])
     elif parts:
         joined = build_word(words.join(chunk))
-        phrases = IN_SEARCHES.find_phrases([*map(find_singular, parts)])
+        phrases = IN_SEARCHES.find_phrases(parts)
         whole = (name for _, length, name in phrases if length == len(parts))
         is_hyphenated = joined.text != chunk  # "PS5" does not match "PS4, 5 games"
         yield joined._replace(
@@ -150,18 +134,42 @@ def _read_chunk(chunk: str) -> Iterator[Word]:
         )
 
 
+def _list_terms(text: str, terms_of: "_Terms") -> set[str]:
+    normalized = words.normalize(text)
+    found = words.split_normalized(normalized)
+    terms = set(map(terms_of.__getitem__, found))
+    terms.update(map(terms_of.__getitem__, words.list_joined(normalized)))
+    if not terms_of.starts.isdisjoint(found):
+        starts = [number for number, word in enumerate(found) if word in terms_of.starts]
+        terms.update(name for _, _, name in IN_LISTINGS.find_phrases(found, starts))
+    return terms
+
+
 class _Terms(dict[str, str]):
-    # A common word is looked up without a call of Python code.
+    # The terms of words. A common word is looked up without a call of Python code.
+    def __init__(self, build: Callable[[str], Iterable[str]], max_words: int) -> None:
+        self.starts: set[str] = set()  # words with which phrases begin
+        self._build = build
+        self._max_words = max_words
+
     def __missing__(self, word: str) -> str:
-        terms = sys.intern(" ".join((find_stem(word), *IN_LISTINGS.words.get(find_singular(word), ()))))
-        if len(self) < _CACHED_WORDS:
+        terms = sys.intern(" ".join(self._build(word)))
+        if find_singular(word) in IN_LISTINGS.phrases:
+            self.starts.add(word)
+        if len(self) < self._max_words:
             self[word] = terms
         return terms
 
 
-_TERMS = _Terms()
+def _build_terms(word: str) -> tuple[str, ...]:
+    return find_stem(word), *IN_LISTINGS.words.get(find_singular(word), ())
 
 
-@lru_cache(_CACHED_STARTS)
-def _list_starts(word: str) -> tuple[str, ...]:
-    return tuple(f"^{word[:end]}" for end in range(_MIN_START, min(len(word), _MAX_START + 1)))
+def _build_title_terms(word: str) -> Iterator[str]:
+    stem, *classes = _build_terms(word)
+    yield from (word, f"~{stem}", *classes)
+    yield from (f"^{word[:end]}" for end in range(_MIN_START, min(len(word), _MAX_START + 1)))
+
+
+_TERMS = _Terms(_build_terms, _CACHED_WORDS)
+_TITLE_TERMS = _Terms(_build_title_terms, _CACHED_TITLE_WORDS)

@@ -48,7 +48,7 @@ async def compare(store: ScriptedMarketStore, root: Path) -> Comparison | None:
         for listing in await store.list_unread_listings(before, _LISTINGS_PER_PART):
             if listing.is_shown and position is not None and listing.sequence <= position.sequence:
                 # The index finds a listing by each term of its title, and sorts it by its price.
-                terms = [term("title", it) for it in list_title_terms(listing.title) if " " not in it]
+                terms = [term("title", it) for it in " ".join(list_title_terms(listing.title)).split()]
                 conditions = [Query.term_query(SCHEMA, "id", listing.id), *terms]
                 hits = searcher.search(all_of(conditions), 2, order_by_field="price").hits
                 found[listing.id] = [hit[0] for hit in hits] == [price_key(listing.price_cents, listing.serial)]

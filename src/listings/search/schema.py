@@ -90,7 +90,7 @@ def build_document(listing: IndexedListing) -> Document:
     region = fold_region(listing.region)
     place = (listing.location, region, listing.region, listing.district)
     names = [mark_name("%", listing.category), *(mark_name(",", it) for it in dict.fromkeys(place) if it)]
-    title = list_title_terms(listing.title).union(*names)
+    title = list_title_terms(listing.title).union(names)
     terms = list_terms("\n".join((listing.title, listing.category, *place, listing.content)))
     terms.update(f"@{word}" for word in words.split(listing.seller))
     terms.update((EVERY, f"#{listing.id}", filter_term("type", listing.type), filter_term("region", region)))

@@ -1,7 +1,7 @@
 """The classes of synonyms in `synonyms.txt`, by the singulars of their words."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from importlib.resources import files
 from typing import NamedTuple, TypeAlias
@@ -16,42 +16,37 @@ class Classes(NamedTuple):
 
     words: Mapping[str, tuple[str, ...]]
     phrases: Phrases
-    starts: frozenset[str]
-    """The first words of all phrases, as they are: a text without any of them is taken to have no phrase."""
 
-    def find_phrases(self, singulars: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-        """Yield position, length and class of each phrase in these words."""
-        for number, first in enumerate(singulars):
-            for phrase, name in self.phrases.get(first, ()):
-                if tuple(singulars[number : number + len(phrase)]) == phrase:
-                    yield number, len(phrase), name
+    def find_phrases(self, words: Sequence[str], starts: Iterable[int] | None = None) -> Iterator[tuple[int, int, str]]:
+        """Yield position, length and class of each phrase in these words that begins at one of the positions."""
+        for start in range(len(words)) if starts is None else starts:
+            for phrase, name in self.phrases.get(find_singular(words[start]), ()):
+                if tuple(map(find_singular, words[start : start + len(phrase)])) == phrase:
+                    yield start, len(phrase), name
 
 
 def _load(text: str) -> tuple[Classes, Classes]:  # in listings, and in searches
     in_listings: dict[tuple[str, ...], list[str]] = defaultdict(list)
     in_searches: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    starts: set[str] = set()
     for line in text.splitlines():
         head, arrow, members = line.partition(">")
         if line and line[0] != "#":
-            parts = [split(it) for it in f"{head},{members}".split(",") if it]
-            phrases = [tuple(map(find_singular, part)) for part in parts]
-            starts.update(part[0] for part in parts)
+            phrases = [tuple(map(find_singular, split(it))) for it in f"{head},{members}".split(",") if it]
             name = "=" + "_".join(phrases[0]) + ("+" if arrow else "")
             for phrase in phrases:
                 in_listings[phrase].append(name)
             for phrase in phrases[:1] if arrow else phrases:
                 in_searches[phrase].append(name)
-    return _build(in_listings, starts), _build(in_searches, starts)
+    return _build(in_listings), _build(in_searches)
 
 
-def _build(named: Mapping[tuple[str, ...], Sequence[str]], starts: set[str]) -> Classes:
+def _build(named: Mapping[tuple[str, ...], Sequence[str]]) -> Classes:
     phrases: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
     for singulars, names in named.items():
         if len(singulars) > 1:
             phrases[singulars[0]] += [(singulars, name) for name in dict.fromkeys(names)]
     single = {words[0]: tuple(dict.fromkeys(names)) for words, names in named.items() if len(words) == 1}
-    return Classes(single, phrases, frozenset(starts))
+    return Classes(single, phrases)
 
 
 _TEXT = files("listings.search").joinpath("synonyms.txt").read_text("utf-8")

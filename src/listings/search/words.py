@@ -141,9 +141,8 @@ def list_joined(normalized: str) -> Iterator[str]:
     if _COMPOUND_HINT.search(normalized) is None:
         return  # most texts
     tokens = normalized.split()
-    for number, token in enumerate(tokens):
-        if token.isalpha() and len(token) > 1:
-            continue  # almost all of them
+    for number in [number for number, token in enumerate(tokens) if not token.isalpha() or len(token) == 1]:
+        token = tokens[number]
         core = token.strip(_EDGES)
         before = tokens[number - 1] if number and token[0] == core[:1] else ""
         after = tokens[number + 1].strip(_EDGES) if number + 1 < len(tokens) and token[-1] == core[-1:] else ""
