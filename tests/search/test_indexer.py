@@ -3,15 +3,11 @@
 import asyncio
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from listings.cli.shared_checks import check_search_index
@@ -63,6 +59,14 @@ def choose(harness: Harness) -> Folder:
 
 def list_names(harness: Harness) -> list[str]:
     return [folder.path.name for folder in folders.list_folders(root_of(harness))]
+
+
+def flip(file: Path) -> Path:
+    """Change a byte, which tantivy may not notice."""
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(content)
+    return file
 
 
 def step_until(harness: Harness, is_done: Callable[[], Awaitable[bool]]) -> None:
@@ -171,10 +175,19 @@ def test_a_folder_in_use_is_not_removed(harness: Harness, alice: Person) -> None
         lambda folder: shutil.rmtree(folder.path),
         lambda folder: [it.unlink() for it in folder.path.glob("*.idx")],
         lambda folder: [it.write_bytes(it.read_bytes()[:9]) for it in folder.path.glob("*.term")],
+        lambda folder: [flip(it) for it in folder.path.glob("*.idx")],
         lambda folder: (folder.path / "meta.json").write_text("{"),
         lambda folder: folder.mark_damaged(),
     ],
-    ids=["removed root", "removed folder", "missing files", "short files", "damaged metadata", "reported damage"],
+    ids=[
+        "removed root",
+        "removed folder",
+        "missing files",
+        "short files",
+        "changed bytes",
+        "damaged metadata",
+        "reported damage",
+    ],
 )
 def test_a_damaged_index_is_built_again(harness: Harness, alice: Person, harm: Callable[[Folder], object]) -> None:
     ids = {create(harness, alice) for _ in range(3)}
@@ -187,6 +200,31 @@ def test_a_damaged_index_is_built_again(harness: Harness, alice: Person, harm: C
     async def is_done() -> bool:
         folder = folders.choose_folder(root_of(harness))
         return folder is not None and folder != damaged and folder.is_complete
+
+    step_until(harness, is_done)
+    assert find(harness) == ids
+
+
+@pytest.mark.parametrize("ending", ["idx", "term", "fast", "fieldnorm", "store", "pos"])
+def test_bytes_that_change_in_any_file_are_found_in_time(
+    harness: Harness, alice: Person, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = {create(harness, alice) for _ in range(3)}
+    one = Indexer(harness.store, root_of(harness))
+    harness.run(one.update())
+    damaged = choose(harness)
+    assert damaged.find_damaged_file() is None
+    names = [flip(file).name for file in damaged.path.glob(f"*.{ending}")]
+    assert damaged.find_damaged_file() in names
+    assert "have changed" in check_search_index(harness.settings).found
+    harness.run(one.step())
+    assert choose(harness) == damaged
+    one.close()
+    monkeypatch.setattr(indexer, "_CHECK_SECONDS", 0.0)
+
+    async def is_done() -> bool:
+        folder = folders.choose_folder(root_of(harness))
+        return folder not in {None, damaged} and await finds(harness, 3)
 
     step_until(harness, is_done)
     assert find(harness) == ids
@@ -327,27 +365,3 @@ def test_a_sample_is_compared(harness: Harness, alice: Person) -> None:
     index.close()
     assert harness.run(compare(harness.store, root_of(harness))) == (5, 2, False)
     assert ids
-
-
-@pytest.mark.slow
-def test_the_process_survives_kills_and_follows_within_seconds(harness: Harness, alice: Person) -> None:
-    command = [sys.executable, "-P", "-m", "listings.cli.indexer"]
-    flags = msgspec.json.encode({"database": f"sqlite:///{harness.settings.file}"}) + b"\n"
-    expected = set()
-    for number in range(6):
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-            assert process.stdin is not None
-            process.stdin.write(flags)
-            process.stdin.flush()
-            for _ in range(20):
-                expected.add(create_only(harness, alice))
-                harness.run(harness.services.market.stamp())
-            time.sleep(0.1 * number)  # somewhere between its start and the commit
-            process.send_signal(signal.SIGKILL)
-    step_until(harness, lambda: finds(harness, 100))
-    assert find(harness) <= expected
-    harness.index_market()
-    harness.clock.advance(11)  # counts are cached for ten seconds
-    results = harness.run(harness.services.market.find(MarketQuery(text="bicycle")))
-    assert results.counts is not None
-    assert results.counts.total == len(expected)

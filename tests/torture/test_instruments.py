@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.instrument import Instrument
-from tests.torture.instruments import canary, disk, kill, migrations, postgres, seller_client
+from tests.torture.instruments import canary, disk, kill, migrations, postgres, search_index, seller_client
 
 pytestmark = [pytest.mark.slow, pytest.mark.uncovered]
 
@@ -16,6 +16,7 @@ SUMMARIES = {
     kill.INSTRUMENT: "10 kills, [1-9]",
     migrations.INSTRUMENT: ".*: 5 kills.*: 5 kills",
     postgres.INSTRUMENT: "1 crashes, 2 times all sessions ended: ",
+    search_index.INSTRUMENT: "6 faults, [1-9]",
     seller_client.INSTRUMENT: "500 creates, 200 faults; 50 catalogues$",
 }
 

@@ -35,6 +35,9 @@ async def compare(store: ScriptedMarketStore, root: Path) -> Comparison | None:
     folder = folders.choose_folder(root)
     if folder is None or not folder.is_complete or not folder.is_current:
         return None
+    damaged = folder.find_damaged_file()
+    if damaged is not None:
+        raise ValueError(f"the bytes of {damaged} have changed")
     searcher = Index.open(str(folder.path)).searcher()
     position = read_position(searcher)
     state = await store.get_market_state()

@@ -4,9 +4,12 @@ A process that reads or writes an index holds a lock on it. The writer removes o
 """
 
 import fcntl
+import json
 import os
 import shutil
+import struct
 import time
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +19,8 @@ from listings.search.schema import VERSION, is_readable
 
 _STARTED, _COMPLETE, _DAMAGED, _LOCK = "started", "complete", "damaged", "in-use.lock"
 _WRITER_LOCK = "writer.lock"
+_END = struct.Struct("<II")  # at the end of each file: the length of the checksum's JSON before it, and a constant
+_MAGIC, _CHUNK_BYTES = 1_337, 1024 * 1024
 
 
 class Folder(NamedTuple):
@@ -60,6 +65,18 @@ class Folder(NamedTuple):
         """Tell the writer to build another index."""
         with suppress(OSError):
             (self.path / _DAMAGED).touch()
+
+    def find_damaged_file(self) -> str | None:
+        """Return the name of a file whose bytes don't have its checksum, or None. Raises OSError or ValueError.
+
+        tantivy writes checksums, but does not compare them when it opens an index: searches would find something else.
+        """
+        for segment in json.loads((self.path / "meta.json").read_bytes())["segments"]:
+            for path in self.path.glob(f"{segment['segment_id'].replace('-', '')}.*"):
+                with suppress(FileNotFoundError):  # merged in the meantime
+                    if not _is_intact(path):
+                        return path.name
+        return None
 
     def lock(self) -> int:
         """Return a descriptor whose lock keeps the folder from being removed. Raises OSError."""
@@ -134,6 +151,26 @@ def has_writer(root: Path) -> bool:
     if descriptor is not None:
         os.close(descriptor)
     return descriptor is None
+
+
+def _is_intact(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size - _END.size
+        file.seek(max(size, 0))
+        length, magic = _END.unpack(file.read(_END.size)) if size >= 0 else (0, 0)
+        left = size - length
+        if magic != _MAGIC or left < 0:
+            return False
+        file.seek(left)
+        try:
+            expected = json.loads(file.read(length))["crc"]
+        except (ValueError, KeyError, TypeError):
+            return False
+        file.seek(0)
+        checksum = 0
+        while left and (chunk := file.read(min(left, _CHUNK_BYTES))):
+            checksum, left = zlib.crc32(chunk, checksum), left - len(chunk)
+    return bool(checksum == expected)
 
 
 def _is_unused(folder: Folder) -> bool:

@@ -29,6 +29,7 @@ _QUIET_SECONDS, _MAX_WAIT_SECONDS = 0.2, 0.5  # before a commit: without further
 _RETRY_SECONDS = 1.0
 _MAX_FAILURES = 3  # in a row, before the index is taken for damaged
 _MAX_AGE_SECONDS = 29 * 86_400  # an index is built again, so that it keeps nothing of erased accounts
+_CHECK_SECONDS = 600.0  # between comparisons of the files with their checksums, 0.15 s for a million listings
 _PROBE_BYTES = 65_536
 
 _log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Indexer:
         self._indexes: list[OpenIndex] = []  # at most two, the one that serves first
         self._waiting: _Waiting | None = None
         self._failures = 0
+        self._checked_at = time.monotonic()
 
     async def run(self) -> None:
         """Follow the database until cancelled."""
@@ -86,6 +88,7 @@ class Indexer:
             self._database_id = await self._store.get_database_id()
         name = f"{self._database_id} {self._store.restore_id}"
         origin = int.from_bytes(blake2b(name.encode(), digest_size=7).digest())
+        self._check_open_ones()
         self._open(state, origin)
         has_more = False
         for index in list(self._indexes):
@@ -143,6 +146,7 @@ class Indexer:
 
     def _open_folder(self, folder: Folder) -> OpenIndex | None:
         try:
+            self._check(folder)
             return OpenIndex(folder)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
@@ -151,6 +155,17 @@ class Indexer:
             _log.warning("The search index %s is damaged and is built again: %s", folder.path.name, error)
             folder.mark_damaged()
             return None
+
+    def _check_open_ones(self) -> None:
+        if time.monotonic() - self._checked_at > _CHECK_SECONDS:
+            self._checked_at = time.monotonic()
+            for index in self._indexes:
+                self._check(index.folder)
+
+    def _check(self, folder: Folder) -> None:
+        damaged = folder.find_damaged_file()
+        if damaged is not None:
+            raise IndexDamageError(f"the bytes of {damaged} have changed")
 
     def _must_replace(self, index: OpenIndex) -> bool:
         if folders.take_rebuild(self._root) or not index.folder.is_usable or not index.folder.is_current:
