@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tantivy import Index, Searcher
+from tantivy import Index, Order, Searcher
 
 from listings.domain.errors import Unavailable
 from listings.search import folders
 from listings.search.folders import Folder
-from listings.search.schema import read_position
+from listings.search.queries import between
+from listings.search.schema import MAX_KEY, read_position
 
 T = TypeVar("T")
 
@@ -27,10 +28,11 @@ _log = logging.getLogger(__name__)
 
 
 class View(NamedTuple):
-    """A snapshot of the index. `is_complete`: whether the index has been built."""
+    """A snapshot of the index, and the highest serial in it. `is_complete`: whether the index has been built."""
 
     searcher: Searcher
     is_complete: bool
+    newest: int
 
 
 class _Opened(NamedTuple):
@@ -99,7 +101,8 @@ class Reader:
         if self._view is None or self._meta != meta or self._view.is_complete != folder.is_complete:
             self._index.reload()
             searcher = self._index.searcher()
-            self._meta, self._view = meta, View(searcher, folder.is_complete)
+            newest = _find_newest(searcher, self._view.newest if self._view is not None else 0)
+            self._meta, self._view = meta, View(searcher, folder.is_complete, newest)
             if read_position(searcher) is None:
                 raise OSError("the index has no position")
         return self._view
@@ -108,3 +111,9 @@ class Reader:
         opened, self._opened, self._index, self._view = self._opened, None, None, None
         if opened is not None:
             os.close(opened.lock)
+
+
+def _find_newest(searcher: Searcher, known: int) -> int:
+    newer = between("serial", known, MAX_KEY)
+    hits = searcher.search(newer, 1, count=False, order_by_field="serial", order=Order.Desc).hits
+    return int(hits[0][0]) if hits else known

@@ -95,8 +95,6 @@ def build_document(listing: IndexedListing) -> Document:
     terms.update(f"@{word}" for word in words.split(listing.seller))
     terms.update((EVERY, f"#{listing.id}", filter_term("type", listing.type), filter_term("region", region)))
     terms.add(filter_term("category", listing.category))
-    # Goods and rentals first, then with picture and price, then newer ones.
-    quality = _KIND_RANKS.get(listing.type, 0) << 2 | (listing.images != "[]") << 1 | (listing.price_cents > 0)
     values: dict[str, Any] = {
         "all": " ".join(terms),
         "title": " ".join(title),
@@ -104,7 +102,9 @@ def build_document(listing: IndexedListing) -> Document:
         "account": listing.account_id,
         "serial": listing.serial,
         "price": price_key(listing.price_cents, listing.serial),
-        "rank": quality << 40 | listing.serial,
+        "rank": rank_key(
+            listing.type, listing.serial, has_picture=listing.images != "[]", has_price=listing.price_cents > 0
+        ),
         "type": listing.type,
     }
     values |= {name: value for name, value in (("category", listing.category), ("region", region)) if value}
@@ -114,6 +114,11 @@ def build_document(listing: IndexedListing) -> Document:
 def filter_term(name: str, value: str) -> str:
     """Return the term of the listings that have a value of a filter, in any spelling."""
     return f"\u00a7{name[0]}{_SPACES.sub('_', FILTERS[name](value))}"
+
+
+def rank_key(kind: str, serial: int, *, has_picture: bool = True, has_price: bool = True) -> int:
+    """Return the number that sorts goods and rentals first, then listings with picture and price, then newer ones."""
+    return (_KIND_RANKS.get(kind, 0) << 2 | has_picture << 1 | has_price) << 40 | serial
 
 
 def price_key(price_cents: int, serial: int) -> int:

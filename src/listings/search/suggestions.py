@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from tantivy import Query, Searcher
+from tantivy import Query
 
 from listings.domain.model import MarketQuery
 from listings.search import words
 from listings.search.analysis import Word
 from listings.search.queries import Tier, all_of, build_tier, numbers, term
+from listings.search.reader import View
 from listings.search.results import Hit, Search
 from listings.search.schema import SCHEMA
 
@@ -37,7 +38,7 @@ def find_partial(search: Search) -> list[str] | None:
 
 def list_unknown(search: Search) -> list[Word]:
     """Return the words of letters that find nothing in the whole market."""
-    everywhere = Search(search.searcher, MarketQuery(text=search.query.text), search.excluded)
+    everywhere = Search(search.view, MarketQuery(text=search.query.text), search.excluded)
     return [
         word
         for word in everywhere.words[:_MAX_WORDS]
@@ -47,7 +48,7 @@ def list_unknown(search: Search) -> list[Word]:
 
 def find_similar(search: Search, word: Word) -> list[Hit]:
     """Return listings whose titles have a word with a similar spelling."""
-    everywhere = Search(search.searcher, MarketQuery(), search.excluded)
+    everywhere = Search(search.view, MarketQuery(), search.excluded)
     fuzzy = Query.fuzzy_term_query(SCHEMA, "title", word.text, _max_distance(word.text))
     return everywhere.find([fuzzy], "rank", _MAX_SAMPLED)
 
@@ -61,13 +62,13 @@ def choose_spelling(search: Search, word: Word, titles: Iterable[str]) -> str | 
         for it in set(words.split(title))
         if it.isalpha() and it != word.text and measure_distance(it, word.text, limit) <= limit
     )
-    return next((it for it, _ in near.most_common() if is_common(search.searcher, it, search.excluded)), None)
+    return next((it for it, _ in near.most_common() if is_common(search.view, it, search.excluded)), None)
 
 
-def is_common(searcher: Searcher, word: str, excluded: Sequence[int]) -> bool:
+def is_common(view: View, word: str, excluded: Sequence[int]) -> bool:
     """Return whether three listings of two sellers have a word in the title."""
-    search = Search(searcher, MarketQuery(), excluded)
-    hits = search.find([term("title", word)], "rank", MIN_LISTINGS)
+    search = Search(view, MarketQuery(), excluded)
+    hits = search.find_many([term("title", word)], "rank", MIN_LISTINGS)
     if len(hits) < MIN_LISTINGS:
         return False
     accounts = {hit.account_id for hit in hits}
@@ -79,19 +80,19 @@ def list_categories(search: Search) -> Mapping[str, int]:
     """Return the categories of the listings with the rarest word in the title or the category."""
     counted: list[Mapping[str, int]] = []
     for word in search.words[:_MAX_WORDS]:
-        one = Search(search.searcher, MarketQuery(text=word.text), search.excluded)
+        one = Search(search.view, MarketQuery(text=word.text), search.excluded)
         found = one.count_tier(Tier.CATEGORY)
         counted += [found] if found else []
     return min(counted, key=lambda it: sum(it.values())) if counted else {}
 
 
-def list_frequent_words(searcher: Searcher, excluded: Sequence[int]) -> list[str]:
+def list_frequent_words(view: View, excluded: Sequence[int]) -> list[str]:
     """Return the most frequent words of titles."""
     counts = dict[str, int]()
     for letter in "abcdefghijklmnopqrstuvwxyz":
-        counts |= dict(searcher.terms_with_prefix("title", letter, limit=_MAX_FREQUENT))
+        counts |= dict(view.searcher.terms_with_prefix("title", letter, limit=_MAX_FREQUENT))
     frequent = sorted((it for it in counts if len(it) >= _MIN_FREQUENT and it.isalpha()), key=lambda it: -counts[it])
-    return [it for it in frequent[: 2 * _MAX_FREQUENT] if is_common(searcher, it, excluded)][:_MAX_FREQUENT]
+    return [it for it in frequent[: 2 * _MAX_FREQUENT] if is_common(view, it, excluded)][:_MAX_FREQUENT]
 
 
 def measure_distance(one: str, other: str, limit: int) -> int:
@@ -114,7 +115,7 @@ def _max_distance(word: str) -> int:
 
 
 def _has_hits(search: Search, found: Sequence[Word], tier: Tier) -> bool:
-    return bool(search.find([build_tier(found, tier)], "rank", 1))
+    return bool(search.find_many([build_tier(found, tier)], "rank", 1))
 
 
 def _rank_words(search: Search, found: Sequence[Word]) -> int | None:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tantivy import Index, Searcher
+from tantivy import Index
 
 from listings.domain.market import IndexedListing
 from listings.domain.model import MarketQuery
-from listings.search import folders
+from listings.search import folders, results
 from listings.search.folders import find_root
+from listings.search.reader import View
 from listings.search.results import MAX_RANKED, Search
 from listings.search.schema import Position, price_key
 from listings.search.writer import OpenIndex
@@ -49,12 +50,12 @@ LISTINGS = [build_listing(number) for number in range(1, COUNT + 1)]
 
 
 @pytest.fixture(scope="module")
-def searcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
+def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
     root: Path = find_root(tmp_path_factory.mktemp("model") / "listings.db")
     index = OpenIndex(folders.create_folder(root), Position(0, 0, 0, 1))
     index.add(LISTINGS)
     index.commit(Position(COUNT, 0, 0, 1))
-    yield Index.open(str(index.folder.path)).searcher()
+    yield View(Index.open(str(index.folder.path)).searcher(), is_complete=True, newest=COUNT)
     index.close()
 
 
@@ -112,13 +113,19 @@ def find_expected(query: MarketQuery) -> list[tuple[int, IndexedListing]]:
 
 
 @pytest.mark.decision("G51")
-def test_a_search_finds_the_same_as_the_model(searcher: Searcher) -> None:
+@pytest.mark.parametrize("margin", [1, 10], ids=["narrow windows", "usual windows"])
+def test_a_search_finds_the_same_as_the_model(view: View, margin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_MARGIN", margin)
     for query in random_queries(60):
         expected = find_expected(query)
-        search = Search(searcher, query, ())
+        search = Search(view, query, ())
         assert search.count().total == len(expected), query
         serials = sorted((listing.serial for _, listing in expected), reverse=True)
         assert [hit.key for hit in search.page(None, 10**5)] == serials, query
+        middle = serials[len(serials) // 2] if serials else 1
+        assert [hit.key for hit in search.page(middle, 5)] == [it for it in serials if it < middle][:5], query
+        before = [it for it in serials if it > middle][-5:][::-1]
+        assert [hit.key for hit in search.page(middle, 5, is_backwards=True)] == before, query
         tiers = {listing.id: tier for tier, listing in expected}
         best = sorted(expected, key=lambda it: (-it[0], rank(it[1])), reverse=True)[:MAX_RANKED]
         ranked = search.rank()
@@ -126,10 +133,10 @@ def test_a_search_finds_the_same_as_the_model(searcher: Searcher) -> None:
         assert [tiers[hit.id] for hit in ranked] == sorted(tiers[hit.id] for hit in ranked), query
 
 
-def test_prices_are_in_order(searcher: Searcher) -> None:
+def test_prices_are_in_order(view: View) -> None:
     ascending, descending = (MarketQuery(text="guitar", sort="price"), MarketQuery(text="guitar", sort="-price"))
     for query, is_ascending in ((ascending, True), (descending, False)):
-        search = Search(searcher, query, ())
+        search = Search(view, query, ())
         keys = [price_key(it.price_cents, it.serial) for _, it in find_expected(MarketQuery(text="guitar"))]
         priced, unpriced = (
             [key for key in sorted(keys) if (key >> 26 > 0) == is_priced] for is_priced in (True, False)

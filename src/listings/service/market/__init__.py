@@ -204,7 +204,7 @@ class Market:
     async def _count_facets(self) -> MarketFacets:
         counts = None
         with suppress(Unavailable):
-            counts = await self._reader.run(lambda view: Search(view.searcher, MarketQuery(), ()).count().values)
+            counts = await self._reader.run(lambda view: Search(view, MarketQuery(), ()).count().values)
         if counts is None:
             newest = await self._store.page_newest(count=_SAMPLED)
             counts = {name: Counter(filter(None, (getattr(it, name) for it in newest))) for name in FILTERS}
@@ -225,7 +225,7 @@ class Market:
 
         async def read() -> list[str]:
             with suppress(Unavailable):
-                return await self._reader.run(lambda view: list_frequent_words(view.searcher, hidden)) or []
+                return await self._reader.run(lambda view: list_frequent_words(view, hidden)) or []
             return []
 
         return await self._words.get(read)
@@ -236,9 +236,7 @@ class Market:
     async def _read_rail(self, query: MarketQuery) -> list[MarketEntry]:
         hits = None
         with suppress(Unavailable):
-            hits = await self._reader.run(
-                lambda view: list_newest_sellers(view.searcher, query, query.limit, _MAX_OF_SELLER)
-            )
+            hits = await self._reader.run(lambda view: list_newest_sellers(view, query, query.limit, _MAX_OF_SELLER))
         if hits is None:
             entries = await self._store.page_newest(count=_SAMPLED)
         else:

@@ -214,7 +214,7 @@ def is_match(entry: MarketEntry, query: MarketQuery) -> bool:
 def _search(
     query: MarketQuery, excluded: Sequence[int], counts: Counts | None, view: View, *, is_backwards: bool = False
 ) -> _Found:
-    search = Search(view.searcher, query, excluded)
+    search = Search(view, query, excluded)
     if search.is_ranked:
         hits = search.rank()
     else:
