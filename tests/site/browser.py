@@ -13,11 +13,20 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 from listings.domain import fields
 from listings.service import Services
-from tests.harness import Person, RunningService, index_market
+from tests.harness import TIMEOUT, Person, RunningService, index_market
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")  # the former takes 40% of the CPU time
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium-headless-shell; .ci/run installs it")
@@ -102,6 +111,27 @@ def visit(browser: Browser, base_url: str, **options: Any) -> Iterator[Visit]:
     context.set_default_timeout(_TIMEOUT_MS)
     yield Visit(context, base_url)
     context.close()
+
+
+class HeldRequests:
+    """A page's requests for a URL, which are not sent until the test says so."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self._page = page
+        self._routes: list[Route] = []
+        page.route(url, lambda route: self._routes.append(route))  # noqa: PLW0108 - Playwright needs a function
+
+    def wait(self, count: int) -> None:
+        """Wait until this many are held. Fails if there are more, or after TIMEOUT."""
+        end = time.monotonic() + TIMEOUT
+        while len(self._routes) < count:
+            assert time.monotonic() < end
+            self._page.wait_for_timeout(10)  # in which Playwright calls the function above
+        assert len(self._routes) == count
+
+    def send_first(self) -> None:
+        """Send the one that was held first."""
+        self._routes.pop(0).continue_()
 
 
 def resize(page: Page, width: int) -> None:

@@ -11,7 +11,16 @@ from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from bench.data import store_of
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import RunningMarket, needs_chromium, resize, run_market, serve_pictures, visit, wait_for_views
+from tests.site.browser import (
+    HeldRequests,
+    RunningMarket,
+    needs_chromium,
+    resize,
+    run_market,
+    serve_pictures,
+    visit,
+    wait_for_views,
+)
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
 
@@ -235,33 +244,33 @@ def test_scripts_stay_below_a_path_prefix(browser: Browser, tmp_path: Path) -> N
         assert (seen.external_urls, seen.console_messages) == ([], [])
 
 
-def sort_without_response(page: Page) -> list[Route]:
-    """Sort the results by price. Return the request, which the caller may continue."""
-    pending: list[Route] = []
-    page.route("**/*sort=price", lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
-    with page.expect_request(re.compile("sort=price$")):
-        page.get_by_label("Sort by").select_option("price")
-    return pending
+def sort_without_response(page: Page) -> HeldRequests:
+    """Sort the results by price. Return the request."""
+    held = HeldRequests(page, "**/*sort=price")
+    page.get_by_label("Sort by").select_option("price")
+    held.wait(1)
+    return held
 
 
 def test_a_newer_search_replaces_a_pending_one(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         page = seen.open("/?q=bicycle")
-        pending = sort_without_response(page)
+        held = sort_without_response(page)
         with page.expect_event("requestfailed") as cancelled:
             page.get_by_role("link", name="Remove “bicycle”").click()
         assert urlsplit(cancelled.value.url).query == "q=bicycle&sort=price"
         expect(page.get_by_role("heading", name="All listings")).to_be_visible()
-        assert (urlsplit(page.url).query, len(pending), seen.console_messages) == ("sort=newest", 1, [])
+        assert (urlsplit(page.url).query, seen.console_messages) == ("sort=newest", [])
+        held.wait(1)
 
 
 def test_text_that_is_typed_while_results_load_stays(browser: Browser, market: RunningMarket) -> None:
     with visit(browser, market.base_url, viewport=DESKTOP) as seen:
         page = seen.open("/?q=bicycle")
-        pending = sort_without_response(page)
+        held = sort_without_response(page)
         page.get_by_label("What are you looking for?").fill("bicycle pump")
         with page.expect_response(re.compile("sort=price$")):
-            pending[0].continue_()
+            held.send_first()
         page.wait_for_url(re.compile("sort=price"))
         expect(page.get_by_label("What are you looking for?")).to_have_value("bicycle pump")
         expect(page.get_by_label("What are you looking for?")).to_be_focused()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, FilePayload, Locator, Page, Route, expect
+from playwright.sync_api import Browser, FilePayload, Locator, Page, expect
 
 from listings.domain.pictures import find_name
 from listings.service import Services
@@ -14,7 +14,7 @@ from tests.harness import RunningService
 from tests.pictures import GPS, draw, encode, photo, turn
 from tests.s3_server import Bucket
 from tests.site.accessibility import DESKTOP, PHONE, find_axe_violations
-from tests.site.browser import Visit, needs_chromium, visit
+from tests.site.browser import HeldRequests, Visit, needs_chromium, visit
 from tests.site.tab import PASSWORD
 
 pytestmark = [needs_chromium, pytest.mark.slow, pytest.mark.uncovered]
@@ -107,28 +107,28 @@ def test_pictures_are_uploaded_ordered_and_stored(seller: Visit, service: Runnin
 
 
 def test_a_picture_is_shown_before_it_is_uploaded(seller: Visit) -> None:
-    page, pending = seller.open(NEW), list[Route]()
-    page.route(UPLOADS, lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
+    page = seller.open(NEW)
+    uploads = HeldRequests(page, UPLOADS)
     page.set_input_files("#pictures", [jpeg(number) for number in range(5)])
     expect(page.locator(".picture-list .sending")).to_have_count(2)
     expect(page.locator(".picture-list .waiting")).to_have_count(3)
     for image in page.locator(".picture-list img").all():
         expect(image).to_have_js_property("naturalWidth", 64)
-    assert len(pending) == 2
-    pending.pop(0).continue_()
+    uploads.wait(2)
+    uploads.send_first()
     expect(page.get_by_text("1 of 5 pictures uploaded.")).to_be_visible()
     expect(page.locator(".picture-list .waiting")).to_have_count(2)
 
 
 def test_a_form_is_sent_when_its_pictures_are_uploaded(seller: Visit, service: RunningService) -> None:
-    page, pending = seller.open(NEW), list[Route]()
-    page.route(UPLOADS, lambda route: pending.append(route))  # noqa: PLW0108 - Playwright needs a function
-    with page.expect_request(UPLOADS):
-        page.set_input_files("#pictures", [jpeg(11)])
+    page = seller.open(NEW)
+    uploads = HeldRequests(page, UPLOADS)
+    page.set_input_files("#pictures", [jpeg(11)])
+    uploads.wait(1)
     fill(page)
     page.get_by_role("button", name="Create listing").click()
     expect(page.get_by_text("The form is sent when all pictures are uploaded.")).to_be_visible()
-    pending[0].continue_()
+    uploads.send_first()
     assert [find_name(url) is not None for url in load_images(service, page)] == [True]
 
 
