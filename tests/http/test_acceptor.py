@@ -1,9 +1,13 @@
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from listings.http.acceptor import drop_new_connections
+from listings.http.acceptor import Acceptor, drop_new_connections
+
+BATCH_SIZE, CLIENTS = 16, 30
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
@@ -48,3 +52,39 @@ def test_an_ignored_client_reaches_the_next_listener(listener: socket.socket) ->
         with socket.create_server(address, family=listener.family) as successor:
             successor.settimeout(120)
             successor.accept()[0].close()
+
+
+@pytest.mark.parametrize(
+    ("count_pieces", "sizes"),
+    [(lambda _: 0, [16, 14]), (lambda accepted: accepted, [16, 2, 2, 2, 2, 2, 2, 2])],
+    ids=["without bodies", "with large bodies"],
+)
+def test_fewer_connections_are_accepted_at_once_while_large_bodies_arrive(
+    listener: socket.socket, count_pieces: Callable[[int], int], sizes: list[int]
+) -> None:
+    accepted: list[asyncio.StreamReaderProtocol] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    def build() -> asyncio.StreamReaderProtocol:
+        accepted.append(asyncio.StreamReaderProtocol(asyncio.StreamReader(), lambda _, writer: writers.append(writer)))
+        return accepted[-1]
+
+    async def accept() -> list[int]:
+        found = []
+        acceptor = Acceptor(build, lambda: CLIENTS, BATCH_SIZE, lambda: count_pieces(len(accepted)))
+        acceptor.start([listener])
+        while len(accepted) < CLIENTS:
+            before = len(accepted)
+            await asyncio.sleep(0)
+            found += [len(accepted) - before] if len(accepted) > before else []
+        acceptor.stop(accept_pending=False)
+        await acceptor.finish()
+        for writer in writers:
+            writer.close()
+            await writer.wait_closed()
+        return found
+
+    with ExitStack() as clients:
+        for _ in range(CLIENTS):
+            clients.enter_context(connect(listener))
+        assert asyncio.run(accept()) == sizes

@@ -1,4 +1,4 @@
-"""Pieces of large bodies are sent in turn and, after a burst, at a limited rate."""
+"""Pieces of large bodies pass in turn and, after a burst, at a limited rate."""
 
 import asyncio
 from time import monotonic

@@ -94,7 +94,12 @@ class Server(UvicornServer):
             await super().startup(sockets)
         except OSError as error:  # another program started to listen after the socket was bound
             raise _listen_problem(address, error) from None
-        self._acceptor = Acceptor(self._build_protocol, self._count_free, self._limits.accept_batch_size)
+        self._acceptor = Acceptor(
+            self._build_protocol,
+            self._count_free,
+            self._limits.accept_batch_size,
+            lambda: self.shared.receiving.passed,
+        )
         self._acceptor.start(sockets or [])
         self._sweeper = asyncio.create_task(self._sweep())
         self._on_start()

@@ -1,4 +1,4 @@
-"""Limit how fast pieces of large bodies are sent, because copying them at full speed delays all other requests."""
+"""Limit how fast pieces of large bodies pass, because copying them at full speed delays all other requests."""
 
 import asyncio
 import math
@@ -13,18 +13,24 @@ _BURST_SECONDS = 0.064  # 4 MiB are sent at full speed
 
 
 class Throttle:
-    """Lets one connection of the event loop at a time send a piece, on average at most one per millisecond."""
+    """Lets one connection of the event loop at a time pass a piece, on average at most one per millisecond."""
 
     def __init__(self) -> None:
         self._queue = FairQueue(None, max_callers=math.inf)
         self._due = 0.0
+        self.passed = 0  # pieces
 
     def acquire(self, owner: Owner) -> AbstractAsyncContextManager[None]:
-        """Acquire the right to send a piece. Each owner holds at most one place in the queue."""
+        """Acquire the right to pass a piece. Each owner holds at most one place in the queue."""
         return self._queue.acquire(owner)
 
     async def wait(self) -> None:
-        """Wait until another piece may be sent. Call it after a piece was sent, while you hold the right."""
+        """Wait until another piece may pass. Call it after a piece passed, while you hold the right."""
+        await asyncio.sleep(max(0.0, self.count()))
+
+    def count(self) -> float:
+        """Count a piece that passed. Return after how many seconds another one may pass; negative: it may now."""
+        self.passed += 1
         now = monotonic()
         self._due = max(self._due, now - _BURST_SECONDS) + _INTERVAL_SECONDS
-        await asyncio.sleep(max(0.0, self._due - now))
+        return self._due - now

@@ -28,6 +28,7 @@ from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
 
 _AUTHORITY_END = re.compile(rb"[/?#]")
 _ERROR = 400
+_LARGE_PIECE_BYTES = 16 * 1024  # of a body; a client that sends larger ones is fast
 _FRAGMENT = ord("#")  # an int: `bytes in bytes` first raises a TypeError internally, which takes 2,000 instructions
 
 _log = logging.getLogger(__name__)
@@ -41,7 +42,8 @@ class ExchangeConnection(Protocol):
     scheme: Any
     server_state: Any  # of uvicorn: its default headers have the current date
     flow: FlowControl
-    throttle: Throttle
+    throttle: Throttle  # of pieces that are sent
+    receiving: Throttle  # of pieces that arrive
     unsent: UnsentBytes
     stopping: bool  # the connection closes after the pending responses
     stopped: bool  # because the service stops
@@ -130,6 +132,7 @@ class HttpExchange(BaseExchange):
         self._version = version
         self._reserved = 0  # bytes of the response
         self._is_admitted = False  # whether a response that follows immediately has room
+        self._is_fast = False  # whether the last piece of the body was large
         self._start: Any = None  # the ASGI message that begins the response, until the first part of the body
 
     @cached_property
@@ -162,6 +165,9 @@ class HttpExchange(BaseExchange):
 
     def take_body(self) -> tuple[bytes, bool]:
         body, self.body = bytes(self.body), bytearray()
+        self._is_fast = len(body) >= _LARGE_PIECE_BYTES
+        if self._is_fast:
+            self._connection.receiving.count()
         return body, self.more_body or self.disconnected
 
     async def wait_for_close(self, *, may_half_close: bool = False) -> None:
@@ -189,7 +195,12 @@ class HttpExchange(BaseExchange):
         A body that is already complete needs no 100 Continue (RFC 9110, 10.1.1).
         """
         if self.more_body and not (self.body or self._has_ended()):
-            return await super().receive()
+            if self._is_fast:
+                async with self._connection.receiving.acquire(self._connection.unsent.owner):
+                    await self._connection.receiving.wait()
+            message: Any = await super().receive()
+            self._is_fast = len(message.get("body", b"")) >= _LARGE_PIECE_BYTES
+            return message
         if not self._has_ended():
             await self.message_event.wait()
             self.message_event.clear()

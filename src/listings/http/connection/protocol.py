@@ -70,7 +70,8 @@ class HttpConnection(HttpToolsProtocol):
         self._limits = limits
         self._render_error = render_error
         self._shared = shared
-        self.write_buffer, self.throttle, self._turns = shared.write_buffer, shared.throttle, shared.turns
+        self.write_buffer, self._turns = shared.write_buffer, shared.turns
+        self.throttle, self.receiving = shared.throttle, shared.receiving
         self.unsent = UnsentBytes(shared.budgets)
         self._written_bytes = 0
         self._sending_body = False

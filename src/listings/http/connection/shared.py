@@ -16,5 +16,6 @@ class Shared:
         self.budgets = budgets
         self.write_buffer = WriteBuffer()
         self.throttle = Throttle()
+        self.receiving = Throttle()
         self.turns = Turns()
         self.waiting_bytes = 0  # of requests behind running ones
