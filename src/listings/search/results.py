@@ -23,8 +23,8 @@ from listings.search.reader import View
 from listings.search.schema import EVERY, FILTERS, MAX_KEY, SERIAL_BITS, filter_term, rank_key
 
 MAX_RANKED = 200
-_MARGIN = 10  # a window is so many times larger than it has to be if words are independent of each other
-_MAX_WINDOW = 1 / 20  # of the listings
+_MARGIN = 10  # times as large as a window has to be if words are independent of each other
+_MAX_WINDOW = 1 / 20  # as a share of all listings
 _MAX_IN_SUCCESSION = 4  # listings of one seller
 _MAX_VALUES = 10_000  # per filter
 _ALL_KEYS = (0, MAX_KEY)
@@ -131,7 +131,7 @@ class Search:
         order: Order = Order.Desc,
         keys: tuple[int, int] = _ALL_KEYS,
     ) -> list[Hit]:
-        """Return the same as `find`, sooner if the conditions are the words of a search that many listings match."""
+        """Return the same as `find`. It is faster if the conditions are the search's words, and many listings match."""
         window = self._choose_window(field, count, order, keys)
         found = self.find(conditions, field, count, order, window) if window is not None else []
         return found if len(found) == count else self.find(conditions, field, count, order, keys)
@@ -170,7 +170,7 @@ class Search:
 
     def _list_tiers(self) -> Iterator[list[Hit]]:
         yield (exact := self._ask_tier(Tier.TITLE))
-        # The next two are parts of `BEGINNING`: if that one is small, they are looked for in it.
+        # `BEGINNING` includes the next two. If it is small, they are filtered from it.
         widest = self.find([build_tier(self.words, Tier.BEGINNING)], "rank", MAX_RANKED)
         for tier in (Tier.STEM, Tier.CATEGORY):
             if len(widest) == MAX_RANKED:

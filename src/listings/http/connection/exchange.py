@@ -192,7 +192,8 @@ class HttpExchange(BaseExchange):
     async def receive(self) -> Any:
         """Receive an ASGI message. Unlike uvicorn's method, it resumes reading only if it needs more of the body.
 
-        A body that is already complete needs no 100 Continue (RFC 9110, 10.1.1).
+        If the last piece was large, the next one waits for its turn. A body that is already complete needs no 100
+        Continue (RFC 9110, 10.1.1).
         """
         if self.more_body and not (self.body or self._has_ended()):
             if self._is_fast:
