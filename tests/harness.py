@@ -362,6 +362,10 @@ class RunningService:
         """Return the bytes of requests that wait behind others."""
         return self._server.shared.waiting_bytes
 
+    def count_large_pieces(self) -> int:
+        """Return how many large pieces of bodies have arrived."""
+        return self._server.shared.receiving.passed
+
     def replace_application(self, application: Any) -> None:
         """Serve another application from now on; it needs the method `serve(exchange)`."""
         self._server.config.loaded_app = application

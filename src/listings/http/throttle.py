@@ -8,7 +8,7 @@ from time import monotonic
 from listings.http.asgi import Owner
 from listings.queues import FairQueue
 
-_INTERVAL_SECONDS = 0.001  # 64 MB/s; at full speed, p99 of other requests is three times as high
+_INTERVAL_SECONDS = 0.001  # 64 MB/s are sent; at full speed, p99 of other requests is three times as high
 _BURST_SECONDS = 0.064  # 4 MiB are sent at full speed
 
 
@@ -18,7 +18,7 @@ class Throttle:
     def __init__(self) -> None:
         self._queue = FairQueue(None, max_callers=math.inf)
         self._due = 0.0
-        self.passed = 0  # pieces
+        self.passed = 0  # how many pieces
 
     def acquire(self, owner: Owner) -> AbstractAsyncContextManager[None]:
         """Acquire the right to pass a piece. Each owner holds at most one place in the queue."""

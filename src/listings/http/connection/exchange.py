@@ -28,7 +28,7 @@ from listings.http.uvicorn_base import STATUS_LINE, BaseExchange, FlowControl
 
 _AUTHORITY_END = re.compile(rb"[/?#]")
 _ERROR = 400
-_LARGE_PIECE_BYTES = 16 * 1024  # of a body; a client that sends larger ones is fast
+_LARGE_PIECE_BYTES = 16 * 1024  # of a body; clients that send larger ones are fast
 _FRAGMENT = ord("#")  # an int: `bytes in bytes` first raises a TypeError internally, which takes 2,000 instructions
 
 _log = logging.getLogger(__name__)
@@ -165,10 +165,13 @@ class HttpExchange(BaseExchange):
 
     def take_body(self) -> tuple[bytes, bool]:
         body, self.body = bytes(self.body), bytearray()
-        self._is_fast = len(body) >= _LARGE_PIECE_BYTES
-        if self._is_fast:
-            self._connection.receiving.count()
+        self._note_piece(len(body))
         return body, self.more_body or self.disconnected
+
+    def _note_piece(self, size: int) -> None:
+        if size >= _LARGE_PIECE_BYTES and not self._is_fast:  # otherwise it has been counted while it waited
+            self._connection.receiving.count()
+        self._is_fast = size >= _LARGE_PIECE_BYTES
 
     async def wait_for_close(self, *, may_half_close: bool = False) -> None:
         connection = self._connection
@@ -200,7 +203,7 @@ class HttpExchange(BaseExchange):
                 async with self._connection.receiving.acquire(self._connection.unsent.owner):
                     await self._connection.receiving.wait()
             message: Any = await super().receive()
-            self._is_fast = len(message.get("body", b"")) >= _LARGE_PIECE_BYTES
+            self._note_piece(len(message.get("body", b"")))
             return message
         if not self._has_ended():
             await self.message_event.wait()
