@@ -67,14 +67,16 @@ class Folder(NamedTuple):
             (self.path / _DAMAGED).touch()
 
     def find_damaged_file(self) -> str | None:
-        """Return the name of a file whose bytes don't have its checksum, or None. Raises OSError or ValueError.
+        """Return the name of a file whose bytes don't match its checksum, or None. Raises OSError or ValueError.
 
-        tantivy writes checksums, but does not compare them when it opens an index: searches would find something else.
+        tantivy writes checksums, but does not compare them when it opens an index.
         """
         for segment in json.loads((self.path / "meta.json").read_bytes())["segments"]:
-            for path in self.path.glob(f"{segment['segment_id'].replace('-', '')}.*"):
+            name = segment["segment_id"].replace("-", "")
+            deletes = f"{name}.{(segment['deletes'] or {}).get('opstamp')}.del"  # others may be about to be written
+            for path in self.path.glob(f"{name}.*"):
                 with suppress(FileNotFoundError):  # merged in the meantime
-                    if not _is_intact(path):
+                    if (path.suffix != ".del" or path.name == deletes) and not _is_intact(path):
                         return path.name
         return None
 
