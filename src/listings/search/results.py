@@ -39,6 +39,17 @@ class Hit(NamedTuple):
     account_id: int
 
 
+class Sorting(NamedTuple):
+    """The field by which matches are sorted, and the values that are allowed."""
+
+    field: str
+    order: Order = Order.Desc
+    keys: tuple[int, int] = _ALL_KEYS
+
+
+BY_RANK = Sorting("rank")
+
+
 class Counts(NamedTuple):
     """The number of results, and of those with each value of a filter, without that filter."""
 
@@ -111,7 +122,8 @@ class Search:
         found: list[Hit] = []
         for lowest, highest in parts:
             if len(found) < count:
-                found += self.find_many([build_match(self.words)], field, count - len(found), order, (lowest, highest))
+                sorting = Sorting(field, order, (lowest, highest))
+                found += self.find_many([build_match(self.words)], sorting, count - len(found))
         return found
 
     def rest(self, ranked: Sequence[Hit], after: int | None, count: int, *, is_backwards: bool = False) -> list[Hit]:
@@ -121,45 +133,32 @@ class Search:
         excluded = numbers("id", (hit.id for hit in ranked))
         if excluded is not None:
             conditions = [all_of(conditions, excluded)]
-        return self.find_many(conditions, "serial", count, Order.Asc if is_backwards else Order.Desc, keys)
+        sorting = Sorting("serial", Order.Asc if is_backwards else Order.Desc, keys)
+        return self.find_many(conditions, sorting, count)
 
-    def find_many(
-        self,
-        conditions: Sequence[Query],
-        field: str,
-        count: int,
-        order: Order = Order.Desc,
-        keys: tuple[int, int] = _ALL_KEYS,
-    ) -> list[Hit]:
+    def find_many(self, conditions: Sequence[Query], sorting: Sorting, count: int) -> list[Hit]:
         """Return the same as `find`. It is faster if the conditions are the search's words, and many listings match."""
-        window = self._choose_window(field, count, order, keys)
-        found = self.find(conditions, field, count, order, window) if window is not None else []
-        return found if len(found) == count else self.find(conditions, field, count, order, keys)
+        window = self._choose_window(sorting, count)
+        found = self.find(conditions, sorting._replace(keys=window), count) if window is not None else []
+        return found if len(found) == count else self.find(conditions, sorting, count)
 
-    def find(
-        self,
-        conditions: Sequence[Query],
-        field: str,
-        count: int,
-        order: Order = Order.Desc,
-        keys: tuple[int, int] = _ALL_KEYS,
-    ) -> list[Hit]:
-        """Return the first matches by a field whose values are within `keys`, with the filters of the query."""
-        within = [between(field, *keys)] if keys != _ALL_KEYS else []
+    def find(self, conditions: Sequence[Query], sorting: Sorting, count: int) -> list[Hit]:
+        """Return the first matches, with the filters of the query."""
+        within = [between(sorting.field, *sorting.keys)] if sorting.keys != _ALL_KEYS else []
         hits = self.view.searcher.search(
             self._limit([*conditions, *within, *build_filters(self.query)]),
             count,
             count=False,
-            order_by_field=field,
-            order=order,
+            order_by_field=sorting.field,
+            order=sorting.order,
         ).hits
         addresses = [address for _, address in hits]
         ids, accounts = (self.view.searcher.fast_field_values(name, addresses) for name in ("id", "account"))
         return [Hit(int(hit[0]), int(id_ or 0), int(it or 0)) for hit, id_, it in zip(hits, ids, accounts, strict=True)]
 
-    def _choose_window(self, field: str, count: int, order: Order, keys: tuple[int, int]) -> tuple[int, int] | None:
+    def _choose_window(self, sorting: Sorting, count: int) -> tuple[int, int] | None:
         # The newest listings, or the oldest ones, if there are probably enough matches among them.
-        lowest, highest = keys
+        field, order, (lowest, highest) = sorting
         width = _MARGIN * count / self._share if self._share else inf
         if field == "price" or self.query.account_id is not None or width > _MAX_WINDOW * self.view.searcher.num_docs:
             return None
@@ -171,12 +170,12 @@ class Search:
     def _list_tiers(self) -> Iterator[list[Hit]]:
         yield (exact := self._ask_tier(Tier.TITLE))
         # `BEGINNING` includes the next two. If it is small, they are filtered from it.
-        widest = self.find([build_tier(self.words, Tier.BEGINNING)], "rank", MAX_RANKED)
+        widest = self.find([build_tier(self.words, Tier.BEGINNING)], BY_RANK, MAX_RANKED)
         for tier in (Tier.STEM, Tier.CATEGORY):
             if len(widest) == MAX_RANKED:
                 yield self._ask_tier(tier)
             elif len(widest) > len(exact) and (among := numbers("id", (hit.id for hit in widest))) is not None:
-                yield self.find([build_tier(self.words, tier), among], "rank", MAX_RANKED)
+                yield self.find([build_tier(self.words, tier), among], BY_RANK, MAX_RANKED)
         yield self._ask_tier(Tier.BEGINNING) if len(widest) == MAX_RANKED else widest
         yield from map(self._ask_tier, (Tier.TEXT, Tier.SELLER))
 
@@ -184,10 +183,10 @@ class Search:
         # If most of them are of one seller, those of others are added.
         ways = build_match(self.words) if tier == Tier.SELLER else build_tier(self.words, tier)
         find = self.find_many if tier >= Tier.TEXT else self.find
-        hits = find([ways], "rank", MAX_RANKED)
+        hits = find([ways], BY_RANK, MAX_RANKED)
         for account_id, number in Counter(hit.account_id for hit in hits).most_common(1):
             if number > MAX_RANKED // 2:
-                others = find([all_of([ways], numbers("account", [account_id]))], "rank", MAX_RANKED)
+                others = find([all_of([ways], numbers("account", [account_id]))], BY_RANK, MAX_RANKED)
                 own = [hit for hit in hits if hit.account_id == account_id]
                 hits = sorted({*own[: max(MAX_RANKED - len(others), MAX_RANKED // 2)], *others}, reverse=True)
         return hits
@@ -227,7 +226,7 @@ def list_newest_sellers(view: View, query: MarketQuery, sellers: int, each: int)
     hits = [
         hit
         for bucket in found["sellers"]["buckets"]
-        for hit in search.find([queries.term_of_account(int(bucket["key"]))], "serial", each)
+        for hit in search.find([queries.term_of_account(int(bucket["key"]))], Sorting("serial"), each)
     ]
     return sorted(hits, reverse=True)
 

@@ -11,7 +11,7 @@ from listings.search import words
 from listings.search.analysis import Word
 from listings.search.queries import Tier, all_of, build_tier, numbers, term
 from listings.search.reader import View
-from listings.search.results import Hit, Search
+from listings.search.results import BY_RANK, Hit, Search
 from listings.search.schema import SCHEMA
 
 MIN_LISTINGS = 3  # with a word or a category that is suggested, and at least two sellers of the word
@@ -50,7 +50,7 @@ def find_similar(search: Search, word: Word) -> list[Hit]:
     """Return listings whose titles have a word with a similar spelling."""
     everywhere = Search(search.view, MarketQuery(), search.excluded)
     fuzzy = Query.fuzzy_term_query(SCHEMA, "title", word.text, _max_distance(word.text))
-    return everywhere.find([fuzzy], "rank", _MAX_SAMPLED)
+    return everywhere.find([fuzzy], BY_RANK, _MAX_SAMPLED)
 
 
 def choose_spelling(search: Search, word: Word, titles: Iterable[str]) -> str | None:
@@ -68,12 +68,12 @@ def choose_spelling(search: Search, word: Word, titles: Iterable[str]) -> str | 
 def is_common(view: View, word: str, excluded: Sequence[int]) -> bool:
     """Return whether three listings of two sellers have a word in the title."""
     search = Search(view, MarketQuery(), excluded)
-    hits = search.find_many([term("title", word)], "rank", MIN_LISTINGS)
+    hits = search.find_many([term("title", word)], BY_RANK, MIN_LISTINGS)
     if len(hits) < MIN_LISTINGS:
         return False
     accounts = {hit.account_id for hit in hits}
     others = all_of([term("title", word)], numbers("account", accounts))
-    return len(accounts) > 1 or bool(search.find([others], "rank", 1))
+    return len(accounts) > 1 or bool(search.find([others], BY_RANK, 1))
 
 
 def list_categories(search: Search) -> Mapping[str, int]:
@@ -115,7 +115,7 @@ def _max_distance(word: str) -> int:
 
 
 def _has_hits(search: Search, found: Sequence[Word], tier: Tier) -> bool:
-    return bool(search.find_many([build_tier(found, tier)], "rank", 1))
+    return bool(search.find_many([build_tier(found, tier)], BY_RANK, 1))
 
 
 def _rank_words(search: Search, found: Sequence[Word]) -> int | None:
