@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from random import Random
@@ -18,9 +19,10 @@ from listings.search.folders import choose_folder, find_root
 from tests.http.raw import AsyncConnection, ConnectionLostError
 from tests.processes import is_indexer
 from tests.torture.instrument import Instrument, Outcome, Scale
-from tests.torture.services import RestartableService, create_people, find_children
+from tests.torture.services import TIMEOUT_SECONDS, RestartableService, create_people, find_children
 from tests.torture.workload import WRITERS, Workload
 from tests.torture.writers import find_all_differences, read_stored_rows, wait_until_idle
+from tests.waiting import until
 
 ROUNDS = 300
 _MAX_SECONDS, _CONTROL_SECONDS = 30.0, 3.0  # until the index agrees with the database again
@@ -86,32 +88,31 @@ _HARMS: Mapping[str, Callable[[Path, Random], object]] = MappingProxyType(
         "a removed root": lambda file, _: shutil.rmtree(file.parent.parent),
     }
 )
-_KILLS = ("its process", "a worker")
+_KILL_PROCESS, _KILL_WORKER = "a kill of its process", "a kill of a worker"
+FAULTS = (_KILL_PROCESS, *_HARMS, _KILL_WORKER)
 
 
-def _harm(service: RestartableService, program: "subprocess.Popen[str]", random: Random) -> str:
-    fault = random.choice([*_HARMS, *_KILLS])
-    if fault in _KILLS:
-        workers = find_children(program.pid)
-        os.kill(random.choice(workers) if fault == "a worker" else _find_indexer(program), signal.SIGKILL)
-        return f"a kill of {fault}"
-    folder = choose_folder(find_root(service.database))
-    files = [it for it in folder.path.iterdir() if it.name not in _MARKERS] if folder is not None else []
-    usable = [it for it in files if it.is_file() and it.stat().st_size]
-    if usable:
-        _HARMS[fault](random.choice(usable), random)
-    if fault == "changed bytes":  # found at the next start, or within ten minutes
+def _harm(service: RestartableService, program: "subprocess.Popen[str]", fault: str, random: Random) -> None:
+    if fault == _KILL_WORKER:
+        os.kill(random.choice(until(lambda: find_children(program.pid))), signal.SIGKILL)
+    elif fault != _KILL_PROCESS:
+        with suppress(FileNotFoundError):  # the index was replaced in this moment
+            folder = choose_folder(find_root(service.database))
+            files = [it for it in folder.path.iterdir() if it.name not in _MARKERS] if folder is not None else []
+            usable = [it for it in files if it.is_file() and it.stat().st_size]
+            if usable:
+                _HARMS[fault](random.choice(usable), random)
+    if fault in {_KILL_PROCESS, "changed bytes"}:  # which are found at the next start, or within ten minutes
         os.kill(_find_indexer(program), signal.SIGKILL)
-    return fault
 
 
 def _find_indexer(program: "subprocess.Popen[str]") -> int:
     path = Path(f"/proc/{program.pid}/task/{program.pid}/children")
-    while True:  # it is started again within a second
-        for pid in map(int, path.read_text("ascii").split()):
-            if is_indexer(pid, program.pid):
-                return pid
-        time.sleep(0.01)
+
+    def find() -> int:
+        return next((pid for pid in map(int, path.read_text("ascii").split()) if is_indexer(pid, program.pid)), 0)
+
+    return until(find)  # it is started again within a second
 
 
 async def _run_rounds(service: RestartableService, program: "subprocess.Popen[str]", scale: Scale) -> Outcome:
@@ -121,7 +122,8 @@ async def _run_rounds(service: RestartableService, program: "subprocess.Popen[st
     rounds, done, unavailable = scale.amount(ROUNDS), 0, 0
     while done < rounds and not scale.is_time_up and not market.failures:
         await workload.wait_until_acknowledged(WRITERS)
-        fault = _harm(service, program, random)
+        fault = FAULTS[done % len(FAULTS)]
+        _harm(service, program, fault, random)
         unavailable += sum([await market.count() is None for _ in range(_SEARCHES)])
         await workload.wait_until_acknowledged(WRITERS)
         workload.gate.clear()
@@ -144,7 +146,7 @@ def run(scale: Scale) -> Outcome:
     with RestartableService(scale.folder) as service, service.run_program("--workers", "2") as program:
         outcome = uvloop.run(_run_rounds(service, program, scale))
         program.terminate()
-        program.wait()
+        program.wait(TIMEOUT_SECONDS)
     return outcome
 
 
@@ -178,5 +180,5 @@ INSTRUMENT = Instrument(
     12,
     run,
     control,
-    short_fraction=0.02,
+    short_fraction=len(FAULTS) / ROUNDS,
 )
