@@ -127,7 +127,7 @@ bench-scale: dev .compiled/.built  ## measure two processes, and PostgreSQL, abo
 bench-check: setup compiled  ## fail if a response takes more CPU instructions than recorded; needs valgrind, three minutes
 	$(AS_USED) $(BIN)/python -m bench.guard $(ARGS)
 
-torture: dev  ## kills, power cuts, full disks, floods: 65 minutes; ARGS=--short to try it, ARGS=--write to store the result
+torture: dev  ## kills, power cuts, full disks, floods: 75 minutes; ARGS=--short to try it, ARGS=--write to store the result
 	$(BIN)/python -m tests.torture $(ARGS)
 
 screenshots: dev  ## draw the pictures of the README with Chromium
